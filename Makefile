@@ -1,0 +1,73 @@
+# What a fresh machine needs: make, Python 3.11 or newer, and a package registry. `make help` lists the targets.
+
+PORT ?=
+UPSTREAM ?=
+CONFIG ?=
+PYTEST_ARGS ?=
+# Not taken from the environment: some shells keep the machine's name there.
+HOST =
+
+VENV = .venv/bin
+STENO = $(VENV)/python -m app.cli
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo replay test coverage lint format lock image clean run-env dev-env
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+# The database stays in this folder unless DATABASE_URL or a config file says otherwise. It goes through the
+# environment, because a command line is visible to everyone on the machine and an address may hold a password.
+run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
+	@$(VENV)/python scripts/fetch_tables.py --optional .tables
+	@mkdir -p .run
+	@$(if $(CONFIG),,export DATABASE_URL="$${DATABASE_URL:-sqlite+aiosqlite:///.run/steno.db}";) \
+	exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
+		$(if $(PORT),--port '$(PORT)') $(if $(CONFIG),--config '$(CONFIG)')
+
+demo: run-env ## a long conversation against a scripted provider; needs no key
+	@$(VENV)/python scripts/fetch_tables.py --optional .tables
+	$(STENO) demo
+
+replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
+	@$(VENV)/python scripts/fetch_tables.py --optional .tables
+	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
+
+test: dev-env ## all tests; options: PYTEST_ARGS='-k lease -n auto'
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	@$(VENV)/python -m pytest $(COVERAGE) $(PYTEST_ARGS)
+
+coverage: COVERAGE = --cov=app/core --cov-branch --cov-fail-under=100
+coverage: test ## all tests; app/core has to be covered to the last branch
+
+lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
+	$(VENV)/ruff format --check .
+	$(VENV)/ruff check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+	$(VENV)/deptry app
+	$(VENV)/python scripts/check_lock.py
+	$(VENV)/typos
+	$(VENV)/yamllint --strict .
+	$(VENV)/hadolint Dockerfile
+
+format: dev-env ## put the code into shape
+	$(VENV)/ruff format .
+	$(VENV)/ruff check --fix .
+
+lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
+	sh scripts/lock.sh $(LOCK_ARGS)
+	$(VENV)/python scripts/check_lock.py
+
+image: ## build the container image without Docker: see scripts/build_image.sh
+	sh scripts/build_image.sh
+
+clean: ## remove everything that was made here, except the database in .run
+	rm -rf .venv .tables .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+run-env:
+	@sh scripts/setup_venv.sh run
+
+dev-env:
+	@sh scripts/setup_venv.sh dev

@@ -1,0 +1,14 @@
+"""${message}
+
+A migration never imports app.store.tables: it has to stay what it was when the tables move on.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+
+
+def upgrade() -> None:
+    ${upgrades if upgrades else "pass"}

@@ -1,0 +1,166 @@
+"""`POST /v1/chat/completions`: read, decide, forward, relay, tell. Plain ASGI, because it is the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, read_body, until_disconnect
+from app.api.early import EarlyStream
+from app.api.gate import CONVERSATION, TARGET
+from app.api.headers import CALL_MARKER, Headers, forwarded, returned, value_of
+from app.api.intake import Understood, understand
+from app.api.passthrough import relay_raw
+from app.compactor import Prepared, Started
+from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
+from app.services import Services
+from app.upstream import Answering
+from app.wire.chat_completions import read_request, with_status
+from app.wire.members import Unreadable
+from app.wire.sse import FrameSplitter, StreamEditor, event
+
+log = structlog.get_logger("steno.chat")
+
+
+class ChatEndpoint:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._services.settings.limits
+        answer = Answer(send, limits.write_stall_seconds)
+        headers: Headers = list(scope["headers"])
+        size = 0
+        exchange = None
+        try:
+            tenant = self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
+            body = await read_body(receive, limits.body_bytes, limits.receive_seconds)
+            size = len(body)
+            self._in_flight += size
+            if self._in_flight > limits.in_flight_bytes:
+                raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
+            exchange = Exchange(self._services, answer, scope, headers, body, tenant)
+            await until_disconnect(receive, exchange.serve())
+        except ClientDisconnected:
+            return
+        except StenoError as error:
+            if answer.started:
+                raise AbortedAnswer(error.message) from error
+            own = exchange.own_headers if exchange else []
+            await answer.error(error, [*own, (b"retry-after", b"1")] if error.repeatable else own)
+        finally:
+            self._in_flight -= size
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One chat request on its way to the provider and back."""
+
+    services: Services
+    answer: Answer
+    scope: Scope
+    headers: Headers
+    body: bytes
+    tenant: str
+    own_headers: Headers = field(default_factory=list)
+    """What our own error would say of the context."""
+
+    async def serve(self) -> None:
+        if value_of(self.headers, CALL_MARKER) == "summary":
+            await self._relay_unread([(b"x-context-status", b"full")])
+            return
+        try:
+            if value_of(self.headers, b"content-encoding"):
+                raise Unreadable("The body is encoded.")
+            request = read_request(self.body)
+            understood = await understand(self.services, request, self.tenant, self.headers, self.scope[CONVERSATION])
+        except Unreadable:
+            await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", b"unreadable")])
+            return
+        await self._serve(understood)
+
+    async def _serve(self, understood: Understood) -> None:
+        started: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+
+        def on_start(compaction: Started) -> None:
+            if not started.done():
+                started.set_result(compaction)
+
+        preparing = asyncio.ensure_future(self.services.compactor.prepare(understood.job, on_start))
+        try:
+            if understood.events != "off":
+                first: set[asyncio.Future[Any]] = {preparing, started}
+                await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                if started.done():
+                    await EarlyStream(self, understood, started.result()).serve(preparing)
+                    return
+            await self._answer(understood, await preparing)
+        finally:
+            preparing.cancel()
+            started.cancel()
+
+    async def _answer(self, understood: Understood, prepared: Prepared) -> None:
+        """The provider's status first, then its bytes."""
+        self.own_headers = understood.headers(prepared)
+        answering = await self.forward(understood, prepared)
+        try:
+            kind = value_of([(name.lower(), value) for name, value in answering.headers], b"content-type") or ""
+            readable = answering.status == 200 and self.services.settings.events.body and not _encoded(answering)
+            if readable and kind.startswith("text/event-stream"):
+                headers = returned(answering.headers, body_changed=True)
+                await self.answer.start(answering.status, [*headers, *self.own_headers])
+                await self.relay_stream(answering, understood.stream_editor(prepared))
+            elif readable and kind.startswith("application/json"):
+                await self._relay_plain(answering, understood.status_members(prepared))
+            else:
+                await relay_raw(answering, self.answer, self.own_headers)
+        finally:
+            await answering.close()
+            self.services.store.record(understood.seen(prepared))
+
+    async def forward(self, understood: Understood, prepared: Prepared) -> Answering:
+        return await self._send(understood.body(prepared, self.services.settings.upstream.alternating_roles))
+
+    async def _send(self, body: bytes) -> Answering:
+        headers = forwarded(self.headers, read_here=True)
+        return await self.services.upstream.relay(b"POST", self.scope[TARGET], headers, body)
+
+    async def _relay_unread(self, own: Headers) -> None:
+        """For the provider to judge, or another Steno's own call: nothing is looked at."""
+        answering = await self._send(self.body)
+        try:
+            await relay_raw(answering, self.answer, own)
+        finally:
+            await answering.close()
+
+    async def _relay_plain(self, answering: Answering, members: bytes) -> None:
+        body = b"".join([chunk async for chunk in answering.chunks()])
+        headers = returned(answering.headers, body_changed=True)
+        await self.answer.whole(answering.status, [*headers, *self.own_headers], with_status(body, members))
+
+    async def relay_stream(self, answering: Answering, editor: StreamEditor) -> None:
+        """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
+        splitter = FrameSplitter()
+        broken: StenoError | None = None
+        try:
+            async for chunk in answering.chunks():
+                await self.answer.body(b"".join(map(editor.edit, splitter.feed(chunk))))
+        except StenoError as error:
+            broken = error
+        if editor.complete:
+            rest = splitter.flush()
+            await self.answer.end(editor.edit(rest) if rest else b"")
+            return
+        broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
+        log.warning("stream cut", code=broken.code)
+        # What is left of an incomplete frame is dropped: the error must stand in a frame of its own.
+        await self.answer.end(event(broken.envelope))
+
+
+def _encoded(answering: Answering) -> bool:
+    return any(name.lower() == b"content-encoding" and value != b"identity" for name, value in answering.headers)

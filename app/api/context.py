@@ -1,0 +1,269 @@
+"""REST over what is stored: conversations, summaries, coverage, and the dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from app.api.asgi import read_body
+from app.api.intake import understand
+from app.compactor import coverage_of
+from app.core.chunks import SummaryChunk
+from app.errors import ConversationNotFound, InvalidRequest, SummaryNotFound
+from app.services import Services
+from app.store import Conversation, Page, UnknownCursor
+from app.wire.chat_completions import read_request
+from app.wire.members import Unreadable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Limit = Annotated[int, Query(ge=1, le=100)]
+Order = Literal["asc", "desc"]
+
+
+class Listing(BaseModel, Generic[T]):
+    """A page of a list; `last_id` as `after` gives the next one."""
+
+    object: Literal["list"] = "list"
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class ConversationOut(BaseModel):
+    id: str
+    object: Literal["conversation"] = "conversation"
+    model: str
+    turns: int = Field(description="User messages in the longest history seen.")
+    messages: int = Field(description="Messages after the instructions in the latest request.")
+    requests: int
+    context_status: str
+    reason: str | None
+    tokens: dict[str, int] = Field(description="Of the latest request: estimated, forwarded, saved, window.")
+    forked_from: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class SummaryOut(BaseModel):
+    id: str
+    object: Literal["summary"] = "summary"
+    conversation_id: str
+    text: str
+    summarized_through_turn: int
+    first_index: int = Field(description="First message it stands for, counted after the instructions, from 0.")
+    last_index: int = Field(description="Last message it stands for, inclusive.")
+    carried: list[int] = Field(description="Messages of that range that stay verbatim after the summary.")
+    level: int = Field(description="0: made from messages; more: a fold of summaries.")
+    children: list[str] = Field(description="Summaries a fold stands for.")
+    version: int
+    token_count: int
+    model: str
+    prompt_version: str
+    created_at: datetime | None
+
+
+class CoverageOut(BaseModel):
+    conversation_id: str
+    object: Literal["coverage"] = "coverage"
+    context_status: str
+    tokens: int
+    parts: list[dict[str, Any]] = Field(description="The latest payload in order, without gaps.")
+
+
+class DeletedOut(BaseModel):
+    id: str
+    object: Literal["conversation.deleted"] = "conversation.deleted"
+    deleted: Literal[True] = True
+
+
+class PlanOut(BaseModel):
+    """What would happen to a request now; summaries that would be made are imagined at their largest."""
+
+    object: Literal["plan"] = "plan"
+    context_status: str
+    context: dict[str, Any]
+    parts: list[dict[str, Any]]
+    summaries_to_make: int
+    messages_to_summarize: int
+    budget: dict[str, int | str]
+
+
+def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+TheServices = Annotated[Services, Depends(_services)]
+
+
+def _tenant(request: Request, services: TheServices) -> str:
+    return services.tenants.tenant(request.scope["headers"], request.client.host if request.client else "")
+
+
+Tenant = Annotated[str, Depends(_tenant)]
+
+router = APIRouter(prefix="/context", tags=["context"])
+
+
+@router.get("/conversations")
+async def list_conversations(
+    services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
+) -> Listing[ConversationOut]:
+    """The caller's conversations, newest first."""
+    try:
+        return _listing(
+            await services.store.conversations(tenant, limit=limit, after=after, order=order), _conversation
+        )
+    except UnknownCursor as error:
+        raise InvalidRequest(str(error), "after") from error
+
+
+@router.get("/conversations/{conversation_id}")
+async def read_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> ConversationOut:
+    """One conversation, as of its latest request."""
+    return _conversation(await _known(services, tenant, conversation_id))
+
+
+@router.delete("/conversations/{conversation_id}")
+async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> DeletedOut:
+    """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
+    services.conversations.forget(tenant, conversation_id)
+    if not await services.store.delete_conversation(tenant, conversation_id):
+        raise ConversationNotFound(f"There is no conversation {conversation_id!r}.")
+    return DeletedOut(id=conversation_id)
+
+
+@router.get("/conversations/{conversation_id}/summaries")
+async def list_summaries(
+    services: TheServices,
+    tenant: Tenant,
+    conversation_id: str,
+    limit: Limit = 20,
+    after: str | None = None,
+    order: Order = "asc",
+) -> Listing[SummaryOut]:
+    """The summaries that a conversation made or uses, oldest first."""
+    await _known(services, tenant, conversation_id)
+    try:
+        page = await services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
+    except UnknownCursor as error:
+        raise InvalidRequest(str(error), "after") from error
+    return _listing(page, _summary)
+
+
+@router.get("/conversations/{conversation_id}/summaries/{summary_id}")
+async def read_summary(services: TheServices, tenant: Tenant, conversation_id: str, summary_id: str) -> SummaryOut:
+    chunk = await services.store.summary(tenant, conversation_id, summary_id)
+    if chunk is None:
+        raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
+    return _summary(chunk)
+
+
+@router.get("/conversations/{conversation_id}/coverage")
+async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: str) -> CoverageOut:
+    """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
+    conversation = await _known(services, tenant, conversation_id)
+    parts = msgspec.json.decode(conversation.coverage, type=list[dict[str, Any]])
+    return CoverageOut(
+        conversation_id=conversation_id,
+        context_status=conversation.status,
+        tokens=conversation.tokens_after,
+        parts=parts,
+    )
+
+
+@router.post(
+    "/plan",
+    openapi_extra={"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}},
+)
+async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanOut:
+    """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
+    limits = services.settings.limits
+    body = await read_body(request.receive, limits.body_bytes, limits.receive_seconds)
+    try:
+        chat = read_request(body)
+        understood = await understand(services, chat, tenant, request.scope["headers"], None, remember=False)
+    except Unreadable as error:
+        raise InvalidRequest(f"The body is no chat completions request that Steno can read: {error}") from error
+    job = understood.job
+    prepared, made = await services.compactor.plan(job)
+    budget = job.budget
+    return PlanOut(
+        context_status=prepared.status,
+        context=understood.report(prepared),
+        parts=coverage_of(job.conversation, prepared.view),
+        summaries_to_make=len(made),
+        messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
+        budget={
+            "window": budget.window,
+            "window_source": understood.window.source,
+            "limit": budget.limit,
+            "trigger": budget.trigger,
+            "target": budget.target,
+        },
+    )
+
+
+@router.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+async def unknown(path: str) -> Response:
+    raise InvalidRequest(f"Steno has no /context/{path}; see /openapi.json for what it has.")
+
+
+async def _known(services: Services, tenant: str, conversation_id: str) -> Conversation:
+    conversation = await services.store.conversation(tenant, conversation_id)
+    if conversation is None:
+        raise ConversationNotFound(f"There is no conversation {conversation_id!r}.")
+    return conversation
+
+
+def _listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
+    return Listing(
+        data=[shown(entry) for entry in page.data],
+        first_id=page.first_id,
+        last_id=page.last_id,
+        has_more=page.has_more,
+    )
+
+
+def _conversation(conversation: Conversation) -> ConversationOut:
+    before, after = conversation.tokens_before, conversation.tokens_after
+    return ConversationOut(
+        id=conversation.id,
+        model=conversation.model,
+        turns=conversation.turns,
+        messages=conversation.messages,
+        requests=conversation.requests,
+        context_status=conversation.status,
+        reason=conversation.reason,
+        tokens={"estimated": before, "forwarded": after, "saved": before - after, "window": conversation.window},
+        forked_from=conversation.forked_from,
+        created_at=conversation.created_at,
+        updated_at=conversation.updated_at,
+    )
+
+
+def _summary(chunk: SummaryChunk) -> SummaryOut:
+    return SummaryOut(
+        id=chunk.id,
+        conversation_id=chunk.conversation_id,
+        text=chunk.text,
+        summarized_through_turn=chunk.through_turn,
+        first_index=chunk.first_index,
+        last_index=chunk.last_index,
+        carried=[chunk.first_index + offset for offset in chunk.carried],
+        level=chunk.level,
+        children=list(chunk.children),
+        version=chunk.version,
+        token_count=chunk.tokens,
+        model=chunk.model,
+        prompt_version=chunk.prompt_version,
+        created_at=chunk.created_at,
+    )

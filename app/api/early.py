@@ -1,0 +1,101 @@
+"""A stream that begins before the provider's answer, because a summary is being made."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from app.api.headers import Headers
+from app.api.intake import Understood
+from app.compactor import Prepared, Started
+from app.errors import StenoError, UpstreamDisconnected
+from app.upstream import Answering
+from app.wire.events import CompactionEvents
+from app.wire.sse import event
+
+if TYPE_CHECKING:
+    from app.api.chat import Exchange
+
+T = TypeVar("T")
+
+HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+LONGEST_ERROR = 64 << 10
+
+
+@dataclass(slots=True)
+class EarlyStream:
+    exchange: Exchange
+    understood: Understood
+    started: Started
+
+    async def serve(self, preparing: asyncio.Future[Prepared]) -> None:
+        answer, understood = self.exchange.answer, self.understood
+        events = CompactionEvents(
+            shape=understood.events,
+            compaction_id=self.started.id,
+            stream_id=f"chatcmpl-{secrets.token_hex(12)}",
+            model=understood.request.model,
+            created=int(time.time()),
+        )
+        await answer.start(200, [*HEADERS, *understood.headers(None)])
+        await answer.body(events.started(understood.announcement(self.started)))
+        prepared = await self._meanwhile(preparing, events)
+        report = understood.report(prepared)
+        closing = events.failed if prepared.failed else events.completed
+        await answer.body(closing(report, understood.status_member(prepared)))
+        try:
+            answering = await self._meanwhile(self.exchange.forward(understood, prepared), events)
+        except StenoError as error:
+            await answer.end(event(error.envelope))
+            return
+        try:
+            await self._relay(answering, prepared, events)
+        finally:
+            await answering.close()
+            self.exchange.services.store.record(understood.seen(prepared))
+
+    async def _relay(self, answering: Answering, prepared: Prepared, events: CompactionEvents) -> None:
+        if answering.status == 200:
+            editor = self.understood.stream_editor(prepared, events.sent_id)
+            await self.exchange.relay_stream(answering, editor)
+        else:
+            await self.exchange.answer.end(event(await _error_in(answering)))
+
+    async def _meanwhile(self, work: Awaitable[T], events: CompactionEvents) -> T:
+        """The result of the work; a keep-alive each time nothing was sent for a while."""
+        working = asyncio.ensure_future(work)
+        pause = self.exchange.services.settings.events.keep_alive_seconds
+        try:
+            while not (await asyncio.wait({working}, timeout=pause))[0]:
+                await self.exchange.answer.body(events.keep_alive())
+            return working.result()
+        finally:
+            working.cancel()
+
+
+async def _error_in(answering: Answering) -> bytes:
+    """The provider's error, as the data of a frame: its own `error` object, with the status it came with."""
+    body = b""
+    async for chunk in answering.chunks():
+        body += chunk
+        if len(body) > LONGEST_ERROR:
+            break
+    try:
+        given = msgspec.json.decode(body)["error"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        given = None
+    if isinstance(given, dict):
+        return msgspec.json.encode({"error": {**given, "status": answering.status}})
+    text = given if isinstance(given, str) else body.decode("utf-8", "replace")
+    fallback = UpstreamDisconnected(f"The provider answered with status {answering.status}: {text[:500]}")
+    return fallback.envelope

@@ -1,0 +1,95 @@
+"""The gate: what every request passes first. Limits, `/v1` and its prefixes, `date` and `server`. Pure ASGI.
+
+Starlette's own function middleware would turn a broken answer into a clean end.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.asgi import Answer
+from app.errors import BadTarget, HeadersTooLarge, StenoError
+
+TARGET = "steno.target"
+"""Scope key: the raw path below `/v1`, with the query."""
+CONVERSATION = "steno.conversation"
+"""Scope key: the conversation id of a base URL `/c/{id}/v1`, or None."""
+
+CHAT_TARGET = b"/chat/completions"
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp, header_count: int, header_bytes: int) -> None:
+        self._app = app
+        self._chat = chat
+        self._passthrough = passthrough
+        self._header_count = header_count
+        self._header_bytes = header_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        send = _signed(send)
+        try:
+            self._check_headers(scope["headers"])
+            app = self._route(scope)
+        except StenoError as error:
+            await Answer(send, 60.0).error(error)
+            return
+        await app(scope, receive, send)
+
+    def _route(self, scope: Scope) -> ASGIApp:
+        path: bytes = scope["raw_path"]
+        conversation, below = _below_v1(path)
+        if below is None:
+            return self._app
+        if any(unquote_to_bytes(segment) in (b".", b"..") for segment in below.split(b"/")):
+            raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
+        query: bytes = scope["query_string"]
+        scope[TARGET] = below + b"?" + query if query else below
+        scope[CONVERSATION] = conversation
+        is_chat = scope["method"] == "POST" and below.rstrip(b"/") == CHAT_TARGET
+        return self._chat if is_chat else self._passthrough
+
+    def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        if len(headers) > self._header_count:
+            raise HeadersTooLarge(f"{len(headers)} headers were sent; at most {self._header_count} are accepted.")
+        size = sum(len(name) + len(value) for name, value in headers)
+        if size > self._header_bytes:
+            raise HeadersTooLarge(f"The headers take {size} bytes; at most {self._header_bytes} are accepted.")
+        # Servers behind a proxy may read x_forwarded_for as x-forwarded-for.
+        if any(b"_" in name for name, _ in headers):
+            raise BadTarget("A header name has an underscore, which proxies and servers read differently.")
+
+
+def _below_v1(path: bytes) -> tuple[str | None, bytes | None]:
+    """The conversation in the path, if any, and what follows `/v1`; None for Steno's own paths."""
+    conversation = None
+    if path.startswith(b"/c/"):
+        name, slash, rest = path[3:].partition(b"/")
+        if name and slash and rest.split(b"/", 1)[0] == b"v1":
+            conversation, path = unquote_to_bytes(name).decode("utf-8", "replace"), b"/" + rest
+    if path == b"/v1" or path.startswith(b"/v1/"):
+        return conversation, path[3:]
+    return None, None
+
+
+def _signed(send: Send) -> Send:
+    """Adds `date` and `server` where an answer has none: the provider's own pass, and never beside ours."""
+
+    async def signed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message["headers"])
+            names = {name.lower() for name, _ in headers}
+            if b"date" not in names:
+                headers.append((b"date", formatdate(usegmt=True).encode()))
+            if b"server" not in names:
+                headers.append((b"server", b"steno"))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return signed

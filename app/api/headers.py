@@ -1,0 +1,71 @@
+"""Headers: what goes up, what comes down, and what Steno adds. Names are lower case, pairs keep order and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Headers = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+NOT_FORWARDED = HOP_BY_HOP | {b"host", b"cookie", b"forwarded", b"x-real-ip", b"via", b"expect"}
+NOT_FORWARDED_PREFIXES = (b"x-forwarded-", b"x-context-")
+CALL_MARKER = b"x-context-call"
+"""Marks a summary call, so that another Steno behind this one leaves it alone."""
+
+ABOUT_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"accept", b"accept-encoding"})
+NOT_FOR_SUMMARIES = ABOUT_THE_BODY | {b"idempotency-key"}
+
+
+def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The first value of a header."""
+    return next((value.decode("latin-1") for key, value in headers if key == name), None)
+
+
+def forwarded(headers: Headers, read_here: bool) -> Headers:
+    """The client's headers for the provider; `read_here` asks for an answer that Steno can read (not compressed)."""
+    dropped = NOT_FORWARDED | _named_by_connection(headers)
+    if read_here:
+        dropped |= {b"accept-encoding", b"content-length"}
+    kept = [(k, v) for k, v in headers if k not in dropped and not k.startswith(NOT_FORWARDED_PREFIXES)]
+    kept += [(k, v) for k, v in headers if k == CALL_MARKER]
+    return [*kept, (b"accept-encoding", b"identity")] if read_here else kept
+
+
+def for_summary(headers: Headers) -> Headers:
+    """The caller's headers for a summary call: credentials and routing, nothing about the caller's own request."""
+    kept = [(k, v) for k, v in forwarded(headers, read_here=False) if not _about_the_request(k)]
+    return [
+        *kept,
+        (b"content-type", b"application/json"),
+        (b"accept", b"application/json"),
+        (b"accept-encoding", b"identity"),
+        (CALL_MARKER, b"summary"),
+    ]
+
+
+def _about_the_request(name: bytes) -> bool:
+    return name in NOT_FOR_SUMMARIES or name == CALL_MARKER or name.startswith(b"x-stainless-")
+
+
+def returned(headers: Iterable[tuple[bytes, bytes]], body_changed: bool) -> Headers:
+    """The provider's headers for the client; a length that no longer holds is left out."""
+    lowered = [(key.lower(), value) for key, value in headers]
+    dropped = HOP_BY_HOP | _named_by_connection(lowered) | ({b"content-length"} if body_changed else set())
+    return [(key, value) for key, value in lowered if key not in dropped]
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
+    names = (value.lower().split(b",") for key, value in headers if key == b"connection")
+    return {name.strip() for listed in names for name in listed}

@@ -1,0 +1,201 @@
+"""Intake: a chat request's bytes, with everything that decides about it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.api.headers import Headers, for_summary, value_of
+from app.compactor import Job, Prepared, Started, coverage_of
+from app.core.budget import Budget, Window, budget_for
+from app.core.estimate import fixed_tokens
+from app.core.plan import SummarySettings
+from app.core.recognition import Recognised, heads_of
+from app.core.view import Conversation
+from app.services import HEURISTIC_CAUTION, Services
+from app.store import ConversationSeen
+from app.wire.chat_completions import ChatRequest, render
+from app.wire.events import EVENT_SHAPES, EventShape
+from app.wire.sse import StreamEditor
+
+INLINE_BYTES = 32_768
+"""More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
+INPUT_SHARE = 0.70
+"""Of what the summariser has room for, what one call may read: the rest is for quoting and for wrong estimates."""
+PART_SHARE = 0.50
+PATIENCE_SHARE = 0.8
+"""Of the read timeout a client announces, what a compaction may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    request: ChatRequest
+    job: Job
+    window: Window
+    recognised: Recognised
+    events: EventShape
+
+    def body(self, prepared: Prepared, alternate: bool) -> bytes:
+        """The bytes for the provider: the client's own where nothing was compacted."""
+        if prepared.view is None:
+            return self.request.untouched
+        return self.request.with_messages(render(self.job.conversation, prepared.view, alternate))
+
+    def report(self, prepared: Prepared) -> dict[str, Any]:
+        """The `context` object of an answer."""
+        before = self.job.conversation.tokens
+        after = prepared.view.tokens if prepared.view else before
+        window = self.window.context
+        return {
+            "conversation_id": self.job.conversation_id,
+            "status": prepared.status,
+            "actions": list(prepared.actions),
+            "tokens": {"estimated": before, "forwarded": after, "saved": before - after, "window": window},
+            "chunks": [chunk.id for chunk in prepared.view.chunks] if prepared.view else [],
+            "reason": prepared.reason,
+        }
+
+    def status_members(self, prepared: Prepared) -> bytes:
+        """What is added at the top level of an answer."""
+        report = msgspec.json.encode(self.report(prepared))
+        return self.status_member(prepared) + b',"context":' + report
+
+    def status_member(self, prepared: Prepared) -> bytes:
+        return b'"context_status":' + msgspec.json.encode(prepared.status)
+
+    def headers(self, prepared: Prepared | None) -> Headers:
+        """The `x-context-*` headers; None while the outcome is open."""
+        before = self.job.conversation.tokens
+        headers = [
+            (b"x-context-status", prepared.status.encode() if prepared else b"pending"),
+            (b"x-context-conversation-id", self.job.conversation_id.encode()),
+            (b"x-context-tokens-before", str(before).encode()),
+            (b"x-context-window", str(self.window.context).encode()),
+        ]
+        if prepared:
+            after = prepared.view.tokens if prepared.view else before
+            headers.append((b"x-context-tokens-after", str(after).encode()))
+        if prepared and prepared.reason:
+            headers.append((b"x-context-reason", prepared.reason.encode("ascii", "replace")))
+        return headers
+
+    def stream_editor(self, prepared: Prepared, sent_id: str | None = None) -> StreamEditor:
+        return StreamEditor(self.status_member(prepared), self.status_members(prepared), sent_id)
+
+    def announcement(self, started: Started) -> dict[str, Any]:
+        """What `compaction_started` tells."""
+        return {
+            "conversation_id": self.job.conversation_id,
+            "messages": started.messages,
+            "tokens": {"estimated": self.job.conversation.tokens, "window": self.window.context},
+        }
+
+    def seen(self, prepared: Prepared) -> ConversationSeen:
+        """What is kept of this request: names, sizes and digests, never a message."""
+        job, transcript = self.job, self.job.conversation.transcript
+        before = job.conversation.tokens
+        return ConversationSeen(
+            tenant=job.tenant,
+            conversation_id=job.conversation_id,
+            model=job.model,
+            turns=len(transcript.turn_starts),
+            messages=len(transcript),
+            status=prepared.status,
+            tokens_before=before,
+            tokens_after=prepared.view.tokens if prepared.view else before,
+            window=self.window.context,
+            reason=prepared.reason,
+            forked_from=self.recognised.forked_from,
+            heads=heads_of(transcript, job.conversation.chain),
+            coverage=msgspec.json.encode(coverage_of(job.conversation, prepared.view)).decode(),
+            summaries=tuple(chunk.id for chunk in prepared.view.chunks) if prepared.view else (),
+        )
+
+
+async def understand(
+    services: Services,
+    request: ChatRequest,
+    tenant: str,
+    headers: Headers,
+    in_path: str | None = None,
+    remember: bool = True,
+) -> Understood:
+    """Raises `Unreadable` where an element of `messages` is no message.
+
+    `in_path` is an id from the base URL; `remember=False` is for a dry run, which leaves no trace.
+    """
+    counter = services.counter(request.model)
+    reader = services.reader(counter)
+
+    def read() -> Conversation:
+        messages = reader.read(request.raw_messages)
+        return Conversation.of(messages, services.identity, tenant, fixed_tokens(request.declarations, counter))
+
+    unread = reader.unread_bytes(request.raw_messages) + sum(map(len, request.declarations))
+    conversation = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
+    named = _named(services, request, headers, in_path)
+    recognised = await services.conversations.identify(tenant, named, conversation, remember)
+    window = services.window(request.model)
+    caution = HEURISTIC_CAUTION if counter.heuristic else 1.0
+    budget = budget_for(window, request.output, services.shares, caution)
+    job = Job(
+        tenant=tenant,
+        conversation_id=recognised.conversation_id,
+        conversation=conversation,
+        budget=budget,
+        count=counter,
+        model=request.model,
+        summary=_summary_settings(services, request.model, budget),
+        headers=for_summary(headers),
+        compaction=services.settings.compaction.enabled and not _switched_off(request, headers),
+        wait_seconds=_patience(services, request, headers),
+    )
+    return Understood(request, job, window, recognised, _event_shape(services, request, headers))
+
+
+def _named(services: Services, request: ChatRequest, headers: Headers, in_path: str | None) -> str | None:
+    """The conversation's name, from the first place that has one."""
+    identity = services.settings.identity
+    names = ("x-context-conversation-id", "x-conversation-id", *identity.session_headers)
+    in_headers = (value_of(headers, name.encode()) for name in names)
+    opted_in = {"prompt_cache_key": identity.use_prompt_cache_key, "user": identity.use_user}
+    in_body = (request.source.value(key) for key, used in opted_in.items() if used)
+    places = (*in_headers, request.conversation_id, in_path, *in_body)
+    return next((name for name in places if isinstance(name, str) and name), None)
+
+
+def _summary_settings(services: Services, model: str, budget: Budget) -> SummarySettings:
+    summary = services.settings.summary
+    summariser = summary.model or model
+    room = budget_for(services.window(summariser), budget.summary, services.shares)
+    return SummarySettings(
+        model=summariser,
+        prompt=summary.prompt,
+        input_tokens=int(INPUT_SHARE * room.limit),
+        part_tokens=int(PART_SHARE * min(room.window, room.limit)),
+    )
+
+
+def _switched_off(request: ChatRequest, headers: Headers) -> bool:
+    header = value_of(headers, b"x-context-compaction") or ""
+    return request.options.get("compaction") is False or header.lower() in ("off", "false", "0")
+
+
+def _event_shape(services: Services, request: ChatRequest, headers: Headers) -> EventShape:
+    asked = value_of(headers, b"x-context-events")
+    shape = next((shape for shape in EVENT_SHAPES if shape == asked), services.settings.events.stream)
+    # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
+    return shape if request.stream and request.choices == 1 else "off"
+
+
+def _patience(services: Services, request: ChatRequest, headers: Headers) -> float:
+    """How long a compaction may hold the request; a plain one less than the client says it will wait."""
+    wait = services.settings.compaction.wait_seconds
+    announced = None if request.stream else value_of(headers, b"x-stainless-read-timeout")
+    try:
+        return min(wait, PATIENCE_SHARE * float(announced)) if announced else wait
+    except ValueError:
+        return wait

@@ -1,0 +1,72 @@
+"""Every other `/v1` path and method: relayed as it is, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.types import Receive, Scope, Send
+
+from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, until_disconnect
+from app.api.gate import TARGET
+from app.api.headers import Headers, forwarded, returned
+from app.errors import StenoError
+from app.services import Services
+from app.upstream import Answering
+
+
+class PassthroughEndpoint:
+    """The body is streamed, never held, so an upload may be as large as the provider takes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = Answer(send, self._services.settings.limits.write_stall_seconds)
+        headers: Headers = list(scope["headers"])
+        arrived = asyncio.Event()
+        try:
+            await until_disconnect(receive, self._relay(scope, headers, receive, arrived, answer), arrived)
+        except ClientDisconnected:
+            return
+        except StenoError as error:
+            await answer.error(error)
+
+    async def _relay(
+        self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer
+    ) -> None:
+        answering = await self._services.upstream.relay(
+            scope["method"].encode(),
+            scope[TARGET],
+            forwarded(headers, read_here=False),
+            _body(headers, receive, arrived),
+        )
+        try:
+            await relay_raw(answering, answer, [])
+        finally:
+            await answering.close()
+
+
+def _body(headers: Headers, receive: Receive, arrived: asyncio.Event) -> bytes | AsyncIterator[bytes]:
+    """The body as it arrives; no body where the client announced none."""
+    if not any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
+        arrived.set()
+        return b""
+    return _arriving(receive, arrived)
+
+
+async def _arriving(receive: Receive, arrived: asyncio.Event) -> AsyncIterator[bytes]:
+    async for piece in body_pieces(receive):
+        yield piece
+    arrived.set()
+
+
+async def relay_raw(answering: Answering, answer: Answer, own: Headers) -> None:
+    """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
+    await answer.start(answering.status, [*returned(answering.headers, body_changed=False), *own])
+    try:
+        async for chunk in answering.chunks():
+            await answer.body(chunk)
+    except StenoError as error:
+        raise AbortedAnswer(error.message) from error
+    await answer.end()

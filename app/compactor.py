@@ -1,0 +1,373 @@
+"""The compactor: drives the compaction's effects against the store and the summariser, under a lease.
+
+A request reads as one line: under the trigger nothing; over it one read of chunks and the least view that fits; where
+none fits a compaction, in a task the application owns; where that fails one step down the ladder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Literal
+
+import structlog
+
+from app.core.budget import Budget
+from app.core.chunks import SummaryChunk
+from app.core.compaction import Announce, Flow, Outcome, Reply, Summarise, compact
+from app.core.compaction import Store as StoreChunk
+from app.core.estimate import Count
+from app.core.fit import fit
+from app.core.gate import Answer
+from app.core.plan import Plan, SummarySettings, plan_compaction
+from app.core.verify import problems
+from app.core.view import (
+    Carried,
+    Conversation,
+    Shortened,
+    Summary,
+    Verbatim,
+    View,
+    build_view,
+    least_view,
+    whole,
+    widest_path,
+)
+from app.store import Busy, Lease, Store, StoreUnavailable
+from app.summariser import Summariser
+from app.tasks import OwnedTasks
+from app.upstream import Headers
+
+log = structlog.get_logger("steno.compactor")
+
+ADDITIVE_SERIES = "additive"
+HEARTBEAT_SECONDS = 5.0
+POLL_SECONDS = 0.25
+ROUNDS = 3
+"""How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request, ready to be decided upon."""
+
+    tenant: str
+    conversation_id: str
+    conversation: Conversation
+    budget: Budget
+    count: Count
+    model: str
+    summary: SummarySettings
+    headers: Headers
+    """For summary calls: the caller's own credentials."""
+    compaction: bool
+    """Whether the caller and the operator allow it."""
+    wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A compaction the client is told of."""
+
+    id: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What will be sent, and what was done."""
+
+    view: View | None
+    """None: the client's own bytes."""
+    actions: tuple[str, ...] = ()
+    reason: str | None = None
+    compaction: Started | None = None
+    """The compaction that was made or waited for."""
+    failed: bool = False
+    """That compaction brought no summary."""
+
+    @property
+    def status(self) -> Literal["full", "summarized"]:
+        return "summarized" if self.view and self.view.chunks else "full"
+
+
+class _LeaseLost(Exception):
+    """Another holder may have it now."""
+
+
+OnStart = Callable[[Started], None]
+
+
+def _nobody(_: Started) -> None:
+    """For callers who need not be told."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one request has learnt so far."""
+
+    chunks: dict[str, SummaryChunk] = field(default_factory=dict)
+    reason: str | None = None
+    compaction: Started | None = None
+    made: tuple[SummaryChunk, ...] = ()
+
+
+class Compactor:
+    def __init__(self, store: Store, summariser: Summariser, tasks: OwnedTasks, holder: str) -> None:
+        self._store = store
+        self._summariser = summariser
+        self._tasks = tasks
+        self._holder = holder
+
+    async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Prepared:
+        """What to send for this request. `on_start` is called when a summary is really being made for it."""
+        if (early := untouched(job)) is not None:
+            return early
+        turn = _Turn()
+        deadline = monotonic() + job.wait_seconds
+        for _ in range(ROUNDS):
+            try:
+                found = await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, job.conversation.chain.digests)
+            except StoreUnavailable:
+                turn.reason = "storage"
+                break
+            turn.chunks |= {chunk.id: chunk for chunk in found}
+            if self._fits(job, turn) or not await self._compact(job, turn, deadline, on_start):
+                break
+        return settle(job, turn.chunks.values(), turn.reason, turn.compaction, turn.made)
+
+    async def plan(self, job: Job) -> tuple[Prepared, tuple[SummaryChunk, ...]]:
+        """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
+        if (early := untouched(job)) is not None:
+            return early, ()
+        turn = _Turn()
+        found = await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, job.conversation.chain.digests)
+        turn.chunks |= {chunk.id: chunk for chunk in found}
+        if not self._fits(job, turn) and (plan := self._plan(job, turn)) is not None:
+            turn.made = _imagine(self._flow(job, plan)).made
+            turn.chunks |= {chunk.id: chunk for chunk in turn.made}
+        return settle(job, turn.chunks.values(), turn.reason, None, turn.made), turn.made
+
+    def _fits(self, job: Job, turn: _Turn) -> bool:
+        return least_view(job.conversation, turn.chunks.values(), job.budget.trigger) is not None
+
+    def _plan(self, job: Job, turn: _Turn) -> Plan | None:
+        chunks = turn.chunks.values()
+        plan = plan_compaction(job.conversation, chunks, job.budget, job.summary, ADDITIVE_SERIES)
+        if plan is None:
+            turn.reason = "nothing_to_summarise"
+        return plan
+
+    async def _compact(self, job: Job, turn: _Turn, deadline: float, on_start: OnStart) -> bool:
+        """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
+        plan = self._plan(job, turn)
+        if plan is None:
+            return False
+        if self._tasks.draining:
+            turn.reason = "stopping"
+            return False
+        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
+        try:
+            lease = await self._store.acquire(
+                job.tenant, job.conversation_id, plan.range, job.conversation.chain.positions, self._holder
+            )
+            if isinstance(lease, Busy):
+                turn.compaction = turn.compaction or started
+                on_start(turn.compaction)
+                return await self._wait(job, plan, turn, deadline)
+        except StoreUnavailable:
+            turn.reason = "storage"
+            return False
+
+        def announce() -> None:
+            turn.compaction = turn.compaction or started
+            on_start(turn.compaction)
+
+        work = self._tasks.start(self._run(job, plan, lease, announce), name=f"compaction {started.id}")
+        # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
+        await asyncio.wait({work}, timeout=max(0.0, deadline - monotonic()))
+        if not work.done():
+            turn.reason = "summary_takes_too_long"
+            return False
+        outcome = work.result()
+        turn.made += outcome.made
+        turn.chunks |= {chunk.id: chunk for chunk in outcome.made}
+        turn.reason = outcome.failure
+        return outcome.failure == "lease_lost"
+
+    async def _wait(self, job: Job, plan: Plan, turn: _Turn, deadline: float) -> bool:
+        """Waits for the result of somebody else's compaction, not for the lease."""
+        while monotonic() < deadline:
+            await asyncio.sleep(POLL_SECONDS * random.uniform(0.75, 1.25))
+            if not await self._store.lease_is_live(
+                job.tenant, job.conversation_id, plan.range, job.conversation.chain.positions
+            ):
+                return True
+        turn.reason = "summary_takes_too_long"
+        return False
+
+    async def _run(self, job: Job, plan: Plan, lease: Lease, announce: Callable[[], None]) -> Outcome:
+        """The owned task: from the lease to its release, whoever is still waiting."""
+        began = monotonic()
+        outcome = Outcome((), "lease_lost")
+        try:
+            async with asyncio.TaskGroup() as group:
+                beating = group.create_task(self._beat(lease))
+                outcome = await self._drive(self._flow(job, plan), job, lease, announce)
+                beating.cancel()
+        except* _LeaseLost:
+            pass
+        except* StoreUnavailable:
+            outcome = Outcome((), "storage")
+        finally:
+            await self._release(lease)
+        log.info(
+            "compacted" if not outcome.failure else "compaction failed",
+            conversation=job.conversation_id,
+            messages=_messages(plan),
+            chunks=len(outcome.made),
+            seconds=round(monotonic() - began, 2),
+            reason=outcome.failure,
+        )
+        return outcome
+
+    def _flow(self, job: Job, plan: Plan) -> Flow:
+        return compact(job.conversation, job.conversation_id, plan, job.budget, job.summary, job.count)
+
+    async def _drive(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Outcome:
+        """Performs what the flow asks for, until it returns."""
+        reply: Reply = None
+        while True:
+            try:
+                effect = flow.send(reply)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            reply = None
+            match effect:
+                case Announce():
+                    announce()
+                case Summarise(request):
+                    reply = await self._summariser.ask(request, job.summary.model, job.headers)
+                case StoreChunk(chunk):
+                    stored = await self._store.commit(lease, [chunk])
+                    reply = stored[0] if stored else None
+
+    async def _beat(self, lease: Lease) -> None:
+        """Keeps the lease alive. Raises `_LeaseLost` once it is, because the work is then in vain."""
+        missed = 0
+        while missed < 2:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                if not await self._store.renew(lease):
+                    break
+                missed = 0
+            except StoreUnavailable:
+                missed += 1
+        raise _LeaseLost
+
+    async def _release(self, lease: Lease) -> None:
+        try:
+            await self._store.release(lease)
+        except StoreUnavailable:
+            log.warning("lease not released, it expires by itself", conversation=lease.conversation_id)
+
+
+def untouched(job: Job) -> Prepared | None:
+    """The decisions that need no store: the client's bytes go as they are, or None where more is to be decided."""
+    conversation, budget = job.conversation, job.budget
+    if conversation.tokens <= budget.trigger:
+        return Prepared(None)
+    if not job.compaction:
+        return Prepared(None, reason="compaction_off")
+    if conversation.floor >= budget.limit:
+        return Prepared(
+            None,
+            reason=f"floor_exceeds_limit: the instructions, tools and last turn take about {conversation.floor} tokens;"
+            f" {job.model} leaves room for {budget.limit}",
+        )
+    return None
+
+
+def settle(
+    job: Job,
+    chunks: Collection[SummaryChunk],
+    reason: str | None = None,
+    compaction: Started | None = None,
+    made: tuple[SummaryChunk, ...] = (),
+) -> Prepared:
+    """The ladder: the least view under the trigger, else under the limit, else shortened, else the client's bytes."""
+    conversation, budget = job.conversation, job.budget
+    failed = compaction is not None and not made
+
+    def prepared(view: View | None, reason: str | None) -> Prepared:
+        actions = []
+        if view is not None and view.chunks:
+            actions.append("summarized")
+        if view is not None and view.shortened:
+            actions.append("shortened")
+        return Prepared(view, tuple(actions), reason, compaction, failed)
+
+    view = least_view(conversation, chunks, budget.trigger)
+    if view is not None:
+        reason = None
+    else:
+        view = least_view(conversation, chunks, budget.limit)
+    if view is None:
+        view = fit(conversation, build_view(conversation, widest_path(conversation, chunks)), budget.limit, job.count)
+    if view == whole(conversation):
+        return prepared(None, reason)
+    if wrong := problems(conversation, view, budget.limit):
+        return prepared(None, f"{reason or 'verify'}: {', '.join(wrong)}")
+    return prepared(view, reason)
+
+
+def coverage_of(conversation: Conversation, view: View | None) -> list[dict[str, Any]]:
+    """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive."""
+    transcript = conversation.transcript
+    parts: list[dict[str, Any]] = [
+        {
+            "kind": "instructions",
+            "messages": len(conversation.instructions),
+            "tokens": sum(message.tokens for message in conversation.instructions),
+        }
+    ]
+    for part in (view or whole(conversation)).parts:
+        match part:
+            case Summary(chunk):
+                place = {"first_index": chunk.first_index, "last_index": chunk.last_index, "summary_id": chunk.id}
+                parts.append({"kind": "summarized", **place, "tokens": chunk.tokens})
+            case Carried(index):
+                tokens = transcript.messages[index].tokens
+                parts.append({"kind": "carried", "first_index": index, "last_index": index, "tokens": tokens})
+            case Shortened(index, _, tokens):
+                parts.append({"kind": "shortened", "first_index": index, "last_index": index, "tokens": tokens})
+            case Verbatim(start, stop):
+                place = {"first_index": start, "last_index": stop - 1}
+                parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(start, stop)})
+    return parts
+
+
+def _messages(plan: Plan) -> int:
+    return sum(span.stop - span.start for span in plan.spans)
+
+
+def _imagine(flow: Flow) -> Outcome:
+    """Drives a flow without acting: every summary is as long as it may be, and is kept nowhere."""
+    reply: Reply = None
+    while True:
+        try:
+            effect = flow.send(reply)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+        match effect:
+            case Summarise(request):
+                reply = Answer(" a" * (request.max_tokens // 2), "stop")
+            case StoreChunk(chunk):
+                reply = chunk
+            case _:
+                reply = None

@@ -1,0 +1,78 @@
+"""Conversations by name: the id a client gives, or the one its history is recognised by."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+
+from app.core.identity import Identity
+from app.core.recognition import Head, Recognised, heads_of, possible_heads, recognise
+from app.core.view import Conversation
+from app.store import Store, StoreUnavailable
+
+LONGEST_ID = 256
+MOST_REMEMBERED = 100_000
+
+
+class Conversations:
+    """Recognition with a memory, so that only the first request of a process asks the database."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self._store = store
+        self._identity = identity
+        self._heads: OrderedDict[tuple[str, bytes], tuple[str, int]] = OrderedDict()
+        self._tips: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    async def identify(
+        self, tenant: str, named: str | None, conversation: Conversation, remember: bool = True
+    ) -> Recognised:
+        """The conversation of a request, remembered from here on unless it is only asked about."""
+        transcript, chain = conversation.transcript, conversation.chain
+        if named is not None:
+            found = Recognised(self._usable(named))
+        else:
+            known = self._remembered(tenant, possible_heads(transcript, chain))
+            if not known and len(transcript) > 1:
+                known = await self._stored(tenant, possible_heads(transcript, chain))
+            found = recognise(transcript, chain, known, self._identity, secrets.token_bytes(8))
+        if remember:
+            self._remember(tenant, found.conversation_id, heads_of(transcript, chain))
+        return found
+
+    def forget(self, tenant: str, conversation_id: str) -> None:
+        """After a deletion: the next request with its history starts anew."""
+        self._tips.pop((tenant, conversation_id), None)
+        gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and owner == conversation_id]
+        for key in gone:
+            del self._heads[key]
+
+    def _usable(self, named: str) -> str:
+        """The client's own name for it, or one derived from that where it would not fit into a header or a path."""
+        if 0 < len(named) <= LONGEST_ID and named.isascii() and named.isprintable() and "/" not in named:
+            return named
+        return f"conv_{self._identity.digest(b'named', named.encode('utf-8', 'surrogatepass')).hex()[:24]}"
+
+    def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+        """The deepest head this process knows of."""
+        for digest in digests:
+            if (held := self._heads.get((tenant, digest))) is not None:
+                conversation_id, turn = held
+                return [Head(digest, conversation_id, turn, self._tips.get((tenant, conversation_id), turn))]
+        return []
+
+    async def _stored(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+        try:
+            return await self._store.heads(tenant, digests)
+        except StoreUnavailable:
+            return []
+
+    def _remember(self, tenant: str, conversation_id: str, heads: tuple[tuple[bytes, int], ...]) -> None:
+        owner = (tenant, conversation_id)
+        self._tips[owner] = max([self._tips.get(owner, 0), *(turn for _, turn in heads)])
+        for digest, turn in heads:
+            self._heads[(tenant, digest)] = (conversation_id, turn)
+            self._heads.move_to_end((tenant, digest))
+        while len(self._heads) > MOST_REMEMBERED:
+            self._heads.popitem(last=False)
+        while len(self._tips) > MOST_REMEMBERED:
+            self._tips.popitem(last=False)

@@ -1,0 +1,1 @@
+"""What Steno decides, as pure functions: no clock, environment, network, database, logging or asyncio."""

@@ -1,0 +1,78 @@
+"""Budget: how much of the context window the prompt may use, and when that is too much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WindowSource = str
+"""Where a window comes from: config, default."""
+
+MAX_RESERVE = 8_192
+MIN_SUMMARY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a model accepts, in tokens."""
+
+    context: int
+    """Prompt and completion together."""
+    source: WindowSource
+    max_input: int | None = None
+    max_output: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The settings of `compaction`; ratios are shares of the limit."""
+
+    trigger: float = 0.70
+    floor_tokens: int = 4_096
+    target: float = 0.50
+    tail_turns: int = 4
+    tail: float = 0.30
+    chunk: float = 0.06
+    max_summary_tokens: int = 2_048
+    fold: float = 0.30
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits for one request, in estimated tokens."""
+
+    window: int
+    limit: int
+    """What the prompt may use: the window less the output."""
+    trigger: int
+    """A compaction is due when the estimate is over it."""
+    target: int
+    """A compaction brings the view to at most this."""
+    tail_turns: int
+    tail: int
+    """The verbatim tail takes at most this, but for the last user message."""
+    summary: int
+    """A summary chunk takes at most this."""
+    fold: int
+    """Chunks are folded when together they take more."""
+
+
+def budget_for(window: Window, output: int | None, shares: Shares, caution: float = 1.0) -> Budget:
+    """The budget of DESIGN section 5.
+
+    `output` is what the request reserves for the completion, None if it does not say. `caution` scales trigger and
+    target: 0.85 where counts are only a heuristic.
+    """
+    if output is None:
+        output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
+    limit = max(0, min(window.max_input or window.context, window.context - output))
+    trigger = max(shares.trigger * limit, min(shares.floor_tokens, 0.85 * limit)) * caution
+    return Budget(
+        window=window.context,
+        limit=limit,
+        trigger=int(trigger),
+        target=int(min(shares.target * limit * caution, trigger)),
+        tail_turns=shares.tail_turns,
+        tail=int(shares.tail * limit),
+        summary=max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * limit))),
+        fold=int(shares.fold * limit),
+    )

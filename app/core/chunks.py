@@ -1,0 +1,56 @@
+"""Summary chunks: the stored, content-addressed summaries that stand in for messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryChunk:
+    """The summary of the messages after `from_digest` through `through_digest` of one chain.
+
+    It applies to a request exactly when both digests are in that request's own chain (see `identity`), so an
+    edited or branched history never receives a summary that was not made from its own messages.
+
+    `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive;
+    `through_turn` is the number of turns (user messages) that have begun by then. `carried` holds offsets from
+    `first_index` of the messages that stay verbatim directly after the summary. `tokens` is the uncalibrated
+    estimate of the summary as it stands in a payload, wrapper included.
+    """
+
+    id: str
+    """Content address: the same range, series, level, version and text give the same id on every replica."""
+    conversation_id: str
+    """The conversation that made it; any conversation of the tenant may use it."""
+    series: str
+    """Strategy plus focus: a request reads only chunks of its own series."""
+    level: int
+    """0: made from messages; n + 1: a fold of chunks of which the highest has level n."""
+    version: int
+    """1, and one more each time the summary is edited or made anew. The highest is used."""
+    from_digest: bytes
+    through_digest: bytes
+    last_message_digest: bytes
+    """The unchained digest of the last covered message."""
+    first_index: int
+    last_index: int
+    through_turn: int
+    carried: tuple[int, ...]
+    text: str
+    tokens: int
+    model: str
+    prompt_version: str
+    children: tuple[str, ...] = ()
+    """Ids of the chunks a fold stands for, in order; empty at level 0."""
+    created_at: datetime | None = None
+    """Set by the store's clock; None until the chunk is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRange:
+    """What a chunk in the making will cover: the key of its lease."""
+
+    series: str
+    from_digest: bytes
+    through_digest: bytes

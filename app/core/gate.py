@@ -1,0 +1,53 @@
+"""The gate: a text becomes a summary chunk only if everything here holds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MINIMUM_TOKENS = 20
+REPLACED_SHARE = 0.70
+"""Over this share of what it replaces, a summary saves too little to lose the original for."""
+
+REASONING = re.compile(r"^\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+REFUSAL = re.compile(
+    r"^\W*(i'?m sorry\b|i am sorry\b|sorry, (but )?i\b|i (can(no|')?t|am unable to|'m unable to|will not|won't)\b"
+    r"|as an ai\b|unfortunately, i (can(no|')t|am unable)"
+    r"|there (is|was) (no|nothing)\b.{0,40}\b(conversation|transcript|messages?|to summari[sz]e)"
+    r"|the (conversation|transcript) (is|was|appears to be) empty|no (conversation|transcript|messages?) (was|were|to)\b"
+    r"|please (provide|share|paste) )",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the summariser answered."""
+
+    text: str
+    finish: str
+    """`stop` where it ended by itself; length, content_filter, tool_calls, ... otherwise."""
+    calls: bool = False
+
+
+def visible_text(text: str) -> str:
+    """The answer without the reasoning that some models put before it."""
+    return REASONING.sub("", text).strip()
+
+
+def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str | None:
+    """Why an answer may not become a chunk, or None.
+
+    `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure.
+    """
+    text = visible_text(answer.text)
+    checks = (
+        (answer.calls, "summary_is_a_tool_call"),
+        (answer.finish != "stop", f"summary_not_finished:{answer.finish}"),
+        (not text, "summary_empty"),
+        (REFUSAL.match(text) is not None, "summary_refused"),
+        (tokens < MINIMUM_TOKENS, "summary_too_short"),
+        (tokens > at_most, "summary_too_long"),
+        (tokens > REPLACED_SHARE * replaces, "summary_not_smaller"),
+    )
+    return next((reason for failed, reason in checks if failed), None)

@@ -1,0 +1,51 @@
+"""Identity: keyed digests by which a summary finds the history it was made from, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+DIGEST_BYTES = 16
+
+
+class Identity:
+    """Digests keyed with the server secret, so that stored ones do not reveal short messages."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = blake2b(secret, digest_size=32, person=b"steno-identity").digest()
+
+    def digest(self, *parts: bytes) -> bytes:
+        """MAC of the parts, each with its length, so that no two lists of parts meet."""
+        mac = blake2b(key=self._key, digest_size=DIGEST_BYTES)
+        for part in parts:
+            mac.update(len(part).to_bytes(8, "big"))
+            mac.update(part)
+        return mac.digest()
+
+    def tenant(self, credential: bytes) -> str:
+        """Whose data: everything that is stored or looked up carries it, and it does not reveal the credential."""
+        return self.digest(b"tenant", credential).hex()
+
+    def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
+        """The chain over unchained message digests, beginning at the tenant's root."""
+        links = [self.digest(b"root", tenant.encode())]
+        key = self._key
+        for own in digests:
+            links.append(blake2b(links[-1] + own, key=key, digest_size=DIGEST_BYTES).digest())
+        return Chain(tuple(links))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """`digests[i]` stands for the first i messages after the instructions, and for whose they are."""
+
+    digests: Sequence[bytes]
+
+    @cached_property
+    def positions(self) -> dict[bytes, int]:
+        return {digest: position for position, digest in enumerate(self.digests)}
+
+    def __getitem__(self, position: int) -> bytes:
+        return self.digests[position]

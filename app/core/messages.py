@@ -1,0 +1,113 @@
+"""Messages, turns and units: where a conversation may be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
+RESULT_ROLES = frozenset({"tool", "function"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+    """As the model wrote them; often, but not always, a JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A part that is not text. Its bytes stay in the raw message."""
+
+    kind: str
+    """image, audio, file, or the part's own type where unknown."""
+    size: int
+    """Length in characters of what the part holds (base64, URL)."""
+    detail: str = ""
+    """For an image: low, high, auto or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One element of `messages`, as received: what Steno understands of it, and its own bytes."""
+
+    role: str
+    texts: tuple[str, ...]
+    raw: bytes
+    digest: bytes
+    """Keyed digest of its canonical form, not chained: equal messages have equal digests."""
+    tokens: int
+    """Uncalibrated estimate of what it costs in a prompt."""
+    name: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    answers: str = ""
+    """The id of the tool call that this tool result answers."""
+    media: tuple[Media, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+
+class Transcript:
+    """The messages after the leading instructions, and where they may be cut.
+
+    A turn is a user message and everything until the next one. A unit is an assistant message with its tool
+    results. A cut at position p puts the first p messages on one side; it never falls inside a unit.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = tuple(messages)
+        self._tokens_before = (0, *accumulate(message.tokens for message in self.messages))
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def tokens(self, start: int, stop: int | None = None) -> int:
+        """Estimate of the messages from `start` up to `stop`."""
+        return self._tokens_before[len(self) if stop is None else stop] - self._tokens_before[start]
+
+    @cached_property
+    def turn_starts(self) -> tuple[int, ...]:
+        return tuple(index for index, message in enumerate(self.messages) if message.role == "user")
+
+    @cached_property
+    def last_user(self) -> int:
+        """Index of the last user message; -1 without one."""
+        return self.turn_starts[-1] if self.turn_starts else -1
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """Positions between units, ascending, from 0 to the start of the last unit."""
+        inside: set[int] = set()
+        caller_of: dict[str, int] = {}
+        previous_call = 0
+        for index, message in enumerate(self.messages):
+            if message.calls:
+                previous_call = index
+                caller_of.update((call.id, index) for call in message.calls)
+            elif message.role in RESULT_ROLES:
+                # A legacy function result names no call: it answers the last one.
+                caller = caller_of.get(message.answers, previous_call if message.role == "function" else index)
+                inside.update(range(caller + 1, index + 1))
+        return tuple(position for position in range(len(self)) if position not in inside)
+
+    def turn_at(self, position: int) -> int:
+        """How many turns have begun in the first `position` messages."""
+        return sum(start < position for start in self.turn_starts)
+
+    def split_user(self, position: int) -> int | None:
+        """The user message whose turn a cut at `position` splits, or None between turns."""
+        if position >= len(self) or self.messages[position].role == "user":
+            return None
+        return next((start for start in reversed(self.turn_starts) if start < position), None)
+
+
+def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """The leading system and developer messages, and the rest."""
+    end = next((i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES), len(messages))
+    return tuple(messages[:end]), tuple(messages[end:])

@@ -1,0 +1,153 @@
+"""Planning: which messages a due compaction summarises, and in how many parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.core.budget import Budget
+from app.core.chunks import ChunkRange, SummaryChunk
+from app.core.messages import INSTRUCTION_ROLES, Transcript
+from app.core.view import Conversation, Path, widest_path
+
+FOLD_MINIMUM = 2
+"""Folding fewer chunks than this makes nothing smaller."""
+
+MINIMUM_GAIN = 0.10
+"""A compaction that frees less of the request is no progress: it would be due again a turn later."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySettings:
+    """How chunks are made, and what the summariser can read, in tokens."""
+
+    model: str
+    prompt: str
+    input_tokens: int
+    """One call reads at most this."""
+    part_tokens: int
+    """What exceeds one call is read in parts of at most this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The messages from `start` up to `stop`, to be summarised as one chunk."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A due compaction: it extends `base` by one chunk for each of `spans`, and folds where they grow too many.
+
+    Without spans it only folds.
+    """
+
+    base: Path
+    spans: tuple[Span, ...]
+    range: ChunkRange
+    """What it will cover: the key of its lease."""
+
+
+def plan_compaction(
+    conversation: Conversation, chunks: Iterable[SummaryChunk], budget: Budget, summary: SummarySettings, series: str
+) -> Plan | None:
+    """The compaction that is due, or None if no summary can make the conversation enough smaller."""
+    base = widest_path(conversation, chunks)
+    start = base.covered
+    cut = choose_cut(conversation, base, budget)
+    if cut is None:
+        foldable = base.chunks[:-1]
+        if len(foldable) < FOLD_MINIMUM or summary_tokens(base.chunks) <= budget.fold:
+            return None
+        start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
+        spans: tuple[Span, ...] = ()
+    else:
+        spans = split_span(conversation.transcript, Span(start, cut), summary)
+        if not _worth_it(conversation, base, spans, budget):
+            return None
+    return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
+
+
+def _worth_it(conversation: Conversation, base: Path, spans: Iterable[Span], budget: Budget) -> bool:
+    """Whether the summaries free a tenth of the request; over the limit, whether they free anything."""
+    transcript = conversation.transcript
+    view = conversation.instruction_tokens + base.tokens + transcript.tokens(base.covered)
+    gain = sum(
+        transcript.tokens(span.start, span.stop)
+        - sum(transcript.messages[index].tokens for index in carried_in(transcript, span.start, span.stop))
+        - budget.summary
+        for span in spans
+    )
+    return gain >= MINIMUM_GAIN * view if view <= budget.limit else gain > 0
+
+
+def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | None:
+    """Where the verbatim tail begins: as many turns as fit, fewer until the view meets the target.
+
+    Four turns, three, two, one; then inside the last turn, between units, its user message kept; None if nothing is
+    left to summarise before the last unit.
+    """
+    transcript = conversation.transcript
+    cuts = [cut for cut in transcript.cuts if cut > base.covered]
+    if not cuts:
+        return None
+    kept_turns = transcript.turn_starts[-budget.tail_turns :] if budget.tail_turns else ()
+    between_turns = [start for start in kept_turns if start in cuts]
+    inside_last_turn = [cut for cut in cuts if cut > transcript.last_user]
+    for cut in (*between_turns, *inside_last_turn):
+        carried = sum(transcript.messages[index].tokens for index in carried_in(transcript, base.covered, cut))
+        last_user = transcript.last_user
+        user_apart = transcript.messages[last_user].tokens if 0 <= last_user < cut else 0
+        tail = transcript.tokens(cut) + user_apart
+        summaries = min(base.tokens + budget.summary, budget.fold + budget.summary)
+        expected = conversation.instruction_tokens + summaries + carried + transcript.tokens(cut)
+        if tail <= budget.tail and expected <= budget.target:
+            return cut
+    return cuts[-1]
+
+
+def carried_in(transcript: Transcript, start: int, stop: int) -> tuple[int, ...]:
+    """The messages of a range that stay verbatim: mid-conversation instructions, and a split turn's user message."""
+    split = transcript.split_user(stop)
+    return tuple(
+        index for index in range(start, stop) if index == split or transcript.messages[index].role in INSTRUCTION_ROLES
+    )
+
+
+def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
+    """The span in as few parts as the summariser can read, cut between turns where it can be, else between units.
+
+    A single unit larger than that stays whole: it is shown to the summariser shortened.
+    """
+    starts = frozenset(transcript.turn_starts)
+    inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
+    parts: list[Span] = []
+    start = span.start
+    fits_one_call = transcript.tokens(span.start, span.stop) <= summary.input_tokens
+    at_most = summary.input_tokens if fits_one_call else summary.part_tokens
+    while transcript.tokens(start, span.stop) > at_most:
+        ahead = [cut for cut in inside if cut > start]
+        fitting = [cut for cut in ahead if transcript.tokens(start, cut) <= at_most]
+        cut = next((cut for cut in reversed(fitting) if cut in starts), fitting[-1] if fitting else None)
+        cut = cut if cut is not None else (ahead[0] if ahead else None)
+        if cut is None:
+            break
+        parts.append(Span(start, cut))
+        start = cut
+    return (*parts, Span(start, span.stop))
+
+
+def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
+    """The span in two parts of about equal size, or as it is where it cannot be cut."""
+    inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
+    if not inside:
+        return (span,)
+    half = transcript.tokens(span.start, span.stop) / 2
+    cut = min(inside, key=lambda position: abs(transcript.tokens(span.start, position) - half))
+    return Span(span.start, cut), Span(cut, span.stop)
+
+
+def summary_tokens(chunks: Iterable[SummaryChunk]) -> int:
+    return sum(chunk.tokens for chunk in chunks)

@@ -1,0 +1,185 @@
+"""The view: what is sent instead of the history, and which stored chunks it may use.
+
+Reading is stateless. Of all sequences of chunks that begin at the root, join end to start and leave at least the
+last unit verbatim, the view takes the one that covers the fewest messages and still fits. Neither clocks nor the
+order of insertion play a part, so every replica sees the same view, and between two compactions each payload
+extends the previous one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.core.chunks import SummaryChunk
+from app.core.identity import Chain, Identity
+from app.core.messages import Message, Transcript, split_instructions
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """The messages from `start` up to `stop`, byte for byte."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A message inside a chunk's range that stays verbatim after the summary."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """A message of which only head and tail of its long texts are kept, for this request only."""
+
+    index: int
+    texts: tuple[str, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    chunk: SummaryChunk
+
+
+Part = Verbatim | Carried | Shortened | Summary
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One request's history, ready to be decided upon."""
+
+    instructions: tuple[Message, ...]
+    transcript: Transcript
+    chain: Chain
+    fixed_tokens: int
+    """What the prompt costs beside its messages: tools, response format, reply priming."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message], identity: Identity, tenant: str, fixed_tokens: int) -> Conversation:
+        instructions, rest = split_instructions(messages)
+        chain = identity.chain(tenant, (message.digest for message in rest))
+        return cls(instructions, Transcript(rest), chain, fixed_tokens)
+
+    @property
+    def instruction_tokens(self) -> int:
+        """What no compaction can take away: instructions, tools, priming."""
+        return self.fixed_tokens + sum(message.tokens for message in self.instructions)
+
+    @property
+    def tokens(self) -> int:
+        return self.instruction_tokens + self.transcript.tokens(0)
+
+    @property
+    def floor(self) -> int:
+        """Instructions, tools and the last unit, with the last user message where that is another."""
+        transcript = self.transcript
+        if not len(transcript):
+            return self.instruction_tokens
+        last_unit = transcript.cuts[-1]
+        user = transcript.last_user
+        apart = transcript.messages[user].tokens if 0 <= user < last_unit else 0
+        return self.instruction_tokens + apart + transcript.tokens(last_unit)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The payload in order, after the instructions, which always come first and whole."""
+
+    parts: tuple[Part, ...]
+    tokens: int
+
+    @property
+    def chunks(self) -> tuple[SummaryChunk, ...]:
+        return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
+
+    @property
+    def shortened(self) -> bool:
+        return any(isinstance(part, Shortened) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Chunks that join end to start from the root, and what they cost in a view."""
+
+    chunks: tuple[SummaryChunk, ...] = ()
+    covered: int = 0
+    """How many messages they stand for."""
+    tokens: int = 0
+    """Their summaries and carried messages."""
+
+    @property
+    def rank(self) -> tuple[int, int, tuple[int, ...], tuple[str, ...]]:
+        """Ties between equal coverage: fewest chunks, fewest tokens, highest version, smallest id."""
+        return len(self.chunks), self.tokens, tuple(-c.version for c in self.chunks), tuple(c.id for c in self.chunks)
+
+
+def whole(conversation: Conversation) -> View:
+    """The view that changes nothing."""
+    return build_view(conversation, Path())
+
+
+def build_view(conversation: Conversation, path: Path) -> View:
+    transcript = conversation.transcript
+    parts: list[Part] = []
+    for chunk in path.chunks:
+        start = conversation.chain.positions[chunk.from_digest]
+        parts.append(Summary(chunk))
+        parts.extend(Carried(start + offset) for offset in chunk.carried)
+    if path.covered < len(transcript):
+        parts.append(Verbatim(path.covered, len(transcript)))
+    return View(tuple(parts), _view_tokens(conversation, path))
+
+
+def least_view(conversation: Conversation, chunks: Iterable[SummaryChunk], at_most: int) -> View | None:
+    """The view that covers the fewest messages with at most so many tokens, or None if none fits."""
+    fitting = (p for p in paths(conversation, chunks) if _view_tokens(conversation, p) <= at_most)
+    best = min(fitting, key=lambda path: (path.covered, path.rank), default=None)
+    return None if best is None else build_view(conversation, best)
+
+
+def widest_path(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
+    """The path that covers most: what a compaction extends."""
+    return min(paths(conversation, chunks), key=lambda path: (-path.covered, path.rank))
+
+
+def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
+    """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
+    reached: dict[int, dict[tuple[int, bool], Path]] = {0: {(0, False): Path()}}
+    for start, stop, chunk in _usable(conversation, chunks):
+        carried = sum(conversation.transcript.messages[start + offset].tokens for offset in chunk.carried)
+        for (length, _), path in reached.get(start, {}).items():
+            longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
+            arrived = reached.setdefault(stop, {})
+            key = (length + 1, chunk.level > 0)
+            # One path for each number of chunks: what another of that length could serve, the best one serves too.
+            if key not in arrived or longer.rank < arrived[key].rank:
+                arrived[key] = longer
+    # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
+    return [path for found in reached.values() for (_, in_fold), path in found.items() if not in_fold]
+
+
+def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
+    """The chunks that apply to this history with the positions they join, in order of their start."""
+    transcript = conversation.transcript
+    positions = conversation.chain.positions
+    cuts = frozenset(transcript.cuts)
+    newest: dict[tuple[int, int, int], SummaryChunk] = {}
+    for chunk in chunks:
+        start, stop = positions.get(chunk.from_digest), positions.get(chunk.through_digest)
+        if start is None or stop is None or start >= stop or stop not in cuts:
+            continue
+        if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
+            continue  # The last user message must stay verbatim.
+        key = (start, stop, chunk.level)
+        held = newest.get(key)
+        if held is None or (-chunk.version, chunk.id) < (-held.version, held.id):
+            newest[key] = chunk
+    return sorted(((*key[:2], chunk) for key, chunk in newest.items()), key=lambda edge: (edge[0], edge[1], edge[2].id))
+
+
+def _view_tokens(conversation: Conversation, path: Path) -> int:
+    return conversation.instruction_tokens + path.tokens + conversation.transcript.tokens(path.covered)

@@ -1,0 +1,106 @@
+"""What Steno itself refuses or cannot do, as the client sees it: OpenAI's error envelope and codes.
+
+    StenoError
+      BodyTooLarge            413  request_too_large
+      RequestTimedOut         408  request_timeout
+      TooManyBytesInFlight    503  overloaded
+      HeadersTooLarge         431  headers_too_large
+      BadTarget               400  invalid_target
+      MissingCredentials      401  missing_credentials
+      ConversationNotFound    404  conversation_not_found
+      SummaryNotFound         404  summary_not_found
+      InvalidRequest          400  invalid_request
+      StorageUnavailable      503  storage_unavailable
+      UpstreamUnreachable     502  upstream_unreachable
+      UpstreamTimedOut        504  upstream_timeout
+      UpstreamDisconnected    502  upstream_disconnected
+
+The provider's own errors never become ours. A failed summary is a value, not an error.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class StenoError(Exception):
+    """An error with a message for the user: what is wrong, with the number, and what to do."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "api_error"
+    code: ClassVar[str] = "internal_error"
+    repeatable: ClassVar[bool] = False
+    """Whether the same request may succeed later; SDKs are told not to retry otherwise."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+    @property
+    def envelope(self) -> bytes:
+        body = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": body})
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [(b"content-type", b"application/json")]
+        return headers if self.repeatable else [*headers, (b"x-should-retry", b"false")]
+
+
+class _RequestError(StenoError):
+    type = "invalid_request_error"
+
+
+class BodyTooLarge(_RequestError):
+    status, code = 413, "request_too_large"
+
+
+class RequestTimedOut(_RequestError):
+    status, code = 408, "request_timeout"
+
+
+class HeadersTooLarge(_RequestError):
+    status, code = 431, "headers_too_large"
+
+
+class BadTarget(_RequestError):
+    status, code = 400, "invalid_target"
+
+
+class InvalidRequest(_RequestError):
+    status, code = 400, "invalid_request"
+
+
+class MissingCredentials(_RequestError):
+    status, type, code = 401, "authentication_error", "missing_credentials"
+
+
+class ConversationNotFound(_RequestError):
+    status, code = 404, "conversation_not_found"
+
+
+class SummaryNotFound(_RequestError):
+    status, code = 404, "summary_not_found"
+
+
+class TooManyBytesInFlight(StenoError):
+    status, type, code, repeatable = 503, "server_error", "overloaded", True
+
+
+class StorageUnavailable(StenoError):
+    status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
+
+
+class UpstreamUnreachable(StenoError):
+    status, code, repeatable = 502, "upstream_unreachable", True
+
+
+class UpstreamTimedOut(StenoError):
+    status, code, repeatable = 504, "upstream_timeout", True
+
+
+class UpstreamDisconnected(StenoError):
+    status, code, repeatable = 502, "upstream_disconnected", True

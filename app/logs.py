@@ -1,0 +1,52 @@
+"""Logs: one line a decision, as JSON or text on standard output; never a message's text, never a key."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+from app.api.asgi import AbortedAnswer
+from app.store import DatabaseUnusable
+
+
+def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
+    """Routes structlog and the standard library's loggers to one stream."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    render = structlog.processors.JSONRenderer() if shape == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                render,
+            ],
+        )
+    )
+    handler.addFilter(_unexpected)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(number)
+    # The HTTP client's own lines name every request; at info they would be most of the log.
+    for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def _unexpected(record: logging.LogRecord) -> bool:
+    """Leaves out the server's traceback of what was reported where it was decided: a broken answer, a failed start."""
+    return not (record.exc_info and isinstance(record.exc_info[1], AbortedAnswer | DatabaseUnusable))

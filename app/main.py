@@ -1,0 +1,181 @@
+"""`create_app(settings)`: the only place that picks concrete parts."""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from app import __version__
+from app.api import context
+from app.api.chat import ChatEndpoint
+from app.api.gate import Gate
+from app.api.health import health_router
+from app.api.passthrough import PassthroughEndpoint
+from app.compactor import Compactor
+from app.conversations import Conversations
+from app.core.identity import Identity
+from app.errors import InvalidRequest, StenoError, StorageUnavailable
+from app.services import Services
+from app.settings import ConfigurationError, Settings
+from app.store import DatabaseUnusable, Store, StoreUnavailable
+from app.summariser import Summariser
+from app.tasks import OwnedTasks
+from app.tenants import Tenants
+from app.tokenizer import Tokenizer
+from app.upstream import HttpxUpstream
+
+log = structlog.get_logger("steno")
+
+SECRET_BYTES = 32
+SHORTEST_SECRET = 16
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
+    identity = Identity(server_secret(settings))
+    tokenizer = Tokenizer(settings.tokenizer.directory)
+    _check_tables(tokenizer, settings)
+    storage, upstream_settings = settings.storage, settings.upstream
+    store = Store.open(
+        storage.url.get_secret_value(), timeout=storage.timeout_seconds, statement_cache=storage.statement_cache
+    )
+    upstream = HttpxUpstream(
+        upstream_settings.base_url,
+        connect=upstream_settings.connect_seconds,
+        first_byte=upstream_settings.first_byte_seconds,
+        between_bytes=upstream_settings.between_bytes_seconds,
+    )
+    tasks = OwnedTasks()
+    summariser = Summariser(upstream, settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
+    services = Services(
+        settings=settings,
+        upstream=upstream,
+        store=store,
+        identity=identity,
+        tokenizer=tokenizer,
+        compactor=Compactor(store, summariser, tasks, holder=secrets.token_hex(8)),
+        conversations=Conversations(store, identity),
+        tasks=tasks,
+        tenants=Tenants(identity, settings.server.allow_unauthenticated),
+    )
+    app = FastAPI(
+        title="Steno",
+        version=__version__,
+        summary="Keeps long conversations inside the model's context window.",
+        docs_url=None,  # Its assets would come from a public CDN.
+        redoc_url=None,
+        lifespan=_lifespan(services),
+    )
+    app.include_router(health_router(services))
+    app.include_router(context.router)
+    _add_error_handlers(app)
+    limits = settings.limits
+    chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
+    app.add_middleware(
+        Gate, chat=chat, passthrough=passthrough, header_count=limits.header_count, header_bytes=limits.header_bytes
+    )
+    app.state.services = services
+    app.state.failure = None  # Why it could not start.
+    return app
+
+
+def server_secret(settings: Settings) -> bytes:
+    """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
+    if settings.secret is not None:
+        secret = settings.secret.get_secret_value().encode()
+        if len(secret) < SHORTEST_SECRET:
+            raise ConfigurationError(
+                f"STENO_SECRET has {len(secret)} characters; at least {SHORTEST_SECRET} are needed."
+            )
+        return secret
+    url = settings.storage.url.get_secret_value()
+    if not url.startswith(("sqlite", "memory")):
+        raise ConfigurationError(
+            "STENO_SECRET is not set. With a shared database all replicas need the same one:"
+            " make it once, for example with `openssl rand -hex 32`."
+        )
+    path = url.partition(":///")[2].partition("?")[0]
+    return (
+        _kept_secret(Path(path).with_suffix(".secret"))
+        if path and ":memory:" not in path
+        else secrets.token_bytes(SECRET_BYTES)
+    )
+
+
+def _kept_secret(path: Path) -> bytes:
+    """Made once, readable by the owner only. Of two processes that start together one makes it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(secrets.token_hex(SECRET_BYTES))
+        try:
+            os.link(fresh, path)  # Fails if it is there already: never overwritten, never seen half written.
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"The server secret {path} cannot be made or read: {error.strerror}.") from error
+
+
+def _check_tables(tokenizer: Tokenizer, settings: Settings) -> None:
+    if not tokenizer.missing:
+        return
+    missing = ", ".join(tokenizer.missing)
+    if settings.tokenizer.required:
+        raise ConfigurationError(f"The tokenizer tables {missing} were not found, and tokenizer.required is set.")
+    log.warning("tokenizer tables not found: tokens are estimated by bytes", tables=missing)
+
+
+def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            await services.store.start()
+        except DatabaseUnusable as error:
+            app.state.failure = str(error)
+            raise
+        services.counter("gpt-4o")  # Loads the table before the first request needs it.
+        # What was made so far stays: the collector need not look at it again on every request.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        try:
+            yield
+        finally:
+            await services.tasks.drain(services.settings.server.drain_seconds)
+            await services.upstream.close()
+            await services.store.close()
+
+    return lifespan
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    async def refuse(_: Request, error: Exception) -> Response:
+        if isinstance(error, StenoError):
+            shown = error
+        elif isinstance(error, StoreUnavailable):
+            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
+        elif isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
+        else:
+            shown = InvalidRequest("Steno has no such path.")
+        status = error.status_code if isinstance(error, HTTPException) else shown.status
+        headers = {name.decode(): value.decode() for name, value in shown.headers}
+        return Response(shown.envelope, status, headers)
+
+    for kind in (StenoError, StoreUnavailable, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refuse)

@@ -1,0 +1,75 @@
+"""Serving: uvicorn with what Steno needs of it, and one line that says what is in force."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from app import __version__
+from app.logs import configure_logging
+from app.main import create_app
+from app.services import Services
+from app.settings import ConfigurationError, Settings
+from app.store import StoreError
+
+log = structlog.get_logger("steno")
+
+
+def serve(settings: Settings) -> str | None:
+    """Serves until it is stopped. What kept it from starting, or None."""
+    configure_logging(settings.log.level, settings.log.format)
+    try:
+        app = create_app(settings)
+    except (ConfigurationError, StoreError) as error:
+        return str(error)
+    config = uvicorn.Config(
+        app,
+        host=settings.server.host,
+        port=settings.server.port,
+        http="httptools",  # h11 accepts a length beside chunks, which smuggles requests.
+        log_config=None,
+        access_log=False,
+        # The provider's own pass; `api.gate` adds what an answer of ours lacks.
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
+        lifespan="on",
+    )
+    server = _Server(config, app.state.services)
+    with suppress(SystemExit):  # uvicorn's own, when the start failed.
+        server.run()
+    if server.started:
+        return None
+    failure: str | None = app.state.failure
+    return failure or f"cannot listen on {settings.server.host}:{settings.server.port}; the log says why"
+
+
+class _Server(uvicorn.Server):
+    """Says what is in force once it listens, and is not ready any more as soon as it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._services.tasks.draining = True
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            address = self.servers[0].sockets[0].getsockname()
+            settings = self._services.settings
+            log.info(
+                "serving",
+                version=__version__,
+                url=f"http://{address[0]}:{address[1]}/v1",
+                upstream=settings.upstream.base_url,
+                loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
+                http=self.config.http_protocol_class.__name__,
+            )

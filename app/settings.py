@@ -1,0 +1,311 @@
+"""Settings: flags, then the environment, then a YAML file, then these defaults.
+
+`config/steno.yaml` lists every setting with its default; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    YamlConfigSettingsSource,
+)
+from yaml import YAMLError
+
+from app.core.prompts import SUMMARY_PROMPT
+from app.wire.events import EventShape
+
+Ratio = Annotated[float, Field(gt=0, le=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+SESSION_HEADERS = (
+    "x-session-id",
+    "x-session-affinity",
+    "x-openwebui-chat-id",
+    "x-litellm-session-id",
+    "helicone-session-id",
+    "x-opencode-session",
+    "x-claude-code-session-id",
+    "session-id",
+)
+
+
+class ConfigurationError(Exception):
+    """Settings that cannot be used: which, and what would be allowed."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(_Section):
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(8080, ge=0, le=65_535)
+    """Port to listen on; 0 lets the system choose."""
+    allow_unauthenticated: bool = False
+    """Serve requests without credentials from other machines too, as the tenant `anonymous`."""
+    drain_seconds: Seconds = 25.0
+    """How long a stopping server waits for summaries that are being made."""
+
+
+class UpstreamSettings(_Section):
+    base_url: str = "https://api.openai.com/v1"
+    """The provider; its path takes the place of the client's `/v1`."""
+    connect_seconds: Seconds = 5.0
+    """Time to make a connection."""
+    first_byte_seconds: Seconds = 600.0
+    """Time until the provider's status arrives."""
+    between_bytes_seconds: Seconds = 120.0
+    """Time between two pieces of an answer."""
+    alternating_roles: bool = False
+    """The provider refuses two user messages in a row: merge summaries into the next user message."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
+        return value.rstrip("/")
+
+
+class ModelSettings(_Section):
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    context_window: int = Field(ge=1)
+    """Tokens the model accepts, prompt and completion together."""
+    max_input_tokens: int | None = Field(None, ge=1)
+    """Tokens the prompt may have, where that is less than the window."""
+    max_output_tokens: int | None = Field(None, ge=1)
+    """Tokens an answer may have."""
+
+
+class TriggerSettings(_Section):
+    token_ratio: Ratio = 0.70
+    """A compaction is due when the estimate exceeds this share of the limit."""
+
+
+class TailSettings(_Section):
+    turns: int = Field(4, ge=1, le=100)
+    """How many of the latest turns stay verbatim; fewer where they do not fit."""
+    max_ratio: Ratio = 0.30
+    """Share of the limit that the verbatim tail may take."""
+
+
+class CompactionSettings(_Section):
+    enabled: bool = True
+    """Compact at all."""
+    trigger: TriggerSettings = TriggerSettings()
+    floor_tokens: int = Field(4_096, ge=0)
+    """No compaction below this many tokens, or 0.85 of the limit where that is less."""
+    target_ratio: Ratio = 0.50
+    """A compaction brings the prompt to at most this share of the limit."""
+    tail: TailSettings = TailSettings()
+    wait_seconds: Seconds = 60.0
+    """How long a request waits for a compaction before it goes on without."""
+
+    @model_validator(mode="after")
+    def _target_is_below_trigger(self) -> CompactionSettings:
+        if self.target_ratio >= self.trigger.token_ratio:
+            raise ValueError(
+                f"target_ratio ({self.target_ratio}) must be below trigger.token_ratio ({self.trigger.token_ratio}),"
+                " or every turn would be compacted"
+            )
+        return self
+
+
+class SummarySettings(_Section):
+    model: str | None = None
+    """Model that writes the summaries; null means the conversation's own."""
+    max_tokens: int = Field(2_048, ge=256)
+    """Largest summary chunk; small windows use less (0.06 of the limit, at least 256)."""
+    timeout_seconds: Seconds = 120.0
+    """Time for one summary call."""
+    prompt: str = SUMMARY_PROMPT
+    """What the summariser is told."""
+    reasoning_allowance: int = Field(8_192, ge=0)
+    """Tokens a reasoning model may think before it writes a summary."""
+
+
+class EventSettings(_Section):
+    stream: EventShape = "chunk"
+    """Shape of compaction events on streams: chunk, named, comment or off."""
+    keep_alive_seconds: float = Field(10.0, ge=1, le=60)
+    """Time between keep-alives while a summary is made."""
+    body: bool = True
+    """Add `context_status` and `context` to answers; the headers are always there."""
+
+
+class StorageSettings(_Section):
+    url: SecretStr = SecretStr("sqlite:///steno.db")
+    """PostgreSQL or SQLite URL, or `memory`; plain DATABASE_URL is honoured."""
+    timeout_seconds: Seconds = 0.25
+    """Bound of one database call on a request's path."""
+    statement_cache: bool = True
+    """Turn off behind PgBouncer in transaction mode."""
+
+
+class IdentitySettings(_Section):
+    ignore: tuple[str, ...] = ()
+    """Regular expressions of volatile text, such as an injected date, left out of digests."""
+    session_headers: tuple[str, ...] = SESSION_HEADERS
+    """Request headers that name the conversation, first found."""
+    use_prompt_cache_key: bool = False
+    """Take the body's `prompt_cache_key` as the conversation id."""
+    use_user: bool = False
+    """Take the body's `user` as the conversation id."""
+
+    @field_validator("ignore")
+    @classmethod
+    def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
+
+
+class TokenizerSettings(_Section):
+    directory: Path | None = None
+    """Folder with the tokenizer tables; otherwise the usual places are searched."""
+    required: bool = False
+    """Refuse to start without the tables instead of estimating by bytes."""
+
+
+class LimitSettings(_Section):
+    body_bytes: int = Field(20_000_000, ge=1_000)
+    """Largest chat request body."""
+    in_flight_bytes: int = Field(400_000_000, ge=1_000)
+    """Largest sum of the chat request bodies that are being served."""
+    header_count: int = Field(100, ge=10)
+    """Most request headers."""
+    header_bytes: int = Field(32_768, ge=1_024)
+    """Largest sum of the request headers."""
+    receive_seconds: Seconds = 60.0
+    """Time for a chat request's body to arrive."""
+    write_stall_seconds: Seconds = 60.0
+    """A client that takes nothing for this long is given up."""
+
+
+class LogSettings(_Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged."""
+    format: Literal["json", "text"] = "json"
+    """Shape of log lines on standard output."""
+
+
+DEFAULT_MODELS = (
+    ModelSettings(match="gpt-5*", context_window=400_000, max_input_tokens=272_000, max_output_tokens=128_000),
+    ModelSettings(match="gpt-4.1*", context_window=1_047_576, max_output_tokens=32_768),
+    ModelSettings(match="gpt-4o*", context_window=128_000, max_output_tokens=16_384),
+    ModelSettings(match="gpt-4-turbo*", context_window=128_000, max_output_tokens=4_096),
+    ModelSettings(match="gpt-4-32k*", context_window=32_768),
+    ModelSettings(match="gpt-4", context_window=8_192),
+    ModelSettings(match="gpt-4-0613", context_window=8_192),
+    ModelSettings(match="gpt-3.5-turbo*", context_window=16_385, max_output_tokens=4_096),
+    ModelSettings(match="o[134]*", context_window=200_000, max_output_tokens=100_000),
+)
+
+
+class Settings(BaseSettings):
+    """All settings. Raises through `load` only."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="STENO_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    server: ServerSettings = ServerSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    models: tuple[ModelSettings, ...] = DEFAULT_MODELS
+    compaction: CompactionSettings = CompactionSettings()
+    summary: SummarySettings = SummarySettings()
+    events: EventSettings = EventSettings()
+    storage: StorageSettings = StorageSettings()
+    identity: IdentitySettings = IdentitySettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+    secret: SecretStr | None = None
+    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
+        if path := os.environ.get("STENO_CONFIG"):
+            sources.append(YamlConfigSettingsSource(settings_cls, yaml_file=path))
+        return tuple(sources)
+
+
+_OUTSIDE_NAMES = frozenset(
+    {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
+)
+_SECRETS = frozenset({"storage", "secret"})
+
+
+def load(**flags: Any) -> Settings:
+    """The settings in force. Raises `ConfigurationError` with a message that names the key and what is allowed."""
+    _check_names()
+    try:
+        return Settings(**flags)
+    except ValidationError as error:
+        problems = "; ".join(map(_problem, error.errors()))
+        raise ConfigurationError(f"Settings that cannot be used: {problems}") from error
+    except (SettingsError, OSError, ValueError, YAMLError) as error:
+        raise ConfigurationError(f"The settings cannot be read: {error}") from error
+
+
+def _problem(error: ErrorDetails) -> str:
+    """One line: the key, what is allowed, what was given, unless that may be secret."""
+    key = ".".join(map(str, error["loc"])) or "settings"
+    given = error["input"]
+    shown = isinstance(given, str | int | float) and error["loc"][:1] and error["loc"][0] not in _SECRETS
+    return f"{key}: {error['msg']}" + (f" (got {given!r})" if shown else "")
+
+
+def _aliases() -> dict[str, Any]:
+    """Variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
+    aliases: dict[str, Any] = {}
+    if url := os.environ.get("DATABASE_URL"):
+        aliases["storage"] = {"url": url}
+    if path := os.environ.get("STENO_SECRET_FILE"):
+        aliases["secret"] = Path(path).read_text().strip()
+    if allowed := os.environ.get("STENO_ALLOW_UNAUTHENTICATED"):
+        aliases["server"] = {"allow_unauthenticated": allowed}
+    return aliases
+
+
+def _check_names() -> None:
+    """A mistyped variable would be ignored in silence."""
+    known = {f"STENO_{name.upper()}" for name in Settings.model_fields}
+    for name in os.environ:
+        if name.startswith("STENO_") and name not in _OUTSIDE_NAMES and name.split("__")[0] not in known:
+            raise ConfigurationError(
+                f"{name} is no setting of Steno. Known: {', '.join(sorted(known))} (nested with __)."
+            )
+    path = os.environ.get("STENO_CONFIG")
+    if path and not Path(path).is_file():
+        raise ConfigurationError(f"STENO_CONFIG names {path}, which is no file.")

@@ -1,0 +1,83 @@
+"""An extractive summariser: first sentences and identifiers, so that a test can check which facts survive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+_CANDIDATE = re.compile(r"[^\W_](?:[\w.@:+/#-]{0,62}[^\W_])?")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:.]+Z?)?")
+_LONG_NUMBER = re.compile(r"\d{4,}")
+_TAG = re.compile(r"<[^<>]+>")
+_DIGIT, _LETTER = re.compile(r"\d"), re.compile(r"[A-Za-z]")
+
+
+def identifiers(text: str) -> list[str]:
+    """Tokens that look like identifiers, each once, in order: codes, ids, long numbers, e-mail addresses, ISO dates."""
+    return list(dict.fromkeys(token for token in _CANDIDATE.findall(text) if _is_identifier(token)))
+
+
+def summarise(text: str, max_words: int) -> str:
+    """Per line its first sentence and its identifiers: at most `max_words` words, and never more than half of the text.
+
+    If that is too much the sentences shrink, all to one width; identifiers go only when they alone are too many.
+    """
+    notes = _notes(text)
+    allowed = max(1, min(max_words, len(text.split()) // 2))
+    width = _widest(notes, allowed)
+    if width:
+        return "\n".join(" ".join(words) for note in notes if (words := note.at(width)))
+    return " ".join([word for note in notes for word in note.at(0)][:allowed])
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What may be kept of one line."""
+
+    sentence: Sequence[str]
+    identifiers: Sequence[str]
+    """Those that no earlier line had."""
+
+    def at(self, width: int) -> list[str]:
+        kept = self.sentence[:width]
+        shown = " ".join(kept)
+        return [*kept, *(identifier for identifier in self.identifiers if identifier not in shown)]
+
+
+def _notes(text: str) -> list[_Note]:
+    seen: set[str] = set()
+    notes = []
+    for line in _quoted(text):
+        new = [identifier for identifier in identifiers(line) if identifier not in seen]
+        seen.update(new)
+        notes.append(_Note(_SENTENCE_END.split(line, maxsplit=1)[0].split(), new))
+    return notes
+
+
+def _quoted(text: str) -> list[str]:
+    """Lines that say something. Lines that are tags quote what stands between them; beside it there are only orders."""
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    tags = [index for index, line in enumerate(lines) if _TAG.fullmatch(line)]
+    quoted = lines[tags[0] : tags[-1]] if len(tags) > 1 else lines
+    return [line for line in quoted if not _TAG.fullmatch(line)]
+
+
+def _widest(notes: Sequence[_Note], allowed: int) -> int:
+    """How many words each sentence may keep for all notes to fit."""
+    low, high = 0, max((len(note.sentence) for note in notes), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(len(note.at(middle)) for note in notes) <= allowed:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _is_identifier(token: str) -> bool:
+    if _EMAIL.fullmatch(token) or _DATE.fullmatch(token) or _LONG_NUMBER.fullmatch(token):
+        return True
+    return bool(_DIGIT.search(token) and _LETTER.search(token))

@@ -1,0 +1,238 @@
+"""Refusals: what OpenAI answers to a request it does not accept, in its own words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+ANY_INDEX = "*"
+"""Stands for a message's index until it is known: the check of a message is cached without its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error answer: status and OpenAI's error object."""
+
+    message: str
+    param: str | None = None
+    code: str | int | None = None
+    status: int = 400
+    type: str = "invalid_request_error"
+
+    def at(self, index: int) -> Refusal:
+        """The same refusal for the message at this index."""
+        return replace(self, message=_indexed(self.message, index), param=self.param and _indexed(self.param, index))
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+class Refused(Exception):
+    """Raised where a check fails."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def _indexed(text: str, index: int) -> str:
+    return text.replace(f"messages[{ANY_INDEX}]", f"messages[{index}]").replace(
+        f"messages.[{ANY_INDEX}]", f"messages.[{index}]"
+    )
+
+
+def type_name(value: Any) -> str:
+    """How OpenAI's messages call a JSON value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a decimal number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def listed(values: list[str] | tuple[str, ...]) -> str:
+    quoted = [f"'{value}'" for value in values]
+    if len(quoted) < 3:
+        return " and ".join(quoted)
+    return f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+
+
+def missing(path: str) -> Refusal:
+    return Refusal(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+
+
+def unknown(path: str) -> Refusal:
+    return Refusal(f"Unknown parameter: '{path}'.", path, "unknown_parameter")
+
+
+def wrong_type(path: str, expected: str, value: Any) -> Refusal:
+    message = f"Invalid type for '{path}': expected {expected}, but got {type_name(value)} instead."
+    return Refusal(message, path, "invalid_type")
+
+
+def wrong_value(path: str, value: str, supported: tuple[str, ...]) -> Refusal:
+    message = f"Invalid value: '{value}'. Supported values are: {listed(supported)}."
+    return Refusal(message, path, "invalid_value")
+
+
+def wrong_pattern(path: str, pattern: str) -> Refusal:
+    message = (
+        f"Invalid '{path}': string does not match pattern. Expected a string that matches the pattern '{pattern}'."
+    )
+    return Refusal(message, path, "invalid_value")
+
+
+def too_long(path: str, longest: int, length: int) -> Refusal:
+    message = (
+        f"Invalid '{path}': string too long. Expected a string with maximum length {longest}, "
+        f"but got a string with length {length} instead."
+    )
+    return Refusal(message, path, "string_above_max_length")
+
+
+def empty_array(path: str) -> Refusal:
+    message = f"Invalid '{path}': empty array. Expected an array with minimum length 1, but got an empty array instead."
+    return Refusal(message, path, "empty_array")
+
+
+def long_array(path: str, longest: int, length: int) -> Refusal:
+    message = (
+        f"Invalid '{path}': array too long. Expected an array with maximum length {longest}, "
+        f"but got an array with length {length} instead."
+    )
+    return Refusal(message, path, "array_above_max_length")
+
+
+def out_of_range(path: str, value: float, least: float, most: float) -> Refusal:
+    kind = "integer" if isinstance(least, int) else "decimal"
+    side, sign, bound = ("below minimum", ">=", least) if value < least else ("above maximum", "<=", most)
+    message = f"Invalid '{path}': {kind} {side} value. Expected a value {sign} {bound:g}, but got {value} instead."
+    code = f"{kind}_{'below_min' if value < least else 'above_max'}_value"
+    return Refusal(message, path, code)
+
+
+def only_with(path: str, other: str) -> Refusal:
+    return Refusal(f"Invalid value for '{path}': '{path}' is only allowed when '{other}' are specified.", path)
+
+
+def only_when(path: str, other: str) -> Refusal:
+    return Refusal(f"The '{path}' parameter is only allowed when '{other}' is enabled.", path)
+
+
+def no_such_model(model: str) -> Refusal:
+    message = f"The model `{model}` does not exist or you do not have access to it."
+    return Refusal(message, None, "model_not_found", 404)
+
+
+def no_such_path(method: str, path: str) -> Refusal:
+    return Refusal(f"Invalid URL ({method} {path})", status=404)
+
+
+def no_such_method(method: str, path: str) -> Refusal:
+    message = f"Not allowed to {method} on {path}. (HINT: Perhaps you meant to use a different HTTP method?)"
+    return Refusal(message, None, "method_not_supported", 405)
+
+
+def unreadable() -> Refusal:
+    return Refusal(
+        "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
+        "correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
+    )
+
+
+def unrecognized(names: list[str]) -> Refusal:
+    plural = "s" if len(names) > 1 else ""
+    return Refusal(f"Unrecognized request argument{plural} supplied: {', '.join(names)}")
+
+
+def unsupported(name: str) -> Refusal:
+    hint = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
+    message = f"Unsupported parameter: '{name}' is not supported with this model.{hint}"
+    return Refusal(message, name, "unsupported_parameter")
+
+
+def two_token_limits() -> Refusal:
+    message = "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
+    return Refusal(message, "max_tokens", "invalid_parameter_combination")
+
+
+def no_content(at: str) -> Refusal:
+    return Refusal("Invalid value for 'content': expected a string, got null.", f"{at}.content")
+
+
+def stray_tool_result(index: int) -> Refusal:
+    message = (
+        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+    )
+    return Refusal(message, f"messages.[{index}].role")
+
+
+def wrong_tool_result(index: int, call_id: str) -> Refusal:
+    message = f"Invalid parameter: 'tool_call_id' of '{call_id}' not found in 'tool_calls' of previous message."
+    return Refusal(message, f"messages.[{index}].tool_call_id")
+
+
+def repeated_tool_result(index: int, call_id: str) -> Refusal:
+    message = f"Invalid parameter: Duplicate value for 'tool_call_id' of '{call_id}'."
+    return Refusal(message, f"messages.[{index}].tool_call_id")
+
+
+def unanswered_calls(index: int, call_ids: list[str]) -> Refusal:
+    message = (
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
+        f"The following tool_call_ids did not have response messages: {', '.join(call_ids)}"
+    )
+    return Refusal(message, f"messages.[{index}].role")
+
+
+def no_json_word() -> Refusal:
+    message = "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'."
+    return Refusal(message, "messages")
+
+
+def roles_do_not_alternate() -> Refusal:
+    """As vLLM puts the refusal of Mistral's and similar templates."""
+    message = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
+    return Refusal(message, None, 400, type="BadRequestError")
+
+
+def over_the_window(window: int, messages: int, functions: int, completion: int | None) -> Refusal:
+    """The prompt, or the prompt and the completion asked for, exceed the context window."""
+    parts = [f"{messages} in the messages"]
+    nouns = ["messages"]
+    if functions:
+        parts.append(f"{functions} in the functions")
+        nouns.append("functions")
+    if completion is None:
+        detail = f" ({', '.join(parts)})" if functions else ""
+        demand = f"your messages resulted in {messages + functions} tokens{detail}"
+    else:
+        parts.append(f"{completion} in the completion")
+        nouns.append("completion")
+        demand = f"you requested {messages + functions + completion} tokens ({_series(parts, 'and')})"
+    return Refusal(
+        f"This model's maximum context length is {window} tokens. However, {demand}. "
+        f"Please reduce the length of the {_series(nouns, 'or')}.",
+        "messages",
+        "context_length_exceeded",
+    )
+
+
+def _series(words: list[str], conjunction: str) -> str:
+    """a; a or b; a, b, or c. OpenAI writes no conjunction between two counts."""
+    if len(words) == 1:
+        return words[0]
+    if len(words) == 2:
+        return f"{words[0]}, {words[1]}" if conjunction == "and" else f"{words[0]} {conjunction} {words[1]}"
+    return f"{', '.join(words[:-1])}, {conjunction} {words[-1]}"

@@ -1,0 +1,194 @@
+"""Reading a chat request: parse, check, count. Messages seen before cost a look-up: replays resend them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+
+from app.simulator.arguments import check_arguments
+from app.simulator.counting import REPLY_PRIME, Count, PromptCache, extras_tokens, message_tokens
+from app.simulator.messages import check_alternation, check_message, check_tool_pairs, texts_of
+from app.simulator.refusals import (
+    Refusal,
+    Refused,
+    empty_array,
+    long_array,
+    missing,
+    no_json_word,
+    no_such_model,
+    over_the_window,
+    unreadable,
+    wrong_type,
+)
+
+_CACHED_MESSAGES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that the simulator offers."""
+
+    name: str
+    window: int | None = None
+    """None: the simulator's."""
+    unsupported: frozenset[str] = frozenset()
+    """Arguments it refuses, as reasoning models refuse `max_tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The simulator's settings for one request."""
+
+    models: Mapping[str, Model] | Literal["any"]
+    window: int
+    skew: float
+    offset: int
+    strict_roles: bool
+    lenient_messages: bool
+    max_messages: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """An acceptable request."""
+
+    model: str
+    messages: Sequence[Any]
+    arguments: Mapping[str, Any]
+    """All but the messages."""
+    prompt_tokens: int
+    cached_tokens: int
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.arguments.get("stream"))
+
+    @property
+    def include_usage(self) -> bool:
+        return bool((self.arguments.get("stream_options") or {}).get("include_usage"))
+
+    @property
+    def choices(self) -> int:
+        return self.arguments.get("n") or 1
+
+    @property
+    def max_tokens(self) -> int | None:
+        return _max_tokens(self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A message once parsed, checked and counted."""
+
+    value: Any
+    tokens: int
+    refusal: Refusal | None
+
+
+class Reader:
+    """Turns bodies into requests. Not for several threads."""
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._recent = PromptCache()
+        self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
+
+    def read(self, body: bytes, rules: Rules, counted: Callable[[int], None]) -> ChatRequest:
+        """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
+        raw = _decode(body, dict[str, msgspec.Raw])
+        arguments = {name: msgspec.json.decode(value) for name, value in raw.items() if name != "messages"}
+        model = _check_model(arguments, rules)
+        check_arguments({**arguments, "messages": None}, model.unsupported)
+        parts = [bytes(part) for part in _message_parts(raw, rules)]
+        seen = [self._inspect(part, rules.lenient_messages) for part in parts]
+        messages = _accepted(seen)
+        _check_sequence(messages, arguments, rules)
+
+        extras = extras_tokens(arguments, self._count)
+        tokens = [item.tokens for item in seen]
+        total = _scaled(sum(tokens) + extras + REPLY_PRIME, rules)
+        counted(total)
+        _check_window(total, round(rules.skew * extras), _max_tokens(arguments), model.window or rules.window)
+        head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
+        shared = self._recent.shared_parts([head, *parts])
+        cached = round(rules.skew * (extras + sum(tokens[: shared - 1]))) if shared > 1 else 0
+        return ChatRequest(model.name, messages, arguments, total, min(total, cached))
+
+    def _inspect_afresh(self, raw: bytes, lenient: bool) -> _Seen:
+        value = msgspec.json.decode(raw)
+        try:
+            check_message(value, lenient)
+        except Refused as refused:
+            return _Seen(value, 0, refused.refusal)
+        return _Seen(value, message_tokens(value, self._count), None)
+
+
+def _decode(body: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError:
+        raise Refused(unreadable()) from None
+
+
+def _check_model(arguments: Mapping[str, Any], rules: Rules) -> Model:
+    name = arguments.get("model")
+    if name is None or name == "":
+        raise Refused(Refusal("you must provide a model parameter"))
+    if not isinstance(name, str):
+        raise Refused(wrong_type("model", "a string", name))
+    if rules.models == "any":
+        return Model(name)
+    if name not in rules.models:
+        raise Refused(no_such_model(name))
+    return rules.models[name]
+
+
+def _message_parts(raw: Mapping[str, msgspec.Raw], rules: Rules) -> list[msgspec.Raw]:
+    if "messages" not in raw:
+        raise Refused(missing("messages"))
+    try:
+        parts = msgspec.json.decode(raw["messages"], type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        value = msgspec.json.decode(raw["messages"])
+        raise Refused(wrong_type("messages", "an array of objects", value)) from None
+    if not parts:
+        raise Refused(empty_array("messages"))
+    if rules.max_messages is not None and len(parts) > rules.max_messages:
+        raise Refused(long_array("messages", rules.max_messages, len(parts)))
+    return parts
+
+
+def _accepted(seen: Iterable[_Seen]) -> list[Any]:
+    messages = []
+    for index, item in enumerate(seen):
+        if item.refusal:
+            raise Refused(item.refusal.at(index))
+        messages.append(item.value)
+    return messages
+
+
+def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules: Rules) -> None:
+    check_tool_pairs(messages)
+    if rules.strict_roles:
+        check_alternation(messages)
+    if (arguments.get("response_format") or {}).get("type") == "json_object":
+        texts = (text for message in messages for text in texts_of(message))
+        if not any("json" in text.lower() for text in texts):
+            raise Refused(no_json_word())
+
+
+def _check_window(total: int, functions: int, completion: int | None, window: int) -> None:
+    if total + (completion or 0) > window:
+        raise Refused(over_the_window(window, total - functions, functions, completion))
+
+
+def _scaled(tokens: int, rules: Rules) -> int:
+    return round(rules.skew * tokens) + rules.offset
+
+
+def _max_tokens(arguments: Mapping[str, Any]) -> int | None:
+    return arguments.get("max_completion_tokens") or arguments.get("max_tokens")

@@ -1,0 +1,94 @@
+"""Runs an ASGI application on loopback in a thread, under a real uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import uvicorn
+
+Lifespan = Literal["auto", "on", "off"]
+
+
+class RunningServer:
+    """A server that accepts connections, until it is stopped."""
+
+    def __init__(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        self._server = server
+        self._listener = listener
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="uvicorn", daemon=True)
+        self.host, self.port = listener.getsockname()[:2]
+
+    @property
+    def url(self) -> str:
+        """Scheme, host and port, without a path."""
+        return f"http://{self.host}:{self.port}"
+
+    def start(self, timeout: float) -> None:
+        self._thread.start()
+        deadline = time.monotonic() + timeout
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError("The server did not start.") from self._failure
+            time.sleep(0.002)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Shut down as on SIGTERM: no new connections, running requests get the grace period, then lifespan ends."""
+        self._server.should_exit = True
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join(timeout)
+        self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+                runner.run(self._server.serve([self._listener]))
+        except BaseException as failure:  # noqa: BLE001 -- raised again by start(), in the caller's thread
+            self._failure = failure
+
+
+def serve(
+    app: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    http: Any = "httptools",
+    date_header: bool = True,
+    server_header: bool = True,
+    lifespan: Lifespan = "auto",
+    grace_seconds: int = 1,
+    start_timeout: float = 30.0,
+) -> RunningServer:
+    """Start the application and return once it accepts connections. `port` 0: any free one."""
+    listener = socket.create_server((host, port), backlog=2048)
+    config = uvicorn.Config(
+        app,
+        http=http,
+        ws="none",
+        date_header=date_header,
+        server_header=server_header,
+        lifespan=lifespan,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=grace_seconds,
+    )
+    running = RunningServer(uvicorn.Server(config), listener)
+    running.start(start_timeout)
+    return running

@@ -1,0 +1,286 @@
+"""The simulator: a scripted OpenAI provider, as strict as the real one, as a plain ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from app.simulator.answers import chunks, completion, compose, default_reply, summary_of
+from app.simulator.connection import (
+    Connection,
+    OpenProtocol,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    received_headers,
+    received_target,
+    wait_until_closed,
+)
+from app.simulator.counting import Count, default_count
+from app.simulator.delivery import Content, Delivery, error_content, json_content
+from app.simulator.endpoints import respond
+from app.simulator.log import Kind, Log, Record
+from app.simulator.refusals import Refused, no_such_method, no_such_path
+from app.simulator.requests import ChatRequest, Model, Reader, Rules
+from app.simulator.script import Fault, Predicate, Script, fault_of
+from app.simulator.server import RunningServer, serve
+
+CHAT_PATH = "/v1/chat/completions"
+LOG_PATH = "/__log"
+CALL_HEADER = b"x-context-call"
+DEFAULT_MODELS = (
+    Model("gpt-4o"),
+    Model("gpt-4o-mini"),
+    Model("gpt-4.1"),
+    Model("gpt-4.1-mini"),
+    Model("o4-mini", unsupported=frozenset({"max_tokens"})),
+)
+
+Reply = Callable[[list[Any]], str]
+
+
+class Simulator:
+    """Settings, state and application. The settings are plain attributes and may be changed while it runs."""
+
+    def __init__(
+        self,
+        *,
+        window: int = 8_000,
+        models: Iterable[Model | str] | Literal["any"] = DEFAULT_MODELS,
+        announce_window: bool = True,
+        reply: Reply = default_reply,
+        summary_words: int = 400,
+        count: Count | None = None,
+        tables: Path | None = None,
+        skew: float = 1.0,
+        offset: int = 0,
+        strict_roles: bool = False,
+        lenient_messages: bool = False,
+        max_messages: int | None = 2048,
+        log_limit: int = 100_000,
+        log_bodies: bool = True,
+    ) -> None:
+        self.window = window
+        """Context window of every model without its own."""
+        self.models: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
+        """any: every name is known."""
+        self.announce_window = announce_window
+        """Whether /v1/models tells `context_window`."""
+        self.reply = reply
+        """What the model says to these messages."""
+        self.summary_words = summary_words
+        """A summary has at most so many words, and at most 0.6 for each token the caller allows."""
+        self.skew = skew
+        """Prompt tokens = skew x count + offset."""
+        self.offset = offset
+        self.strict_roles = strict_roles
+        """Refuse user messages in a row, and instructions after the start."""
+        self.lenient_messages = lenient_messages
+        """Accept unknown keys in messages."""
+        self.max_messages = max_messages
+        self.chat_default = Fault()
+        """How chats are answered that the script does not mention; likewise summaries and everything else."""
+        self.summary_default = Fault()
+        self.other_default = Fault()
+        self.script = Script()
+        self.count: Count = count or default_count(tables)
+        self._reader = Reader(self.count)
+        self._log = Log(log_limit, log_bodies)
+
+    # What arrived
+
+    @property
+    def log(self) -> tuple[Record, ...]:
+        """Every request in order of arrival."""
+        return self._log.records()
+
+    @property
+    def chats(self) -> tuple[Record, ...]:
+        return self._of_kind("chat")
+
+    @property
+    def summaries(self) -> tuple[Record, ...]:
+        return self._of_kind("summary")
+
+    @property
+    def others(self) -> tuple[Record, ...]:
+        return self._of_kind("other")
+
+    def clear_log(self) -> None:
+        self._log.clear()
+
+    def wait_for(self, condition: Callable[[tuple[Record, ...]], bool], timeout: float = 5.0) -> bool:
+        """Block until the log satisfies the condition; False if it never did. Not for an event loop's own thread."""
+        return self._log.wait(condition, timeout)
+
+    # What to answer
+
+    def next_chat(self, fault: Fault | None = None, /, **fields: Any) -> None:
+        """How to answer the next acceptable chat: a `Fault`, or its fields. Calls queue up."""
+        self.script.next("chat", fault_of(fault, fields))
+
+    def next_summary(self, fault: Fault | None = None, /, **fields: Any) -> None:
+        """How to answer the next acceptable summary call."""
+        self.script.next("summary", fault_of(fault, fields))
+
+    def next_other(self, fault: Fault | None = None, /, **fields: Any) -> None:
+        """How to answer the next request to any other endpoint."""
+        self.script.next("other", fault_of(fault, fields))
+
+    def when(
+        self, predicate: Predicate, fault: Fault | None = None, /, *, times: int | None = None, **fields: Any
+    ) -> None:
+        """How to answer requests that satisfy the predicate: all of them, or the first so many."""
+        self.script.when(predicate, fault_of(fault, fields), times)
+
+    # Running
+
+    def serve(self, *, host: str = "127.0.0.1", port: int = 0) -> RunningServer:
+        """Run on a real socket in a thread; base URL of the API: `server.url + "/v1"`."""
+        return serve(self, host=host, port=port, http=OpenProtocol, lifespan="off")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"The simulator speaks HTTP, not {scope['type']}.")
+        body, whole = await read_body(receive)
+        connection = Connection(scope, send)
+        if scope["path"] == LOG_PATH:
+            await self._show_log(scope, body, connection)
+            return
+        record = self._record(scope, body)
+        if not whole:
+            self._log.update(record.sequence, disconnected_at=time.monotonic())
+            return
+        await self._answer_while_connected(record, connection, receive)
+
+    async def _answer_while_connected(self, record: Record, connection: Connection, receive: Receive) -> None:
+        answering = asyncio.create_task(self._answer(record, connection))
+        closed = asyncio.create_task(wait_until_closed(receive))
+        try:
+            await asyncio.wait({answering, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if connection.ended:
+                self._log.update(record.sequence, finished_at=time.monotonic())
+            elif closed.done():
+                self._log.update(record.sequence, disconnected_at=time.monotonic())
+                answering.cancel()
+            await asyncio.wait({answering})
+            if connection.severed:
+                await closed  # or uvicorn would take the answer for a forgotten one
+        finally:
+            answering.cancel()
+            closed.cancel()
+        if not answering.cancelled():
+            answering.result()
+
+    async def _answer(self, record: Record, connection: Connection) -> None:
+        """Refuse, or answer as the script says. A refused request uses up no fault."""
+        request: ChatRequest | None = None
+        content: Content | None = None
+        fault = Fault()
+        try:
+            if record.kind == "other":
+                content = self._other(record)
+            else:
+                request = self._read_chat(record)
+            fault = self.script.take(record) or self._default_fault(record.kind)
+        except Refused as refused:
+            content = json_content(refused.refusal.body, refused.refusal.status)
+        delivery = Delivery(connection, record, fault, lambda status: self._log.update(record.sequence, status=status))
+        scripted = _scripted_content(fault)
+        if scripted is not None:
+            await delivery.content(scripted)
+        elif content is not None:
+            await delivery.content(content)
+        elif request is not None:
+            await self._complete(record, request, fault, delivery)
+
+    def _read_chat(self, record: Record) -> ChatRequest:
+        if record.method != "POST":
+            raise Refused(no_such_method(record.method, record.path))
+        rules = Rules(
+            self.models,
+            self.window,
+            self.skew,
+            self.offset,
+            self.strict_roles,
+            self.lenient_messages,
+            self.max_messages,
+        )
+        return self._reader.read(
+            record.body, rules, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
+        )
+
+    async def _complete(self, record: Record, request: ChatRequest, fault: Fault, delivery: Delivery) -> None:
+        text = fault.text if fault.text is not None else self._text(record.kind, request)
+        answer = compose(record.sequence, request, fault, text, self.count)
+        self._log.update(record.sequence, text=answer.text, usage=answer.usage)
+        if request.stream:
+            await delivery.stream(chunks(answer))
+        else:
+            await delivery.content(json_content(completion(answer)))
+
+    def _text(self, kind: Kind, request: ChatRequest) -> str:
+        if kind == "summary":
+            return summary_of(request.messages, self.summary_words, request.max_tokens)
+        return self.reply(list(request.messages))
+
+    def _other(self, record: Record) -> Content:
+        if not record.path.startswith("/v1/"):
+            raise Refused(no_such_path(record.method, record.path))
+        offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
+        return respond(record, offered, self.window if self.announce_window else None)
+
+    async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
+        """GET: the log as JSON; DELETE: empty it. Not logged."""
+        method = scope["method"]
+        if method == "DELETE":
+            self._log.clear()
+        if method in ("GET", "DELETE"):
+            content = json_content([record.as_json() for record in self.log])
+        else:
+            refusal = no_such_method(method, LOG_PATH)
+            content = json_content(refusal.body, refusal.status)
+        record = Record(0, 0.0, method, LOG_PATH, received_headers(scope), body, "other")
+        await Delivery(connection, record, Fault()).content(content)
+
+    def _default_fault(self, kind: Kind) -> Fault:
+        return {"chat": self.chat_default, "summary": self.summary_default, "other": self.other_default}[kind]
+
+    def _of_kind(self, kind: Kind) -> tuple[Record, ...]:
+        return tuple(record for record in self.log if record.kind == kind)
+
+    def _record(self, scope: Scope, body: bytes) -> Record:
+        """The request, entered in the log."""
+        record = Record(
+            sequence=self._log.next_sequence(),
+            at=time.monotonic(),
+            method=scope["method"],
+            target=received_target(scope),
+            headers=received_headers(scope),
+            body=body,
+            kind=_kind(scope),
+        )
+        self._log.add(record)
+        return record
+
+
+def _kind(scope: Scope) -> Kind:
+    if scope["path"] != CHAT_PATH:
+        return "other"
+    return "summary" if (CALL_HEADER, b"summary") in map(tuple, scope["headers"]) else "chat"
+
+
+def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
+    offered = [Model(model) if isinstance(model, str) else model for model in models]
+    return {model.name: model for model in offered}
+
+
+def _scripted_content(fault: Fault) -> Content | None:
+    """What a fault answers in place of the endpoint."""
+    if fault.body is not None:
+        return Content(fault.body, status=fault.status)
+    return error_content(fault) if fault.status >= 400 else None

@@ -1,0 +1,134 @@
+"""Summary chunks: found by the digests of a chain, stored once, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Row, Select, delete, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.chunks import SummaryChunk
+from app.store.batches import batches
+from app.store.clock import moment, now_ms
+from app.store.database import insert_into
+from app.store.lease import Lease, fence_holds
+from app.store.pages import Order, Page, read_page
+from app.store.tables import conversations, summary_chunks
+
+_RANGE = (
+    summary_chunks.c.series,
+    summary_chunks.c.level,
+    summary_chunks.c.from_digest,
+    summary_chunks.c.through_digest,
+    summary_chunks.c.version,
+)
+
+
+async def chunks_in(
+    connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
+) -> list[SummaryChunk]:
+    """The chunks of the series that apply to the chain: both their digests are in it."""
+    known = frozenset(chain)
+    found: list[SummaryChunk] = []
+    for batch in batches(list(known)):
+        rows = await connection.execute(
+            select(summary_chunks).where(
+                summary_chunks.c.tenant == tenant,
+                summary_chunks.c.series == series,
+                summary_chunks.c.through_digest.in_(batch),
+            )
+        )
+        found += [_chunk(row) for row in rows if row.from_digest in known]
+    return found
+
+
+async def commit_chunks(
+    connection: AsyncConnection, lease: Lease, chunks: Sequence[SummaryChunk]
+) -> list[SummaryChunk] | None:
+    """Store the chunks if the lease still holds. Needs a transaction; doing it twice is doing it once."""
+    if not await fence_holds(connection, lease):
+        return None
+    for chunk in chunks:
+        await connection.execute(
+            insert_into(connection, summary_chunks)
+            .values(tenant=lease.tenant, **{**asdict(chunk), "created_at": now_ms()})
+            .on_conflict_do_nothing()
+        )
+    return await _as_stored(connection, lease.tenant, chunks)
+
+
+async def list_summaries(
+    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+) -> Page[SummaryChunk]:
+    rows = await _summaries_of(connection, tenant, conversation_id)
+    return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
+
+
+async def find_summary(
+    connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
+) -> SummaryChunk | None:
+    rows = await _summaries_of(connection, tenant, conversation_id)
+    row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
+    return _chunk(row) if row else None
+
+
+async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    """Delete what the conversation made, and every fold that stands for any of it."""
+    own = await connection.execute(
+        select(summary_chunks.c.id).where(
+            summary_chunks.c.tenant == tenant, summary_chunks.c.conversation_id == conversation_id
+        )
+    )
+    doomed = set(own.scalars())
+    if not doomed:
+        return
+    doomed |= await _folds_over(connection, tenant, doomed)
+    for batch in batches(list(doomed)):
+        await connection.execute(
+            delete(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
+        )
+
+
+async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
+    folds = await connection.execute(
+        select(summary_chunks.c.id, summary_chunks.c.children)
+        .where(summary_chunks.c.tenant == tenant, summary_chunks.c.level > 0)
+        .order_by(summary_chunks.c.level)
+    )
+    reached: set[str] = set()
+    # A fold of folds has a higher level, so one pass in order of level finds it.
+    for fold in folds:
+        if not (children | reached).isdisjoint(fold.children):
+            reached.add(fold.id)
+    return reached
+
+
+async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> Select[Any]:
+    """What it made or last used. Its row may not be there: chunks are stored at once, conversations a little later."""
+    used = await connection.scalar(
+        select(conversations.c.summaries).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+    )
+    return select(summary_chunks).where(
+        summary_chunks.c.tenant == tenant,
+        or_(summary_chunks.c.conversation_id == conversation_id, summary_chunks.c.id.in_(used or [])),
+    )
+
+
+async def _as_stored(connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]) -> list[SummaryChunk]:
+    wanted = [(c.series, c.level, c.from_digest, c.through_digest, c.version) for c in chunks]
+    rows = await connection.execute(
+        select(summary_chunks).where(summary_chunks.c.tenant == tenant, tuple_(*_RANGE).in_(wanted))
+    )
+    stored = {(c.series, c.level, c.from_digest, c.through_digest, c.version): c for c in map(_chunk, rows)}
+    return [stored[key] for key in wanted]
+
+
+def _chunk(row: Row[Any]) -> SummaryChunk:
+    columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    del columns["tenant"]
+    columns["carried"] = tuple(columns["carried"])
+    columns["children"] = tuple(columns["children"])
+    columns["created_at"] = moment(columns["created_at"])
+    return SummaryChunk(**columns)

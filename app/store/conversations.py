@@ -1,0 +1,228 @@
+"""Conversations and their heads: by which message histories a conversation is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, ScalarSelect, case, delete, func, literal_column, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.batches import batches
+from app.store.chunks import delete_chunks_of
+from app.store.clock import moment, now_ms
+from app.store.database import insert_into
+from app.store.lease import revoke_leases
+from app.store.pages import Order, Page, read_page
+from app.store.tables import conversations, heads
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSeen:
+    """What one request showed of its conversation."""
+
+    tenant: str
+    conversation_id: str
+    model: str
+    turns: int
+    messages: int
+    status: str
+    tokens_before: int | None
+    tokens_after: int | None
+    window: int | None
+    reason: str | None
+    forked_from: str | None
+    heads: tuple[tuple[bytes, int], ...]
+    """(digest, turn) by which its next request will be recognised."""
+    coverage: bytes | str | None
+    """JSON: the parts of the payload."""
+    summaries: tuple[str, ...]
+    """Ids of the chunks that stand in the payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What is known of a conversation, from all its requests."""
+
+    id: str
+    model: str
+    turns: int
+    """The deepest turn of any request."""
+    messages: int
+    requests: int
+    status: str
+    reason: str | None
+    tokens_before: int | None
+    tokens_after: int | None
+    window: int | None
+    forked_from: str | None
+    coverage: str | None
+    summaries: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A digest of a history, and the conversation that was seen with it."""
+
+    digest: bytes
+    conversation_id: str
+    turn: int
+    tip_turn: int
+    """The conversation's deepest turn: how far behind it the digest lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sightings:
+    """The requests of one conversation since the last flush."""
+
+    latest: ConversationSeen
+    turns: int
+    requests: int
+    heads: Mapping[bytes, int]
+
+
+async def find_heads(
+    connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
+) -> list[Head]:
+    """The heads among the digests; `unwritten` are those that still wait in this process."""
+    found: dict[bytes, Head] = {}
+    for batch in batches(digests):
+        rows = await connection.execute(
+            select(heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns)
+            .join(
+                conversations,
+                (conversations.c.tenant == heads.c.tenant) & (conversations.c.id == heads.c.conversation_id),
+            )
+            .where(heads.c.tenant == tenant, heads.c.digest.in_(batch))
+        )
+        found |= {row.digest: Head(row.digest, row.conversation_id, row.turn, row.turns) for row in rows}
+    found |= {head.digest: head for head in unwritten}
+    tips = await _tips(connection, tenant, {head.conversation_id for head in unwritten})
+    for head in unwritten:
+        tips[head.conversation_id] = max(tips.get(head.conversation_id, 0), head.tip_turn)
+    return [replace(head, tip_turn=tips.get(head.conversation_id, head.tip_turn)) for head in found.values()]
+
+
+async def _tips(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> dict[str, int]:
+    tips: dict[str, int] = {}
+    for batch in batches(list(ids)):
+        rows = await connection.execute(
+            select(conversations.c.id, conversations.c.turns).where(
+                conversations.c.tenant == tenant, conversations.c.id.in_(batch)
+            )
+        )
+        tips |= {row.id: row.turns for row in rows}
+    return tips
+
+
+async def write_sightings(connection: AsyncConnection, sightings: Sequence[Sightings]) -> None:
+    """Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock."""
+    ordered = sorted(sightings, key=lambda s: (s.latest.tenant, s.latest.conversation_id))
+    await connection.execute(_upsert_conversation(connection), [_conversation_row(seen) for seen in ordered])
+    # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
+    rows = {(row["tenant"], row["digest"]): row for seen in ordered for row in _head_rows(seen)}
+    if rows:
+        await connection.execute(_upsert_head(connection), [rows[key] for key in sorted(rows)])
+
+
+async def list_conversations(
+    connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
+) -> Page[Conversation]:
+    rows = select(conversations).where(conversations.c.tenant == tenant)
+    return await read_page(connection, conversations, rows, _conversation, limit=limit, after=after, order=order)
+
+
+async def find_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> Conversation | None:
+    rows = await connection.execute(
+        select(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+    )
+    row = rows.first()
+    return _conversation(row) if row else None
+
+
+async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
+    """Whether there was one. Needs a transaction."""
+    # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
+    # it finds the epoch raised.
+    await revoke_leases(connection, tenant, conversation_id)
+    await delete_chunks_of(connection, tenant, conversation_id)
+    await connection.execute(delete(heads).where(heads.c.tenant == tenant, heads.c.conversation_id == conversation_id))
+    deleted = await connection.execute(
+        delete(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+    )
+    return bool(deleted.rowcount)
+
+
+def _upsert_conversation(connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
+    statement = insert_into(connection, conversations).values(created_at=now_ms(), updated_at=now_ms())
+    new, old = statement.excluded, conversations.c
+    latest = ("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage")
+    return statement.on_conflict_do_update(
+        index_elements=[old.tenant, old.id],
+        set_={
+            **{name: new[name] for name in latest},
+            "summaries": new.summaries,
+            "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
+            "requests": old.requests + new.requests,
+            "forked_from": func.coalesce(old.forked_from, new.forked_from),
+            "updated_at": now_ms(),
+        },
+    )
+
+
+def _upsert_head(connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
+    """Of two conversations that share a history the newer one keeps the head, whichever was written last."""
+    statement = insert_into(connection, heads)
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=[heads.c.tenant, heads.c.digest],
+        set_={"conversation_id": new.conversation_id, "turn": new.turn},
+        where=_created_at("excluded") >= func.coalesce(_created_at("heads"), 0),
+    )
+
+
+def _created_at(head: str) -> ScalarSelect[int]:
+    # By name: given the columns, SQLAlchemy adds `heads` to the subquery once more and compares with any of its rows.
+    tenant, conversation_id = literal_column(f"{head}.tenant"), literal_column(f"{head}.conversation_id")
+    owner = conversations.alias()
+    return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
+
+
+def _conversation_row(seen: Sightings) -> dict[str, Any]:
+    latest = seen.latest
+    coverage = latest.coverage.decode() if isinstance(latest.coverage, bytes) else latest.coverage
+    return {
+        "tenant": latest.tenant,
+        "id": latest.conversation_id,
+        "model": latest.model,
+        "turns": seen.turns,
+        "messages": latest.messages,
+        "requests": seen.requests,
+        "status": latest.status,
+        "reason": latest.reason,
+        "tokens_before": latest.tokens_before,
+        "tokens_after": latest.tokens_after,
+        "window": latest.window,
+        "forked_from": latest.forked_from,
+        "coverage": coverage,
+        "summaries": list(latest.summaries),
+    }
+
+
+def _head_rows(seen: Sightings) -> list[dict[str, Any]]:
+    owner = {"tenant": seen.latest.tenant, "conversation_id": seen.latest.conversation_id}
+    return [{**owner, "digest": digest, "turn": turn} for digest, turn in seen.heads.items()]
+
+
+def _conversation(row: Row[Any]) -> Conversation:
+    columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    del columns["tenant"]
+    columns["summaries"] = tuple(columns["summaries"])
+    columns["created_at"] = moment(columns["created_at"])
+    columns["updated_at"] = moment(columns["updated_at"])
+    return Conversation(**columns)

@@ -1,0 +1,202 @@
+"""The engine: one way to SQLite and PostgreSQL, in which no wait is without an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from uuid import uuid4
+from weakref import WeakSet
+
+import asyncpg
+from sqlalchemy import Connection, Table, event
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
+
+from app.store.errors import DatabaseURLError
+
+CONNECT_SECONDS = 3.0
+COMMAND_SECONDS = 5.0
+MIGRATION_SECONDS = 600.0
+CLOSE_SECONDS = 2.0
+_READS_ONLY = "steno_reads_only"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is."""
+
+    kind: str
+    """`postgresql`, `file` (SQLite) or `memory` (SQLite)."""
+    dsn: str
+    """For asyncpg, as libpq would read it: sslmode, sockets and several hosts included. Empty for SQLite."""
+    path: Path | None
+    shown: str
+    """The URL without its password."""
+
+
+def read_url(url: str) -> Address:
+    """Understand `memory`, `sqlite:///…`, `postgres://…` and `postgresql://…`, each also with its async driver."""
+    if url == "memory":
+        return Address("memory", "", None, "memory")
+    parsed = _parse(url)
+    shown = parsed.render_as_string(hide_password=True)
+    match parsed.drivername:
+        case "sqlite" | "sqlite+aiosqlite":
+            if parsed.database in {None, "", ":memory:"}:
+                return Address("memory", "", None, "memory")
+            return Address("file", "", Path(str(parsed.database)), shown)
+        case "postgres" | "postgresql" | "postgresql+asyncpg":
+            return Address("postgresql", _dsn(url), None, _without_options(shown))
+    raise DatabaseURLError(
+        f"The database URL begins with {parsed.drivername!r}; Steno knows sqlite, postgresql and the word memory."
+    )
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed, parts = make_url(url), urlsplit(url)
+        _ = parts.port  # raises if it is no number
+    except (ArgumentError, ValueError):
+        parsed = None
+    # A password with an unescaped @ or / leaves a part of itself in the host or the path, which messages show.
+    if parsed is None or "@" in (parsed.host or "") + (parsed.database or ""):
+        raise DatabaseURLError(
+            "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
+            "sqlite:///path/steno.db or memory; @ : / in a password are written %40 %3A %2F."
+        )
+    return parsed
+
+
+def _dsn(url: str) -> str:
+    """asyncpg's own parser takes over; SQLAlchemy's `ssl` option is libpq's `sslmode`."""
+    parts = urlsplit(url)
+    options = [("sslmode" if name == "ssl" else name, value) for name, value in parse_qsl(parts.query)]
+    return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(options)}" if options else "")
+
+
+def _without_options(shown: str) -> str:
+    # libpq takes the password as an option too.
+    return shown.partition("?")[0]
+
+
+class Database:
+    """The engine and its two kinds of transaction. Nothing connects before the first one."""
+
+    def __init__(self, url: str, *, statement_cache: bool = True) -> None:
+        self.address = read_url(url)
+        self._statement_cache = statement_cache
+        self._driver_connections: WeakSet[Any] = WeakSet()
+        self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()
+        self._reader = self.engine.execution_options(**self._reading_options())
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true."""
+        async with self.engine.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """No transaction: each query sees what is committed, waits for no writer, and costs one round trip."""
+        async with self._reader.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def migrating(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction that may wait for another process's migrations, and may rewrite a large table."""
+        if self.address.kind != "postgresql":
+            async with self.writing() as connection:
+                yield connection
+            return
+        engine = self._postgresql(MIGRATION_SECONDS, poolclass=NullPool)
+        try:
+            async with engine.begin() as connection:
+                yield connection
+        finally:
+            await engine.dispose()
+
+    async def close(self) -> None:
+        """Close every connection; those that do not answer within two seconds are cut."""
+        disposing = asyncio.ensure_future(self.engine.dispose())
+        await asyncio.wait({disposing}, timeout=CLOSE_SECONDS)
+        for connection in list(self._driver_connections):
+            # Ends abandoned calls too: cancelling one would make asyncpg open another connection, and hang on it.
+            if isinstance(connection, asyncpg.Connection) and not connection.is_closed():
+                connection.terminate()
+        await disposing
+
+    def _reading_options(self) -> dict[str, Any]:
+        # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
+        return {"isolation_level": "AUTOCOMMIT"} if self.address.kind == "postgresql" else {_READS_ONLY: True}
+
+    def _sqlite(self) -> AsyncEngine:
+        # In memory the connection is the database. A pool of exactly one keeps it, and makes transactions take turns;
+        # StaticPool would hand it to two tasks at once, and one's rollback would take the other's rows.
+        pool = {"pool_size": 1, "max_overflow": 0} if self.address.path is None else {}
+        name = ":memory:" if self.address.path is None else str(self.address.path)
+        engine = create_async_engine(
+            URL.create("sqlite+aiosqlite", database=name),
+            connect_args={"timeout": COMMAND_SECONDS, "isolation_level": None},
+            poolclass=AsyncAdaptedQueuePool,
+            pool_timeout=COMMAND_SECONDS,
+            hide_parameters=True,
+            **pool,
+        )
+        event.listen(engine.sync_engine, "connect", _set_pragmas)
+        event.listen(engine.sync_engine, "begin", _begin_immediate)
+        return engine
+
+    def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
+        connect = partial(asyncpg.connect, self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds)
+        arguments: dict[str, Any] = {"async_creator_fn": connect}
+        if not self._statement_cache:
+            # PgBouncer hands each transaction another backend: nothing prepared may be expected to be there.
+            arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
+            arguments["prepared_statement_cache_size"] = 0
+            arguments["prepared_statement_name_func"] = lambda: f"steno_{uuid4().hex}"
+        limits = {"pool_size": 5, "max_overflow": 10, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
+        engine = create_async_engine(
+            "postgresql+asyncpg://",
+            connect_args=arguments,
+            hide_parameters=True,
+            **(pool or {**limits, "pool_use_lifo": True}),
+        )
+        event.listen(engine.sync_engine, "connect", self._remember)
+        event.listen(engine.sync_engine, "checkout", _refuse_closed)
+        return engine
+
+    def _remember(self, connection: Any, _record: Any) -> None:
+        self._driver_connections.add(connection.driver_connection)
+
+
+def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An insert that knows `on conflict`: the same words on both databases, but two classes of SQLAlchemy's."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _set_pragmas(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    # The driver's own BEGIN takes the lock at the first write: of two that read first, one loses its update in silence.
+    if not connection.get_execution_options().get(_READS_ONLY):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+    # Costs nothing, unlike pool_pre_ping's three round trips; what dies in silence is left to the command timeout.
+    if connection.driver_connection.is_closed():
+        raise DisconnectionError

@@ -1,0 +1,269 @@
+"""The store as the rest of Steno sees it: every wait bounded, every database error one of `errors`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from sqlalchemy import text
+
+from app.core.chunks import ChunkRange, SummaryChunk
+from app.store import chunks, conversations, lease
+from app.store.conversations import Conversation, ConversationSeen, Head
+from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
+from app.store.errors import DATABASE_ERRORS, StatementRefused, StoreUnavailable
+from app.store.guard import Guard
+from app.store.lease import Busy, Lease
+from app.store.pages import Order, Page
+from app.store.readiness import Readiness
+from app.store.write_behind import WriteBehind
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+TASK_SECONDS = 10.0
+REST_SECONDS = 5.0
+FLUSH_AT_CLOSE_SECONDS = 5.0
+COMMIT_TRIES = 5
+COMMIT_TRY_SECONDS = 2.0
+COMMIT_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What `steno doctor` says about the database."""
+
+    url: str
+    """Without the password."""
+    reachable: bool
+    current_revision: str | None
+    head_revision: str
+    reason: str | None
+
+
+class Store:
+    """One database, SQLite or PostgreSQL. Made in the event loop that uses it, by `open`."""
+
+    def __init__(self, database: Database, timeout: float, lease_ttl: float) -> None:
+        self._database = database
+        self._timeout = timeout
+        self._ttl_ms = round(lease_ttl * 1000)
+        self._guard = Guard(self._ping)
+        # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
+        self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
+        self._writes = WriteBehind(database, self._guard)
+
+    @classmethod
+    def open(cls, url: str, *, timeout: float = 0.25, statement_cache: bool = True, lease_ttl: float = 15.0) -> Store:
+        """Connects to nothing yet. `statement_cache=False` is for PgBouncer in transaction mode."""
+        return cls(Database(url, statement_cache=statement_cache), timeout, lease_ttl)
+
+    async def start(self) -> None:
+        """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
+        await self._readiness.start()
+        self._writes.start(self._readiness.ready)
+
+    async def close(self) -> None:
+        """Flush what waits, for at most five seconds, and close every connection."""
+        await self._readiness.stop()
+        await self._writes.stop()
+        try:
+            await self.flush()
+        except StoreUnavailable as error:
+            logger.warning("closed before every conversation was stored: %s", error.reason)
+        await self._guard.close()
+        await self._guard.abandoned_calls(CLOSE_SECONDS)
+        await self._database.close()
+        await self._guard.abandoned_calls(COMMAND_SECONDS)
+
+    @property
+    def state(self) -> Literal["ok", "degraded"]:
+        return "ok" if self.reason is None else "degraded"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the store is degraded."""
+        return self._readiness.reason or self._guard.reason
+
+    async def wait_ready(self, timeout: float) -> bool:  # noqa: ASYNC109 - answers False instead of raising
+        try:
+            async with asyncio.timeout(timeout):
+                await self._readiness.ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # On a request's path
+
+    async def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
+        """The series' chunks that begin and end in the chain."""
+        return await self._guarded(self._read(chunks.chunks_in, tenant, series, chain))
+
+    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
+        """The digests that some conversation was seen with, each with the newest such conversation."""
+        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
+        unwritten = self._writes.heads(tenant, digests)
+        return await self._guarded(self._read(conversations.find_heads, tenant, digests, unwritten))
+
+    async def acquire(
+        self,
+        tenant: str,
+        conversation_id: str,
+        range: ChunkRange,  # noqa: A002 - the noun of the design
+        chain: Collection[bytes],
+        holder: str,
+    ) -> Lease | Busy:
+        """Busy if waiting is better than making the chunk: see `lease`."""
+        work = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
+        return await self._guarded(work, late=self._give_back)
+
+    async def lease_is_live(
+        self,
+        tenant: str,
+        conversation_id: str,
+        range: ChunkRange,  # noqa: A002 - the noun of the design
+        chain: Collection[bytes],
+    ) -> bool:
+        """Whether `acquire` would be told to wait."""
+        return await self._guarded(self._read(lease.find_live, tenant, conversation_id, range, chain)) is not None
+
+    def record(self, seen: ConversationSeen) -> None:
+        """Never waits: stored within about 0.2 s, visible in this process at once."""
+        self._writes.record(seen)
+
+    async def flush(self) -> None:
+        """Store what was recorded."""
+        await self._bounded(self._writes.flush, FLUSH_AT_CLOSE_SECONDS)
+
+    @property
+    def dropped(self) -> int:
+        """Recorded requests that will not be stored."""
+        return self._writes.dropped
+
+    # In compaction tasks
+
+    async def renew(self, lease_held: Lease) -> bool:
+        """False: it was taken over, and what is being made can no longer be committed."""
+        return await self._bounded(self._write(lease.renew_lease, lease_held, self._ttl_ms), TASK_SECONDS)
+
+    async def release(self, lease_held: Lease) -> None:
+        await self._bounded(self._write(lease.release_lease, lease_held), TASK_SECONDS)
+
+    async def commit(self, lease_held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
+        """The chunks as stored; None if the lease was lost. Repeats itself on connection errors, which is safe."""
+        work = self._write(chunks.commit_chunks, lease_held, made)
+        for attempt in range(COMMIT_TRIES - 1):
+            try:
+                return await self._bounded(work, COMMIT_TRY_SECONDS)
+            except StatementRefused:
+                raise
+            except StoreUnavailable as error:
+                logger.info("commit tried again: %s", error.reason)
+                await asyncio.sleep(COMMIT_PAUSE_SECONDS * 2**attempt)
+        return await self._bounded(work, COMMIT_TRY_SECONDS)
+
+    # For the REST API
+
+    async def conversations(self, tenant: str, *, limit: int, after: str | None, order: Order) -> Page[Conversation]:
+        """By creation. Raises UnknownCursor if no conversation of the tenant is called `after`."""
+        return await self._rest(
+            self._read(conversations.list_conversations, tenant, limit=limit, after=after, order=order)
+        )
+
+    async def conversation(self, tenant: str, conversation_id: str) -> Conversation | None:
+        return await self._rest(self._read(conversations.find_conversation, tenant, conversation_id))
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Whether it was there. A compaction of it that is under way can no longer commit."""
+        erase = self._write(conversations.erase_conversation, tenant, conversation_id)
+        return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+
+    async def summaries(
+        self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+    ) -> Page[SummaryChunk]:
+        """The chunks it made or its last payload used. Raises UnknownCursor if `after` is none of them."""
+        return await self._rest(
+            self._read(chunks.list_summaries, tenant, conversation_id, limit=limit, after=after, order=order)
+        )
+
+    async def summary(self, tenant: str, conversation_id: str, chunk_id: str) -> SummaryChunk | None:
+        return await self._rest(self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
+
+    # For the command line
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """The revisions before and after. Raises StoreUnavailable or DatabaseUnusable."""
+        from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
+
+        migrated = await migrations.upgrade(self._database)
+        return migrated.before, migrated.after
+
+    async def check(self) -> Check:
+        """Look without changing anything; raises nothing."""
+        from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
+
+        url, head = self._database.address.shown, migrations.head_revision()
+        path = self._database.address.path
+        if path is not None and not path.exists():
+            return Check(url, False, None, head, f"{path} does not exist yet; it is made at the first start")
+        try:
+            revision = await self._guard.bounded(self._read(migrations.current_revision), REST_SECONDS)
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            reason = str(migrations.translated(cause)) if isinstance(cause, DATABASE_ERRORS) else error.reason
+            return Check(url, False, None, head, reason)
+        return Check(url, True, revision, head, None)
+
+    # How each of them is carried out
+
+    def _read(
+        self, query: Callable[..., Awaitable[T]], *arguments: Any, **options: Any
+    ) -> Callable[[], Coroutine[Any, Any, T]]:
+        async def work() -> T:
+            async with self._database.reading() as connection:
+                return await query(connection, *arguments, **options)
+
+        return work
+
+    def _write(self, change: Callable[..., Awaitable[T]], *arguments: Any) -> Callable[[], Coroutine[Any, Any, T]]:
+        async def work() -> T:
+            async with self._database.writing() as connection:
+                return await change(connection, *arguments)
+
+        return work
+
+    async def _guarded(
+        self, work: Callable[[], Coroutine[Any, Any, T]], late: Callable[[T], Awaitable[object]] | None = None
+    ) -> T:
+        self._require_ready()
+        return await self._guard.call(work, self._timeout, late)
+
+    async def _bounded(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
+        self._require_ready()
+        return await self._guard.bounded(work, seconds)
+
+    async def _rest(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Whoever looks after a request sees what the request showed."""
+
+        async def flush_first() -> T:
+            await self._writes.flush()
+            return await work()
+
+        return await self._bounded(flush_first, REST_SECONDS)
+
+    def _require_ready(self) -> None:
+        if self._readiness.reason is not None:
+            raise StoreUnavailable(self._readiness.reason)
+
+    async def _give_back(self, granted: Lease | Busy) -> None:
+        """A lease that came after its request had given up would keep everybody waiting for nobody."""
+        if isinstance(granted, Lease):
+            await self.release(granted)
+
+    async def _ping(self) -> None:
+        async with self._database.reading() as connection:
+            await connection.execute(text("SELECT 1"))

@@ -1,0 +1,128 @@
+"""The guarded call: no caller waits longer for the database than it said it would."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from app.store.errors import DATABASE_ERRORS, StatementRefused, StoreUnavailable, describe, is_unreachable
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
+
+logger = logging.getLogger(__name__)
+
+FAILURES_TO_OPEN = 3
+PROBE_SECONDS = 1.0
+# How long an answer may still take to get through a loop that was itself held up.
+STALL_SECONDS = 0.05
+
+
+class Guard:
+    """Bounded calls, and a breaker that spares requests the wait while the database is away.
+
+    A call that takes too long is abandoned, not cancelled: cancelling makes asyncpg open a second connection to tell
+    the server, and on a silent network that one never returns.
+    """
+
+    def __init__(self, probe: Callable[[], Coroutine[Any, Any, object]], *, open_seconds: float = 5.0) -> None:
+        self._probe = probe
+        self._open_seconds = open_seconds
+        self._failures = 0
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._probing: asyncio.Task[None] | None = None
+        self.reason: str | None = None
+        """Why the breaker is open; None while it is closed."""
+
+    async def call(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
+        """Bounded, and refused at once while the breaker is open. `late` gets a result that nobody waited for."""
+        if self.reason is not None:
+            raise StoreUnavailable(self.reason)
+        try:
+            result = await self.bounded(work, timeout, late)
+        except StatementRefused:
+            self._failures = 0
+            raise
+        except StoreUnavailable as error:
+            self._count_failure(error.reason)
+            raise
+        self._failures = 0
+        return result
+
+    async def bounded(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
+        """Bounded only: for calls that may take longer than a request waits."""
+        task = asyncio.ensure_future(work())
+        try:
+            if not await _finishes(task, timeout):
+                raise StoreUnavailable(f"the database did not answer within {timeout * 1000:.0f} ms")
+            return task.result()
+        except DATABASE_ERRORS as error:
+            kind = StoreUnavailable if is_unreachable(error) else StatementRefused
+            raise kind(describe(error)) from error
+        finally:
+            # Also when the caller itself was cancelled, because its client left.
+            if not task.done():
+                self._abandon(task, late)
+
+    async def close(self) -> None:
+        """Stop probing."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait({self._probing})
+
+    async def abandoned_calls(self, seconds: float) -> None:
+        """Give the calls nobody waits for any more time to end; those on a silent network end with its connections."""
+        if self._abandoned:
+            await asyncio.wait(set(self._abandoned), timeout=seconds)
+
+    def _abandon(self, task: asyncio.Task[T], late: Callable[[T], Awaitable[object]] | None) -> None:
+        async def outlive() -> None:
+            await asyncio.wait({task})
+            if task.cancelled():
+                return
+            if error := task.exception():
+                logger.info("abandoned database call failed: %s", describe(error))
+            elif late is not None:
+                await late(task.result())
+
+        keeper = asyncio.ensure_future(outlive())
+        self._abandoned.add(keeper)
+        keeper.add_done_callback(self._forget)
+
+    def _forget(self, keeper: asyncio.Task[None]) -> None:
+        self._abandoned.discard(keeper)
+        if not keeper.cancelled() and (error := keeper.exception()):
+            logger.warning("cleaning up after an abandoned database call failed: %s", describe(error))
+
+    def _count_failure(self, reason: str) -> None:
+        self._failures += 1
+        if self._failures < FAILURES_TO_OPEN or self.reason is not None:
+            return
+        self.reason = reason
+        logger.warning("database set aside after %d failures: %s", self._failures, reason)
+        self._probing = asyncio.ensure_future(self._probe_until_well())
+
+    async def _probe_until_well(self) -> None:
+        """No request pays for finding out."""
+        while self.reason is not None:
+            await asyncio.sleep(self._open_seconds)
+            try:
+                await self.bounded(self._probe, PROBE_SECONDS)
+            except StoreUnavailable as error:
+                self.reason = error.reason
+            else:
+                self.reason = None
+                self._failures = 0
+                logger.info("database is back")
+
+
+async def _finishes(task: asyncio.Task[Any], timeout: float) -> bool:  # noqa: ASYNC109 - not a cancellation
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    done, _ = await asyncio.wait({task}, timeout=timeout)
+    if not done and clock() - began > timeout + STALL_SECONDS:
+        # The loop was busy with something else, so this says nothing about the database.
+        done, _ = await asyncio.wait({task}, timeout=STALL_SECONDS)
+    return bool(done)

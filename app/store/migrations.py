@@ -1,0 +1,150 @@
+"""Migrations: bring the schema to the newest revision, with one process at it at a time.
+
+Imported only when needed: alembic costs a third of a second and is used once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+import app
+from alembic import command
+from app.store.database import Database
+from app.store.errors import (
+    DATABASE_ERRORS,
+    AccessRefused,
+    DatabaseURLError,
+    MigrationFailed,
+    SchemaTooNew,
+    StoreUnavailable,
+    describe,
+    describe_refusal,
+    is_configuration,
+    is_unreachable,
+)
+
+# The two-number form of the advisory lock, so that it cannot meet a lease's.
+_LOCK = (0x57E0, 0x0001)
+_FILE_LOCK_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """Both are revisions; `before` is None for an empty database."""
+
+    before: str | None
+    after: str
+
+
+async def upgrade(database: Database, revision: str = "head") -> Migrated:
+    """Raise StoreUnavailable if trying again may help, and DatabaseUnusable if not."""
+    try:
+        async with _only_process(database), database.migrating() as connection:
+            return await _upgrade_under_lock(connection, revision)
+    except DATABASE_ERRORS as error:
+        raise translated(error) from error
+
+
+async def current_revision(connection: AsyncConnection) -> str | None:
+    return await connection.run_sync(_current)
+
+
+def head_revision() -> str:
+    return str(_scripts().get_current_head())
+
+
+def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
+    """Why we could not get in."""
+    if is_unreachable(error):
+        return StoreUnavailable(describe(error))
+    if is_configuration(error):
+        return DatabaseURLError(f"The database URL cannot be used: {describe_refusal(error)}")
+    return AccessRefused(f"The database cannot be opened: {describe_refusal(error)}")
+
+
+async def _upgrade_under_lock(connection: AsyncConnection, revision: str) -> Migrated:
+    if connection.dialect.name == "postgresql":
+        await connection.execute(select(func.pg_advisory_xact_lock(*_LOCK)))
+    before = await current_revision(connection)
+    _refuse_newer(before)
+    try:
+        await connection.run_sync(_run, revision)
+    except (*DATABASE_ERRORS, CommandError) as error:
+        if is_unreachable(error):
+            raise
+        goal = head_revision() if revision == "head" else revision
+        raise MigrationFailed(f"Migrating from {before} to {goal} failed: {describe_refusal(error)}") from error
+    after = await current_revision(connection)
+    return Migrated(before, str(after))
+
+
+def _refuse_newer(revision: str | None) -> None:
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is not None and revision not in known:
+        raise SchemaTooNew(
+            f"The database is at revision {revision}; this release of Steno knows none after {head_revision()}. "
+            "Start the release that migrated it, or a newer one."
+        )
+
+
+@asynccontextmanager
+async def _only_process(database: Database) -> AsyncIterator[None]:
+    """A file lock for SQLite: its own lock does not cover switching to WAL. PostgreSQL is locked in the transaction."""
+    path = database.address.path
+    if path is None:
+        yield
+        return
+    with _open_lock(Path(f"{path}.migrate.lock")) as file:
+        while not _locked(file.fileno()):  # noqa: ASYNC110 - no event tells what another process does
+            await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
+        yield
+
+
+def _open_lock(path: Path) -> TextIO:
+    try:
+        return path.open("w")
+    except OSError as error:
+        raise AccessRefused(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _current(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _run(connection: Connection, revision: str) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config() -> Config:
+    package = Path(app.__file__).parent
+    packaged = package / "alembic"  # in a wheel; in a checkout the folder lies beside the package
+    config = Config()
+    config.set_main_option("script_location", str(packaged if packaged.is_dir() else package.parent / "alembic"))
+    return config

@@ -1,0 +1,55 @@
+"""Pages of a list, oldest or newest first, that stay right while rows come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from sqlalchemy import Row, Select, Table, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.errors import UnknownCursor
+
+T = TypeVar("T")
+Order = Literal["asc", "desc"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list; `last_id` as `after` gives the next part."""
+
+    data: Sequence[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+async def read_page(
+    connection: AsyncConnection,
+    table: Table,
+    rows: Select[Any],
+    build: Callable[[Row[Any]], T],
+    *,
+    limit: int,
+    after: str | None,
+    order: Order,
+) -> Page[T]:
+    """The rows after the cursor by (created_at, id). The cursor has to be one of the rows."""
+    position = tuple_(table.c.created_at, table.c.id)
+    if after is not None:
+        cursor = (await connection.execute(rows.where(table.c.id == after))).first()
+        if cursor is None:
+            raise UnknownCursor(f"The list holds no {after!r} to continue after.")
+        reached = tuple_(cursor.created_at, cursor.id)
+        rows = rows.where(position > reached if order == "asc" else position < reached)
+    keys = (table.c.created_at, table.c.id)
+    rows = rows.order_by(*(keys if order == "asc" else (key.desc() for key in keys))).limit(limit + 1)
+    found = (await connection.execute(rows)).all()
+    shown = found[:limit]
+    return Page(
+        data=[build(row) for row in shown],
+        first_id=shown[0].id if shown else None,
+        last_id=shown[-1].id if shown else None,
+        has_more=len(found) > limit,
+    )

@@ -1,0 +1,61 @@
+"""Readiness: connected and migrated, at once or as soon as the database appears."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from app.store.errors import DatabaseUnusable, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
+
+
+class Readiness:
+    """Tries to connect until it works. A database that is there and unusable is only an error at the first try."""
+
+    def __init__(self, connect: Callable[[], Awaitable[object]]) -> None:
+        self._connect = connect
+        self._retrying: asyncio.Task[None] | None = None
+        self.ready = asyncio.Event()
+        self.reason: str | None = "not started"
+
+    async def start(self) -> None:
+        """Raise DatabaseUnusable if waiting would not help; otherwise return, connected or not."""
+        try:
+            await self._try()
+        except StoreUnavailable as error:
+            self._note(error.reason)
+            self._retrying = asyncio.ensure_future(self._retry())
+
+    async def stop(self) -> None:
+        if self._retrying is not None:
+            self._retrying.cancel()
+            await asyncio.wait({self._retrying})
+
+    async def _try(self) -> None:
+        await self._connect()
+        self.reason = None
+        self.ready.set()
+
+    async def _retry(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while not self.ready.is_set():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            try:
+                await self._try()
+            except StoreUnavailable as error:
+                self._note(error.reason)
+            except DatabaseUnusable as error:
+                # Requests are being served by now: go on without a store, and say why.
+                self._note(str(error))
+        logger.info("database is ready")
+
+    def _note(self, reason: str) -> None:
+        if reason != self.reason:
+            logger.warning("working without the database: %s", reason)
+        self.reason = reason

@@ -1,0 +1,136 @@
+"""The tables. Every key begins with the tenant, so no query can reach across."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Dialect,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeDecorator
+
+Count = BigInteger().with_variant(Integer(), "sqlite")
+# Time is whole milliseconds since 1970 by the database's clock: one representation for both databases, and leases
+# can be compared without time zones. `clock.py` reads it.
+Milliseconds = Count
+
+# PostgreSQL refuses NUL in text, and neither database can encode half a surrogate pair.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+class CleanText(TypeDecorator[str]):
+    """Text in which U+FFFD stands for what cannot be stored, in comparisons too, so that what was kept is found."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+        return None if value is None else _UNSTORABLE.sub("\ufffd", value)
+
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _required(name: str, kind: Any) -> Column[Any]:
+    return Column(name, kind, nullable=False)
+
+
+conversations = Table(
+    "conversations",
+    metadata,
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("model", CleanText),
+    _required("turns", Count),
+    _required("messages", Count),
+    _required("requests", Count),
+    _required("status", CleanText),
+    Column("reason", CleanText),
+    Column("tokens_before", Count),
+    Column("tokens_after", Count),
+    Column("window", Count),
+    Column("forked_from", CleanText),
+    Column("coverage", CleanText),
+    _required("summaries", JSON),
+    _required("created_at", Milliseconds),
+    _required("updated_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "id"),
+    Index(None, "tenant", "created_at", "id"),
+)
+
+heads = Table(
+    "heads",
+    metadata,
+    _required("tenant", CleanText),
+    _required("digest", LargeBinary),
+    _required("conversation_id", CleanText),
+    _required("turn", Count),
+    PrimaryKeyConstraint("tenant", "digest"),
+    Index(None, "tenant", "conversation_id"),
+)
+
+# A chunk is its range: two branches that begin alike both keep theirs, and a repeated commit changes nothing.
+summary_chunks = Table(
+    "summary_chunks",
+    metadata,
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("conversation_id", CleanText),
+    _required("series", CleanText),
+    _required("level", Count),
+    _required("version", Count),
+    _required("from_digest", LargeBinary),
+    _required("through_digest", LargeBinary),
+    _required("last_message_digest", LargeBinary),
+    _required("first_index", Count),
+    _required("last_index", Count),
+    _required("through_turn", Count),
+    _required("carried", JSON),
+    _required("text", CleanText),
+    _required("tokens", Count),
+    _required("model", CleanText),
+    _required("prompt_version", CleanText),
+    _required("children", JSON),
+    _required("created_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "id"),
+    # PostgreSQL cuts names at 63 characters, so this one is given by hand.
+    UniqueConstraint(
+        "tenant", "series", "level", "from_digest", "through_digest", "version", name="uq_summary_chunks_range"
+    ),
+    Index(None, "tenant", "series", "through_digest"),
+    Index(None, "tenant", "conversation_id"),
+)
+
+# The key is the range of the chunk in the making. Rows are never deleted while they matter: the epoch only grows.
+leases = Table(
+    "leases",
+    metadata,
+    _required("tenant", CleanText),
+    _required("series", CleanText),
+    _required("from_digest", LargeBinary),
+    _required("through_digest", LargeBinary),
+    _required("conversation_id", CleanText),
+    _required("holder", CleanText),
+    _required("epoch", Count),
+    _required("expires_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "series", "from_digest", "through_digest"),
+    Index(None, "tenant", "conversation_id"),
+)

@@ -1,0 +1,149 @@
+"""Write-behind: what requests showed is stored after they were answered, and never holds one up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from app.store.conversations import ConversationSeen, Head, Sightings, write_sightings
+from app.store.database import Database
+from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
+from app.store.guard import Guard
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.2
+RETRY_SECONDS = 1.0
+FLUSH_SECONDS = 10.0
+QUEUE_CONVERSATIONS = 10_000
+HEADS_PER_CONVERSATION = 256
+BATCH_CONVERSATIONS = 500
+
+Key = tuple[str, str]
+
+
+class WriteBehind:
+    """A bounded queue with one entry per conversation, written every 0.2 s.
+
+    What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
+    """
+
+    def __init__(self, database: Database, guard: Guard) -> None:
+        self._database = database
+        self._guard = guard
+        self._queue: dict[Key, Sightings] = {}
+        self._in_flight: dict[Key, Sightings] = {}
+        self._writing = asyncio.Lock()
+        self._recorded = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+        """Requests that will not be in the store: the queue was full, or the database refused what they held."""
+
+    def record(self, seen: ConversationSeen) -> None:
+        key = (seen.tenant, seen.conversation_id)
+        if key not in self._queue and len(self._queue) >= QUEUE_CONVERSATIONS:
+            self.dropped += 1
+            return
+        self._put(key, Sightings(seen, seen.turns, 1, dict(seen.heads)))
+        self._recorded.set()
+
+    def start(self, ready: asyncio.Event) -> None:
+        """Flush in the background from when the tables are there."""
+        self._task = asyncio.ensure_future(self._run(ready))
+
+    async def stop(self) -> None:
+        """Cancels a wait, never a statement: those are the guard's."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def flush(self) -> None:
+        """Write what was recorded before the call. If the database cannot be reached, it raises and keeps the rest."""
+        async with self._writing:
+            self._in_flight, self._queue = self._queue, {}
+            try:
+                while self._in_flight:
+                    await self._write(list(islice(self._in_flight, BATCH_CONVERSATIONS)))
+            finally:
+                self._put_back()
+
+    async def erase(self, tenant: str, conversation_id: str, erase: Callable[[], Awaitable[bool]]) -> bool:
+        """Erase while no flush is in flight, and with it what waits. Whether there was anything."""
+        async with self._writing:
+            erased = await erase()
+            waited = self._queue.pop((tenant, conversation_id), None) is not None
+            return erased or waited
+
+    def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
+        """Heads that are not in the database yet; of one digest the newest comes last."""
+        wanted = set(digests)
+        return [
+            Head(digest, conversation_id, turn, seen.turns)
+            for waiting in (self._in_flight, self._queue)
+            for (owner, conversation_id), seen in waiting.items()
+            if owner == tenant
+            for digest, turn in seen.heads.items()
+            if digest in wanted
+        ]
+
+    def _put(self, key: Key, newer: Sightings) -> None:
+        older = self._queue.pop(key, None)
+        self._queue[key] = newer if older is None else _joined(older, newer)
+
+    def _put_back(self) -> None:
+        newer, self._queue, self._in_flight = self._queue, self._in_flight, {}
+        for key, seen in newer.items():
+            self._put(key, seen)
+
+    async def _run(self, ready: asyncio.Event) -> None:
+        await ready.wait()
+        while True:
+            await self._recorded.wait()
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._recorded.clear()
+            try:
+                await self._guard.bounded(self.flush, FLUSH_SECONDS)
+            except StoreUnavailable as error:
+                logger.info("conversations wait to be stored: %s", error.reason)
+                self._recorded.set()
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _write(self, keys: Sequence[Key]) -> None:
+        """All in one transaction; one by one if the database refuses something among them."""
+        try:
+            await self._store([self._in_flight[key] for key in keys])
+        except DATABASE_ERRORS as error:
+            if is_unreachable(error):
+                raise
+            await self._write_one_by_one(keys)
+        for key in keys:
+            del self._in_flight[key]
+
+    async def _write_one_by_one(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            seen = self._in_flight[key]
+            try:
+                await self._store([seen])
+            except DATABASE_ERRORS as error:
+                if is_unreachable(error):
+                    raise
+                self.dropped += seen.requests
+                logger.warning("conversation not stored: %s", describe(error))
+
+    async def _store(self, sightings: Sequence[Sightings]) -> None:
+        async with self._database.writing() as connection:
+            await write_sightings(connection, sightings)
+
+
+def _joined(older: Sightings, newer: Sightings) -> Sightings:
+    heads = {**older.heads, **newer.heads}
+    surplus = max(0, len(heads) - HEADS_PER_CONVERSATION)
+    return Sightings(
+        latest=replace(newer.latest, forked_from=older.latest.forked_from or newer.latest.forked_from),
+        turns=max(older.turns, newer.turns),
+        requests=older.requests + newer.requests,
+        heads=dict(islice(heads.items(), surplus, None)),
+    )

@@ -1,0 +1,171 @@
+"""The upstream: the provider behind Steno, as three calls. What carries them can change without touching the rest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+import msgspec
+
+from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+LARGEST_OWN_ANSWER = 4 << 20
+"""Bytes of an answer to a call of Steno's own."""
+
+
+class Answering(Protocol):
+    """A provider's answer whose status and headers have arrived."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Headers: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body's bytes as they arrive, undecoded. Raises `UpstreamDisconnected` or `UpstreamTimedOut`."""
+        ...
+
+    async def close(self) -> None:
+        """Gives the answer up: the provider sees the connection close."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Upstream(Protocol):
+    async def relay(
+        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
+    ) -> Answering:
+        """Sends a request as it is. `target` is the client's path and query below `/v1`, raw."""
+        ...
+
+    async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
+        """A chat completion of our own, within so many seconds. Raises the upstream errors."""
+        ...
+
+    async def discover(self, headers: Headers) -> list[dict[str, Any]]:
+        """The provider's models as it lists them; empty where it lists none."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _HttpxAnswering:
+    response: httpx.Response
+
+    @property
+    def status(self) -> int:
+        return self.response.status_code
+
+    @property
+    def headers(self) -> Headers:
+        return self.response.headers.raw
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self.response.aiter_raw():
+                yield chunk
+        except httpx.TimeoutException as error:
+            raise UpstreamTimedOut("The provider stopped sending in the middle of its answer.") from error
+        except httpx.TransportError as error:
+            raise UpstreamDisconnected("The provider closed the connection in the middle of its answer.") from error
+
+    async def close(self) -> None:
+        await self.response.aclose()
+
+
+class HttpxUpstream:
+    """The provider over one pooled httpx2 client."""
+
+    def __init__(self, base_url: str, connect: float, first_byte: float, between_bytes: float) -> None:
+        self._base = httpx.URL(base_url)
+        self._path = urlsplit(base_url).path.rstrip("/").encode()
+        self._connect = connect
+        self._first_byte = first_byte
+        self._between_bytes = between_bytes
+        # No environment proxies, no redirects, no HTTP/2: one stream reset must not end the others on a connection.
+        self._client = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30),
+            trust_env=False,
+            follow_redirects=False,
+        )
+        # Only what the client sent: httpx2 would add its own accept, encoding and user-agent.
+        self._client.headers.clear()
+
+    async def relay(
+        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
+    ) -> Answering:
+        request = self._request(method.decode("ascii"), target, headers, content, self._first_byte)
+        response = await self._send(request, replayable=isinstance(content, bytes))
+        # The timeout is per read: patient until the first byte, which may take minutes, then less so.
+        request.extensions["timeout"]["read"] = self._between_bytes
+        return _HttpxAnswering(response)
+
+    async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
+        return await self._whole(self._request("POST", b"/chat/completions", headers, body, seconds))
+
+    async def discover(self, headers: Headers) -> list[dict[str, Any]]:
+        answer = await self._whole(self._request("GET", b"/models", headers, b"", self._connect))
+        try:
+            listed = msgspec.json.decode(answer.body)["data"] if answer.status == 200 else []
+        except (msgspec.DecodeError, KeyError, TypeError):
+            return []
+        return [model for model in listed if isinstance(model, dict)]
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _request(
+        self, method: str, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes], read: float
+    ) -> httpx.Request:
+        """Built directly: the shared client would merge in its headers and other callers' cookies."""
+        timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
+        # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
+        extensions = {"target": self._path + target, "timeout": timeout}
+        return httpx.Request(method, self._base, headers=list(headers), content=content, extensions=extensions)
+
+    async def _whole(self, request: httpx.Request) -> Completed:
+        answer = _HttpxAnswering(await self._send(request, replayable=True))
+        body = bytearray()
+        try:
+            async for chunk in answer.chunks():
+                body += chunk
+                if len(body) > LARGEST_OWN_ANSWER:
+                    raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
+        finally:
+            await answer.close()
+        return Completed(answer.status, answer.headers, bytes(body))
+
+    async def _send(self, request: httpx.Request, replayable: bool) -> httpx.Response:
+        """Sends once. One replay where a pooled connection turned out closed, with 0 bytes of an answer received."""
+        pooled = True
+
+        async def watch(event: str, _: Any) -> None:
+            nonlocal pooled
+            pooled = pooled and not event.startswith("connection.connect_tcp")
+
+        request.extensions["trace"] = watch
+        try:
+            return await self._client.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise UpstreamUnreachable(f"No connection to the provider at {self._base.host} could be made.") from error
+        except httpx.TimeoutException as error:
+            raise UpstreamTimedOut("The provider accepted the request and then sent nothing for too long.") from error
+        except httpx.TransportError as error:
+            if pooled and replayable:
+                return await self._send(request, replayable=False)
+            raise UpstreamDisconnected("The provider closed the connection before it answered.") from error

@@ -1,0 +1,364 @@
+"""Chat Completions: a request's bytes to core messages and back, and the answers' bytes with our members."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from app.core import prompts
+from app.core.estimate import Count, message_tokens
+from app.core.gate import Answer
+from app.core.identity import Identity
+from app.core.messages import Media, Message, ToolCall
+from app.core.prompts import SummaryRequest
+from app.core.view import Carried, Conversation, Shortened, Summary, Verbatim, View
+from app.wire.members import RawObject, Unreadable, split_array
+
+Json = Mapping[str, Any]
+
+OWN_MEMBERS = ("context", "context_management", "conversation_id")
+"""Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+DECLARATIONS = ("tools", "functions", "response_format")
+"""Members beside `messages` that cost prompt tokens."""
+
+VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
+"""Keys that move between turns without changing what a message means: left out of digests."""
+MEDIA_KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
+
+REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request as far as Steno reads it; the bytes stay the client's."""
+
+    source: RawObject
+    model: str
+    stream: bool
+    choices: int
+    """`n`: with more than one, nothing may be sent before the answer begins."""
+    output: int | None
+    """Tokens asked for, None if the request does not say."""
+    raw_messages: tuple[bytes, ...]
+    declarations: tuple[str, ...]
+    options: Json
+    """The body's `context` object."""
+    conversation_id: str | None
+    """The id the body names, if any."""
+
+    @property
+    def untouched(self) -> bytes:
+        """The client's bytes, less Steno's own members."""
+        if not any(name in self.source for name in OWN_MEMBERS):
+            return self.source.text
+        return self.source.spliced(remove=OWN_MEMBERS)
+
+    def with_messages(self, raw_messages: Iterable[bytes]) -> bytes:
+        """The request with other messages; every other member keeps its bytes and its place."""
+        return self.source.spliced({"messages": b"[" + b",".join(raw_messages) + b"]"}, OWN_MEMBERS)
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Raises `Unreadable` for anything a provider should judge instead."""
+    source = RawObject(body)
+    messages = source.raw("messages")
+    if messages is None:
+        raise Unreadable("The request has no messages.")
+    model = source.value("model")
+    if not isinstance(model, str):
+        raise Unreadable("The request names no model.")
+    output = source.value("max_completion_tokens") or source.value("max_tokens")
+    choices = source.value("n")
+    options = source.value("context")
+    metadata = source.value("metadata")
+    named = [source.value("conversation_id")]
+    if isinstance(metadata, dict):
+        named += [metadata.get("conversation_id"), metadata.get("session_id")]
+    return ChatRequest(
+        source=source,
+        model=model,
+        stream=source.value("stream") is True,
+        choices=choices if isinstance(choices, int) else 1,
+        output=output if isinstance(output, int) and output > 0 else None,
+        raw_messages=tuple(split_array(messages)),
+        declarations=tuple(_text_of(raw) for name in DECLARATIONS if (raw := source.raw(name))),
+        options=options if isinstance(options, dict) else {},
+        conversation_id=next((name for name in named if isinstance(name, str) and name), None),
+    )
+
+
+class MessageReader:
+    """Raw messages to core messages; what was read before is not read, digested or counted again."""
+
+    def __init__(
+        self, identity: Identity, count: Count, ignore: Sequence[str] = (), cache_bytes: int = 32 << 20
+    ) -> None:
+        self._identity = identity
+        self._count = count
+        self._ignore = tuple(re.compile(pattern) for pattern in ignore)
+        self._cache: OrderedDict[bytes, Message] = OrderedDict()
+        self._cached_bytes = 0
+        self._cache_bytes = cache_bytes
+        self._lock = Lock()  # Long histories are read in worker threads.
+
+    def unread_bytes(self, raw_messages: Iterable[bytes]) -> int:
+        """Size of the messages that would have to be read."""
+        return sum(len(raw) for raw in raw_messages if raw not in self._cache)
+
+    def read(self, raw_messages: Iterable[bytes]) -> tuple[Message, ...]:
+        """Raises `Unreadable` where an element is no message."""
+        return tuple(self._read(raw) for raw in raw_messages)
+
+    def _read(self, raw: bytes) -> Message:
+        with self._lock:
+            if (held := self._cache.get(raw)) is not None:
+                self._cache.move_to_end(raw)
+                return held
+        message = self._decode(raw)
+        with self._lock:
+            if raw not in self._cache:
+                self._cache[raw] = message
+                self._cached_bytes += len(raw)
+            while self._cached_bytes > self._cache_bytes and len(self._cache) > 1:
+                self._cached_bytes -= len(self._cache.popitem(last=False)[0])
+        return message
+
+    def _decode(self, raw: bytes) -> Message:
+        message = _decoded(raw)
+        role = message.get("role")
+        if not isinstance(role, str):
+            raise Unreadable("A message has no role.")
+        texts, media = _content(message.get("content"))
+        calls = _calls(message)
+        name = message.get("name")
+        name = name if isinstance(name, str) else ""
+        refusal = message.get("refusal")
+        texts = (*texts, refusal) if isinstance(refusal, str) and refusal else texts
+        answers = message.get("tool_call_id")
+        return Message(
+            role=role,
+            texts=texts,
+            raw=raw,
+            digest=self._identity.digest(b"message", canonical(message, self._ignore)),
+            tokens=message_tokens(role, texts, name, calls, media, self._count),
+            name=name,
+            calls=calls,
+            answers=answers if isinstance(answers, str) else "",
+            media=media,
+        )
+
+
+def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
+    """The bytes that stand for what a message means.
+
+    A string and one text part are the same; so are null, missing and empty; arguments count by value. Unknown keys
+    count. `ignore` removes volatile text, such as a date a client injects.
+    """
+    kept = {key: _canonical_value(key, value, ignore) for key, value in message.items() if key not in VOLATILE_KEYS}
+    return msgspec.json.encode({k: v for k, v in kept.items() if v not in (None, "", [], {})}, order="deterministic")
+
+
+def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    match key, value:
+        case "content", str():
+            return _without(value, ignore)
+        case "content", [{"type": "text", "text": str(text)} as part] if (
+            not set(part) - {"type", "text"} - VOLATILE_KEYS
+        ):
+            return _without(text, ignore)
+        case "content", list():
+            return [_canonical_part(part, ignore) for part in value]
+        case "tool_calls", list():
+            return [_canonical_call(call) for call in value]
+        case "function_call", dict():
+            return _canonical_function(value)
+        case "audio", {"id": str(audio)}:
+            return audio
+        case _:
+            return value
+
+
+def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if key not in VOLATILE_KEYS}
+    if isinstance(kept.get("text"), str):
+        kept["text"] = _without(kept["text"], ignore)
+    return kept
+
+
+def _canonical_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    kept = {key: value for key, value in call.items() if key != "index"}
+    if isinstance(function := call.get("function"), dict):
+        kept["function"] = _canonical_function(function)
+    return kept
+
+
+def _canonical_function(function: Json) -> Any:
+    arguments = function.get("arguments")
+    try:
+        parsed = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+    except (msgspec.DecodeError, RecursionError):
+        parsed = arguments
+    return {**function, "arguments": parsed}
+
+
+def _without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
+    for pattern in ignore:
+        text = pattern.sub("", text)
+    return text
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order; what is verbatim keeps its bytes.
+
+    `alternate`: for a provider that refuses two user messages in a row, each summary is merged into the user message
+    after it, whose text stays whole.
+    """
+    messages = conversation.transcript.messages
+    payload = [message.raw for message in conversation.instructions]
+    notes: list[str] = []
+    for part in view.parts:
+        match part:
+            case Summary(chunk):
+                notes.append(prompts.chunk_text(chunk))
+                if not alternate:
+                    payload.append(_user_message(notes.pop()))
+            case Verbatim(start, stop):
+                payload += _after_notes(notes, [message.raw for message in messages[start:stop]])
+            case Carried(index):
+                payload += _after_notes(notes, [messages[index].raw])
+            case Shortened(index, texts, _):
+                payload += _after_notes(notes, [_with_texts(messages[index].raw, texts)])
+    return payload
+
+
+def _after_notes(notes: list[str], raw_messages: list[bytes]) -> list[bytes]:
+    """The messages with the pending notes in the first, where that is a user message, else before it."""
+    if not notes:
+        return raw_messages
+    text = "\n\n".join(notes)
+    notes.clear()
+    first = _decoded(raw_messages[0])
+    if first.get("role") != "user":
+        return [_user_message(text), *raw_messages]
+    content = first.get("content")
+    original = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    merged = msgspec.json.encode([{"type": "text", "text": text}, *original])
+    return [RawObject(raw_messages[0]).spliced({"content": merged}), *raw_messages[1:]]
+
+
+def _user_message(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "content": text})
+
+
+def _with_texts(raw: bytes, texts: Sequence[str]) -> bytes:
+    """A message with its texts replaced in order; its other members keep their bytes."""
+    content = _decoded(raw).get("content")
+    if isinstance(content, str):
+        return RawObject(raw).spliced({"content": msgspec.json.encode(texts[0])})
+    remaining = iter(texts)
+    parts = [{**part, "text": next(remaining)} if _is_text(part) else part for part in content or ()]
+    return RawObject(raw).spliced({"content": msgspec.json.encode(parts)})
+
+
+def summary_body(request: SummaryRequest, model: str, cap: Mapping[str, Any]) -> bytes:
+    """The summariser's call. `cap` is the member that limits the answer, as this provider takes it."""
+    messages = [
+        {"role": "system", "content": request.instructions},
+        {"role": "user", "content": request.transcript},
+    ]
+    return msgspec.json.encode({"model": model, "messages": messages, **cap})
+
+
+def read_answer(body: bytes) -> Answer | None:
+    """A completion's first choice, or None if the body is no completion."""
+    try:
+        choice = msgspec.json.decode(body)["choices"][0]
+        message = choice["message"]
+    except (msgspec.DecodeError, RecursionError, KeyError, IndexError, TypeError):
+        return None
+    if not isinstance(message, dict):
+        return None
+    texts, _ = _content(message.get("content"))
+    finish = choice.get("finish_reason")
+    return Answer(
+        text="".join(texts),
+        finish="stop" if finish in (None, "stop", "end_turn", "eos") else str(finish),
+        calls=bool(message.get("tool_calls") or message.get("function_call")),
+    )
+
+
+def with_status(body: bytes, members: bytes) -> bytes:
+    """A plain answer with our members spliced in before its last brace; as it is where it is no JSON object."""
+    try:
+        answer = RawObject(body)
+    except Unreadable:
+        return body
+    return body if "context_status" in answer else answer.spliced(add=members)
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+    if not isinstance(value, dict):
+        raise Unreadable("A message is no object.")
+    return value
+
+
+def _text_of(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _is_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and part.get("type") in ("text", "input_text", None)
+        and isinstance(part.get("text"), str)
+    )
+
+
+def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...]]:
+    if isinstance(content, str):
+        return (content,), ()
+    if not isinstance(content, list):
+        return (), ()
+    texts = tuple(part["text"] for part in content if _is_text(part))
+    media = tuple(_media(part) for part in content if isinstance(part, dict) and not _is_text(part))
+    return texts, media
+
+
+def _media(part: Json) -> Media:
+    kind = str(part.get("type"))
+    held = part.get(kind)
+    if isinstance(held, dict):
+        size = sum(len(value) for value in held.values() if isinstance(value, str))
+        return Media(MEDIA_KINDS.get(kind, kind), size, str(held.get("detail") or ""))
+    return Media(MEDIA_KINDS.get(kind, kind), len(held) if isinstance(held, str) else 0)
+
+
+def _calls(message: Json) -> tuple[ToolCall, ...]:
+    calls = message.get("tool_calls")
+    found = [_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    if isinstance(legacy := message.get("function_call"), dict):
+        found.append(_call({"id": "", "function": legacy}))
+    return tuple(found)
+
+
+def _call(call: Json) -> ToolCall:
+    function = call.get("function") or call.get("custom")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments", function.get("input"))
+    return ToolCall(
+        str(call.get("id") or ""), str(function.get("name") or ""), arguments if isinstance(arguments, str) else ""
+    )

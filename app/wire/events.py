@@ -1,0 +1,67 @@
+"""Compaction events on a chat stream, in the shapes that real clients were measured to accept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from app.wire import sse
+
+EventShape = Literal["chunk", "named", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionEvents:
+    """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id."""
+
+    shape: EventShape
+    compaction_id: str
+    stream_id: str
+    """The id of our chunks; the provider's later chunks take it over."""
+    model: str
+    created: int
+    """Unix seconds."""
+
+    def started(self, details: Mapping[str, Any]) -> bytes:
+        return self._frame("compaction_started", details, {"role": "assistant", "content": ""})
+
+    def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        return self._frame("compaction_completed", details, {}, members)
+
+    def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
+        return self._frame("compaction_failed", details, {}, members)
+
+    def keep_alive(self) -> bytes:
+        """An empty delta where our chunks are chunks already, else a comment."""
+        return sse.event(self._chunk({})) if self.shape == "chunk" else sse.KEEP_ALIVE
+
+    @property
+    def sent_id(self) -> str | None:
+        """The id that later chunks must bear, None where no chunk of ours was sent."""
+        return self.stream_id if self.shape == "chunk" else None
+
+    def _frame(self, kind: str, details: Mapping[str, Any], delta: Mapping[str, str], members: bytes = b"") -> bytes:
+        data = msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})
+        match self.shape:
+            case "chunk":
+                added = b',"compaction":' + data + (b"," + members if members else b"")
+                return sse.event(self._chunk(delta)[:-1] + added + b"}")
+            case "named":
+                return sse.event(data, kind)
+            case _:
+                return b": " + kind.encode() + b" " + data + b"\n\n"
+
+    def _chunk(self, delta: Mapping[str, str]) -> bytes:
+        return msgspec.json.encode(
+            {
+                "id": self.stream_id,
+                "object": "chat.completion.chunk",
+                "created": self.created,
+                "model": self.model,
+                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+            }
+        )

@@ -1,0 +1,104 @@
+"""Raw JSON members: find, replace, remove and add top-level values without re-encoding the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+_KEY = re.compile(rb'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+_SPACE = b" \t\n\r"
+
+
+class Unreadable(ValueError):
+    """These bytes are not what Steno can read; the provider judges them."""
+
+
+class RepeatedKey(Unreadable):
+    """A top-level key stands twice: parsers differ on which one counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where a member's key and value stand in the object's bytes."""
+
+    key_start: int
+    start: int
+    stop: int
+
+
+class RawObject:
+    """A JSON object whose members keep their bytes and places."""
+
+    def __init__(self, text: bytes) -> None:
+        try:
+            values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Unreadable(str(error)) from error
+        self.text = text
+        self.members: dict[str, Member] = {}
+        position = text.index(b"{") + 1
+        while (key := _KEY.match(text, position)) is not None:
+            name = msgspec.json.decode(key[1], type=str)
+            value = bytes(values[name])
+            start = key.end()
+            # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
+            if name in self.members or not text.startswith(value, start):
+                raise RepeatedKey(f"The key {name!r} stands more than once.")
+            position = start + len(value)
+            self.members[name] = Member(key.start(1), start, position)
+        self.end = text.rindex(b"}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.members
+
+    def raw(self, name: str) -> bytes | None:
+        member = self.members.get(name)
+        return None if member is None else self.text[member.start : member.stop]
+
+    def value(self, name: str) -> object:
+        """The decoded value; None if it is missing or cannot be decoded."""
+        raw = self.raw(name)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+
+    def spliced(
+        self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
+    ) -> bytes:
+        """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
+        removed = [name for name in remove if name in self.members]
+        edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
+        edits += [(*self._with_comma(name, removed), b"") for name in removed]
+        if add:
+            left = len(self.members) - len(removed)
+            last = len(self.text[: self.end].rstrip(_SPACE))
+            edits.append((last, last, b"," + add if left else add))
+        pieces, position = [], 0
+        for start, stop, value in sorted(edits, key=lambda edit: edit[:2]):
+            pieces += [self.text[position:start], value]
+            position = stop
+        return b"".join((*pieces, self.text[position:]))
+
+    def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
+        """A member's span with one comma: the one after it, or before it where only removed ones follow."""
+        names = list(self.members)
+        index = names.index(name)
+        following = [n for n in names[index + 1 :] if n not in removed]
+        if following or index == 0:
+            after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
+            return self.members[name].key_start, after
+        return self.members[names[index - 1]].stop, self.members[name].stop
+
+
+def split_array(raw: bytes) -> list[bytes]:
+    """The elements of a JSON array, each with its own bytes."""
+    try:
+        return [bytes(element) for element in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error

@@ -1,0 +1,154 @@
+"""Server-sent events, byte for byte: frames out of chunks, and our members in single frames.
+
+The provider's bytes pass as they came. A frame is held back until it is complete, because what is spliced in, and
+what we send between frames, may only stand at a frame's boundary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from app.wire.members import RawObject, Unreadable, split_array
+
+KEEP_ALIVE = b": keep-alive\n\n"
+_BOUNDARY = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
+LONGEST_FRAME = 8 << 20
+"""Past this an incomplete frame is passed on as it is."""
+
+
+class FrameSplitter:
+    """Chunks in, complete frames out, each with the blank line that ends it."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        held = self._held + chunk
+        start = 0
+        for boundary in _BOUNDARY.finditer(held, max(0, len(self._held) - 3)):
+            yield held[start : boundary.end()]
+            start = boundary.end()
+        self._held = held[start:]
+        if len(self._held) > LONGEST_FRAME:
+            yield self.flush()
+
+    def flush(self) -> bytes:
+        """What is left of an incomplete frame."""
+        held, self._held = self._held, b""
+        return held
+
+
+@dataclass(slots=True)
+class StreamEditor:
+    """What a chat stream needs on its way: our members in the first chunk and in the one that ends it.
+
+    After a `compaction_started` chunk was sent, later chunks also lose the role of choice 0 (it was sent) and take
+    the id that was sent: clients break on a second role and drop chunks of another id.
+    """
+
+    first_members: bytes
+    finish_members: bytes
+    sent_id: str | None = None
+    """The id of the chunks that were sent before the provider's."""
+    seen_first: bool = False
+    finished: bool = False
+    """A finish reason was seen: what follows is bookkeeping."""
+    done: bool = False
+    """`[DONE]` was seen."""
+    failed: bool = False
+    """The provider ended the stream with an error frame."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer had an end of its own: a reason to finish, `[DONE]`, or an error."""
+        return self.finished or self.done or self.failed
+
+    def edit(self, frame: bytes) -> bytes:
+        data = _data_of(frame)
+        if data is None:
+            return frame
+        start, stop = data
+        text = frame[start:stop]
+        if text.startswith(b"[DONE]"):
+            self.done = True
+            return frame
+        ends = _FINISH.search(text) is not None
+        if self.seen_first and not ends and self.sent_id is None:
+            return frame
+        try:
+            chunk = RawObject(text)
+        except Unreadable:
+            return frame
+        if "error" in chunk and chunk.value("error"):
+            self.failed = True
+            return frame
+        members = self._members(ends and _finish_reason(chunk) is not None)
+        edited = chunk.spliced(replace=self._replacements(chunk), add=members)
+        return frame if edited == text else frame[:start] + edited + frame[stop:]
+
+    def _members(self, finishes: bool) -> bytes:
+        members = []
+        if not self.seen_first:
+            members.append(self.first_members)
+        if finishes and not self.finished:
+            members.append(self.finish_members if self.seen_first else self._beyond_first())
+        self.seen_first = True
+        self.finished = self.finished or finishes
+        return b",".join(member for member in members if member)
+
+    def _beyond_first(self) -> bytes:
+        """The finish members when the only chunk is first and last: none of them twice."""
+        return self.finish_members.removeprefix(self.first_members).removeprefix(b",")
+
+    def _replacements(self, chunk: RawObject) -> dict[str, bytes]:
+        if self.sent_id is None:
+            return {}
+        replacements = {}
+        if "id" in chunk:
+            replacements["id"] = msgspec.json.encode(self.sent_id)
+        if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
+            replacements["choices"] = _without_role(choices)
+        return replacements
+
+
+def event(data: bytes, name: str | None = None) -> bytes:
+    """A frame of ours. The default shape has no `event:` line: old SDKs crash on named events."""
+    return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"
+
+
+def _data_of(frame: bytes) -> tuple[int, int] | None:
+    """Where the data of a frame stands, if it has exactly one data line."""
+    start = 0 if frame.startswith(b"data:") else frame.find(b"\ndata:") + 1
+    if start == 0 and not frame.startswith(b"data:"):
+        return None
+    start += len(b"data:")
+    if frame[start : start + 1] == b" ":
+        start += 1
+    stop = min((end for end in (frame.find(b"\n", start), frame.find(b"\r", start)) if end != -1), default=len(frame))
+    return None if b"\ndata:" in frame[stop - 1 :] else (start, stop)
+
+
+def _finish_reason(chunk: RawObject) -> str | None:
+    choices = chunk.value("choices")
+    if not isinstance(choices, list):
+        return None
+    reasons = (choice.get("finish_reason") for choice in choices if isinstance(choice, dict))
+    return next((reason for reason in reasons if reason), None)
+
+
+def _without_role(choices: bytes) -> bytes:
+    """The choices with the role taken out of choice 0's delta; all else keeps its bytes."""
+    edited = []
+    for raw in split_array(choices):
+        choice = RawObject(raw)
+        delta = choice.raw("delta")
+        if choice.value("index") == 0 and delta is not None and delta.startswith(b"{"):
+            edited.append(choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))}))
+        else:
+            edited.append(raw)
+    return b"[" + b",".join(edited) + b"]"

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Make .venv fit requirements/run.txt or requirements/dev.txt: sh scripts/setup_venv.sh run|dev
+#
+# A stamp in .venv holds the checksum of the lock files it was made from, so a second run does nothing. The stamps are
+# taken away before pip starts: a venv without them was interrupted, or made by someone else, and is built anew.
+set -eu
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+    run | dev) want=$1 ;;
+    *) echo "usage: sh scripts/setup_venv.sh run|dev" >&2; exit 2 ;;
+esac
+key=$(cat requirements/run.txt requirements/dev.txt | cksum)
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+fits() { # stamp name; the interpreter is run because it may be a link to a Python that is gone
+    [ "$(cat ".venv/.steno-$1" 2>/dev/null)" = "$key" ] && .venv/bin/python -c 'import pip' 2>/dev/null
+}
+
+find_python() { # run, not just found: version managers put commands in the path that only fail
+    for candidate in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    echo "Steno needs Python 3.11 or newer, with venv (on Debian: apt-get install python3-venv)." >&2
+    return 1
+}
+
+if fits "$want"; then exit 0; fi
+
+if ! fits run; then
+    python=$(find_python)
+    echo "making .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+fi
+rm -f .venv/.steno-*
+echo "installing requirements/$want.txt"
+.venv/bin/python -m pip install -qq --only-binary :all: --require-hashes --requirement "requirements/$want.txt"
+[ "$want" = run ] || echo "$key" > .venv/.steno-dev
+echo "$key" > .venv/.steno-run # dev.txt holds all of run.txt, in the same versions (scripts/check_lock.py)

@@ -1,0 +1,3 @@
+"""Fixtures for all tests; each plugin owns one subject."""
+
+pytest_plugins = ["tests.databases"]

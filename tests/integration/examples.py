@@ -1,0 +1,94 @@
+"""Short ways to write chunks, ranges, leases and sightings whose details do not matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.core.chunks import ChunkRange, SummaryChunk
+from app.store import ConversationSeen, Lease, Store
+
+TENANT = "tenant-a"
+STRANGER = "tenant-b"
+SERIES = "default"
+
+
+def digest(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def chain(length: int) -> list[bytes]:
+    return [digest(number) for number in range(length)]
+
+
+def span(start: int, end: int, series: str = SERIES) -> ChunkRange:
+    return ChunkRange(series, digest(start), digest(end))
+
+
+def chunk(start: int, end: int, **changes: Any) -> SummaryChunk:
+    made = SummaryChunk(
+        id=f"chunk-{start}-{end}",
+        conversation_id="c1",
+        series=SERIES,
+        level=0,
+        version=1,
+        from_digest=digest(start),
+        through_digest=digest(end),
+        last_message_digest=digest(1000 + end),
+        first_index=start,
+        last_index=end - 1,
+        through_turn=end,
+        carried=(0, 2),
+        text="They met in May.",
+        tokens=6,
+        model="gpt-4o-mini",
+        prompt_version="p1",
+    )
+    return replace(made, **changes)
+
+
+def seen(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any) -> ConversationSeen:
+    first = ConversationSeen(
+        tenant=tenant,
+        conversation_id=conversation_id,
+        model="gpt-4o",
+        turns=1,
+        messages=2,
+        status="full",
+        tokens_before=100,
+        tokens_after=100,
+        window=8192,
+        reason=None,
+        forked_from=None,
+        heads=(),
+        coverage=b"[]",
+        summaries=(),
+    )
+    return replace(first, **changes)
+
+
+async def take(
+    store: Store, start: int, end: int, *, tenant: str = TENANT, conversation_id: str = "c1", holder: str = "h1"
+) -> Lease:
+    """A lease that must be granted."""
+    granted = await store.acquire(tenant, conversation_id, span(start, end), chain(100), holder)
+    assert isinstance(granted, Lease)
+    return granted
+
+
+async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequence[SummaryChunk]:
+    """Store chunks under a lease of the first one's range."""
+    first = chunks[0]
+    lease = await store.acquire(
+        tenant,
+        first.conversation_id,
+        ChunkRange(first.series, first.from_digest, first.through_digest),
+        chain(100),
+        "maker",
+    )
+    assert isinstance(lease, Lease)
+    stored = await store.commit(lease, chunks)
+    assert stored is not None
+    await store.release(lease)
+    return stored

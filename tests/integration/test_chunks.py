@@ -1,0 +1,164 @@
+"""Summary chunks: found by a chain's digests, stored once under the fence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.store import Store, UnknownCursor
+from tests.integration.examples import STRANGER, TENANT, chain, chunk, digest, put, seen, take
+
+
+async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
+    """Every field survives, and the database's clock adds the time."""
+    made = chunk(0, 4, level=1, children=("a", "b"), text="Zoë 🙂 \u202eمرحبا", carried=())
+    (stored,) = await put(store, made)
+    assert replace(stored, created_at=None) == made
+    assert stored.created_at is not None
+    assert abs(stored.created_at - datetime.now(UTC)) < timedelta(minutes=1)
+    assert await store.chunks_in(TENANT, "default", chain(5)) == [stored]
+
+
+async def test_chunk_applies_only_if_both_its_digests_are_in_the_chain(store: Store) -> None:
+    """A history that was edited before or inside the range has other digests from there on."""
+    await put(store, chunk(2, 4))
+    assert await store.chunks_in(TENANT, "default", [digest(2), digest(3)]) == []
+    assert await store.chunks_in(TENANT, "default", [digest(3), digest(4)]) == []
+    assert len(await store.chunks_in(TENANT, "default", [digest(2), digest(4)])) == 1
+
+
+async def test_chunks_of_another_series_are_not_read(store: Store) -> None:
+    """A request with a focus never gets a summary made without it."""
+    await put(store, chunk(0, 4))
+    assert await store.chunks_in(TENANT, "focus", chain(5)) == []
+
+
+async def test_chunks_are_found_in_a_chain_of_ten_thousand(store: Store) -> None:
+    """Wherever in the chain they end, in whatever batch that falls."""
+    ends = (1, 511, 2047, 2048, 5000, 9999)
+    await put(store, *(chunk(0, end) for end in ends))
+    found = await store.chunks_in(TENANT, "default", chain(10_000))
+    assert sorted(found_chunk.last_index + 1 for found_chunk in found) == list(ends)
+
+
+async def test_empty_chain_has_no_chunks(store: Store) -> None:
+    """Nothing to look up is not an error."""
+    assert await store.chunks_in(TENANT, "default", []) == []
+
+
+async def test_every_version_is_read(store: Store) -> None:
+    """Which one counts is the view's decision, not the store's."""
+    await put(store, chunk(0, 4))
+    await put(store, chunk(0, 4, id="edited", version=2, text="They met in June."))
+    assert {found.version for found in await store.chunks_in(TENANT, "default", chain(5))} == {1, 2}
+
+
+async def test_commit_repeated_is_commit_done_once(store: Store) -> None:
+    """After a lost answer the same commit is sent again and gets the same rows."""
+    lease = await take(store, 0, 4)
+    first = await store.commit(lease, [chunk(0, 4)])
+    assert await store.commit(lease, [chunk(0, 4)]) == first
+    assert len(await store.chunks_in(TENANT, "default", chain(5))) == 1
+
+
+async def test_chunk_of_a_range_that_is_taken_is_answered_with_the_stored_one(store: Store) -> None:
+    """Two replicas that summarised at once both go on with the same text."""
+    (stored,) = await put(store, chunk(0, 4))
+    (answer,) = await put(store, chunk(0, 4, id="late", text="Something else."))
+    assert answer == stored
+
+
+async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: Store) -> None:
+    """One statement of the fence covers both, and the caller gets them as it gave them."""
+    await put(store, chunk(0, 4))
+    fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
+    lease = await take(store, 4, 8)
+    stored = await store.commit(lease, [fold, chunk(4, 8)])
+    assert stored is not None
+    assert [one.id for one in stored] == ["fold", "chunk-4-8"]
+
+
+async def test_commit_is_all_or_nothing(store: Store) -> None:
+    """A pass whose second chunk cannot be stored leaves no first one behind."""
+    lease = await take(store, 0, 4)
+    with pytest.raises(Exception, match=r"."):
+        await store.commit(lease, [chunk(0, 4), chunk(4, 8, tokens=None)])
+    assert await store.chunks_in(TENANT, "default", chain(10)) == []
+
+
+async def test_nul_in_a_summary_becomes_the_replacement_character(store: Store) -> None:
+    """PostgreSQL refuses NUL and SQLite's length() stops at it, so both get U+FFFD."""
+    (stored,) = await put(store, chunk(0, 4, text="a\0b"))
+    assert stored.text == "a\ufffdb"
+
+
+async def test_nul_and_half_surrogates_in_ids_find_what_was_stored_under_them(store: Store) -> None:
+    """An id is the client's choice; odd ones are cleaned alike when stored and when looked up."""
+    odd = "c\0\ud800"
+    store.record(seen(odd))
+    (stored,) = await put(store, chunk(0, 4, conversation_id=odd))
+    assert (await store.summary(TENANT, odd, "chunk-0-4")) == stored
+    assert await store.conversation(TENANT, odd) is not None
+    assert await store.delete_conversation(TENANT, odd)
+
+
+async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(store: Store) -> None:
+    """A fork lists the chunk it shares, and not what else its origin has."""
+    await put(store, chunk(0, 4))
+    await put(store, chunk(4, 8))
+    await put(store, chunk(4, 9, conversation_id="c2"))
+    store.record(seen("c2", summaries=("chunk-0-4", "gone")))
+    page = await store.summaries(TENANT, "c2", limit=10, after=None, order="asc")
+    assert [one.id for one in page.data] == ["chunk-0-4", "chunk-4-9"]
+    assert await store.summary(TENANT, "c2", "chunk-0-4") is not None
+    assert await store.summary(TENANT, "c2", "chunk-4-8") is None
+
+
+async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> None:
+    """Chunks are stored at once, conversations a little later."""
+    await put(store, chunk(0, 4))
+    page = await store.summaries(TENANT, "c1", limit=10, after=None, order="asc")
+    assert [one.id for one in page.data] == ["chunk-0-4"]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, order: str) -> None:
+    """Also when many rows have the same time: then the id decides."""
+    await put(store, *(chunk(0, end) for end in range(1, 8)))
+    pages, after = [], None
+    while True:
+        page = await store.summaries(TENANT, "c1", limit=3, after=after, order="asc" if order == "asc" else "desc")
+        pages.append([one.id for one in page.data])
+        assert (page.first_id, page.last_id) == (pages[-1][0], pages[-1][-1])
+        if not page.has_more:
+            break
+        after = page.last_id
+    expected = [f"chunk-0-{end}" for end in range(1, 8)]
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert sum(pages, []) == (expected if order == "asc" else expected[::-1])
+
+
+async def test_unknown_cursor_is_an_error_rather_than_the_end_of_the_list(store: Store) -> None:
+    """An empty page would tell somebody who deletes page by page that all is done."""
+    await put(store, chunk(0, 4))
+    with pytest.raises(UnknownCursor):
+        await store.summaries(TENANT, "c1", limit=3, after="gone", order="asc")
+
+
+async def test_other_tenant_reads_no_chunk(store: Store) -> None:
+    """Not by digest, not by list, not by id."""
+    await put(store, chunk(0, 4))
+    store.record(seen(tenant=STRANGER, summaries=("chunk-0-4",)))
+    assert await store.chunks_in(STRANGER, "default", chain(5)) == []
+    assert (await store.summaries(STRANGER, "c1", limit=3, after=None, order="asc")).data == []
+    assert await store.summary(STRANGER, "c1", "chunk-0-4") is None
+
+
+async def test_two_tenants_may_hold_chunks_of_the_same_id(store: Store) -> None:
+    """Each reads its own text."""
+    await put(store, chunk(0, 4, text="ours"))
+    await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
+    assert [one.text for one in await store.chunks_in(TENANT, "default", chain(5))] == ["ours"]
+    assert [one.text for one in await store.chunks_in(STRANGER, "default", chain(5))] == ["theirs"]

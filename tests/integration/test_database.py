@@ -1,0 +1,178 @@
+"""The engine: URLs, and transactions that lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, update
+
+from app.store import AccessRefused, DatabaseURLError, Store
+from app.store.database import Address, read_url
+from app.store.tables import conversations
+from tests.integration.examples import TENANT, seen, take
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("memory", Address("memory", "", None, "memory")),
+        ("sqlite://", Address("memory", "", None, "memory")),
+        ("sqlite+aiosqlite:///:memory:", Address("memory", "", None, "memory")),
+        ("sqlite:///steno.db", Address("file", "", Path("steno.db"), "sqlite:///steno.db")),
+        ("sqlite:////var/s.db", Address("file", "", Path("/var/s.db"), "sqlite:////var/s.db")),
+        (
+            "postgres://u:p%40@h:5433/db?ssl=require",
+            Address("postgresql", "postgresql://u:p%40@h:5433/db?sslmode=require", None, "postgres://u:***@h:5433/db"),
+        ),
+        (
+            "postgresql+asyncpg:///db?host=/run/pg&password=secret",
+            Address(
+                "postgresql", "postgresql:///db?host=%2Frun%2Fpg&password=secret", None, "postgresql+asyncpg:///db"
+            ),
+        ),
+    ],
+)
+def test_url_is_understood_and_shown_without_its_password(url: str, expected: Address) -> None:
+    """Plain URLs get their async driver, and asyncpg gets libpq's words."""
+    assert read_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "steno.db",
+        "mysql://user:s3cret@host/db",
+        "postgresql://user:s3cret@host:port/db",
+        "postgresql://user:x@s3cret@host/db",
+        "postgresql://user:s3cret/more@host/db",
+        "://user:s3cret@host",
+    ],
+)
+def test_malformed_url_is_refused_without_showing_the_password(url: str) -> None:
+    """Neither the message nor what it was raised from goes to a log with a secret in it."""
+    with pytest.raises(DatabaseURLError) as raised:
+        Store.open(url)
+    shown = f"{raised.value!r} {raised.value.__cause__!r} {raised.value.__context__!r}"
+    assert "s3cret" not in shown
+    assert isinstance(raised.value, ValueError)
+
+
+async def test_option_that_asyncpg_does_not_take_is_a_url_error(postgres_url: str) -> None:
+    """It shows only when connecting, and still names the option."""
+    store = Store.open(f"{postgres_url}{'&' if '?' in postgres_url else '?'}sslmode=banana")
+    with pytest.raises(DatabaseURLError, match="sslmode"):
+        await store.start()
+    await store.close()
+
+
+async def test_file_that_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:
+    """Waiting would not make the folder appear."""
+    store = Store.open(f"sqlite:///{tmp_path}/missing/steno.db")
+    with pytest.raises(AccessRefused, match=r"missing/steno\.db"):
+        await store.start()
+    await store.close()
+
+
+async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    """It is somebody's file, and stays as it is."""
+    path = tmp_path / "steno.db"
+    path.write_bytes(b"Dear diary, " * 200)
+    store = Store.open(f"sqlite:///{path}")
+    with pytest.raises(AccessRefused, match="not a database"):
+        await store.start()
+    assert path.read_bytes() == b"Dear diary, " * 200
+    await store.close()
+
+
+async def test_wrong_role_is_refused_with_the_databases_own_words(postgres_url: str) -> None:
+    """A rejected login does not heal by waiting."""
+    store = Store.open(postgres_url.replace("postgres:@", "nobody:s3cret@"))
+    with pytest.raises(AccessRefused, match="nobody") as raised:
+        await store.start()
+    assert "s3cret" not in str(raised.value)
+    await store.close()
+
+
+async def test_missing_database_is_refused(postgres_url: str) -> None:
+    """A misspelt name is the operator's to mend."""
+    store = Store.open(postgres_url.replace("/steno_", "/absent_"))
+    with pytest.raises(AccessRefused, match="does not exist"):
+        await store.start()
+    await store.close()
+
+
+async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
+    """8 tasks add 1 to a row 25 times each; pysqlite's own transactions would keep a tenth of it in silence."""
+    store.record(seen(messages=0))
+    await store.flush()
+
+    async def add() -> None:
+        for _ in range(25):
+            async with store._database.writing() as connection:
+                query = select(conversations.c.messages).where(conversations.c.tenant == TENANT)
+                before = await connection.scalar(query.with_for_update())
+                await asyncio.sleep(0)
+                await connection.execute(update(conversations).values(messages=(before or 0) + 1))
+
+    await asyncio.gather(*(add() for _ in range(8)))
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.messages == 200
+
+
+ADD = """
+import asyncio, sys
+from sqlalchemy import select, update
+from app.store.database import Database
+from app.store.tables import conversations
+
+async def main():
+    database = Database(sys.argv[1])
+    for _ in range(50):
+        async with database.writing() as connection:
+            before = await connection.scalar(select(conversations.c.messages).with_for_update())
+            await connection.execute(update(conversations).values(messages=before + 1))
+    await database.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_two_processes_on_one_database_lose_no_update(shared_url: str) -> None:
+    """SQLite too: the write lock is taken before anything is read, and waited for."""
+    store = Store.open(shared_url, timeout=5.0)
+    await store.start()
+    store.record(seen(messages=0))
+    await store.flush()
+    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", ADD, shared_url) for _ in range(2)]
+    assert [await process.wait() for process in processes] == [0, 0]
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.messages == 100
+    await store.close()
+
+
+async def test_reads_do_not_wait_for_a_writer(shared_url: str) -> None:
+    """A flush of another process holds the write lock; a request's look-up goes on."""
+    store = Store.open(shared_url, timeout=0.5)
+    await store.start()
+    async with store._database.writing() as connection:
+        await connection.execute(update(conversations).values(messages=1))
+        assert await store.heads(TENANT, [b"x"]) == []
+    await store.close()
+
+
+async def test_store_works_without_prepared_statements(postgres_url: str) -> None:
+    """Behind PgBouncer in transaction mode nothing prepared can be relied on."""
+    store = Store.open(postgres_url, timeout=5.0, statement_cache=False)
+    await store.start()
+    for end in (1, 2):
+        await store.release(await take(store, 0, end))
+    async with store._database.reading() as connection:
+        named = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
+        assert named.scalar_one() <= 1  # the one that asks
+    await store.close()

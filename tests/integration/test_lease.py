@@ -1,0 +1,207 @@
+"""The lease: one maker per chunk, and a fence against makers who lost it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from sqlalchemy import func, select, update
+
+from app.store import Busy, Lease, Store
+from app.store.tables import leases
+from tests.integration.examples import STRANGER, TENANT, chain, chunk, digest, put, span, take
+
+
+async def expire(store: Store) -> None:
+    """Let every lease run out, as fifteen silent seconds would."""
+    async with store._database.writing() as connection:
+        await connection.execute(update(leases).values(expires_at=1))
+
+
+async def rows_of_leases(store: Store) -> int:
+    async with store._database.reading() as connection:
+        return int(await connection.scalar(select(func.count()).select_from(leases)) or 0)
+
+
+async def test_first_lease_of_a_range_has_epoch_one(store: Store) -> None:
+    """A new range begins at epoch 1 and belongs to whoever asked."""
+    assert await take(store, 0, 4) == Lease(TENANT, "c1", span(0, 4), "h1", 1)
+
+
+async def test_second_request_of_a_conversation_is_told_to_wait(store: Store) -> None:
+    """Whatever range it planned: its conversation is being compacted already."""
+    await take(store, 0, 4)
+    answer = await store.acquire(TENANT, "c1", span(20, 30), chain(100), "h2")
+    assert isinstance(answer, Busy)
+    assert answer.conversation_id == "c1"
+    assert 10 < answer.expires_in <= 15
+
+
+async def test_holder_that_asks_again_is_told_to_wait_too(store: Store) -> None:
+    """A holder knows its lease; asking again is another request in the same process."""
+    await take(store, 0, 4)
+    assert isinstance(await store.acquire(TENANT, "c1", span(0, 4), chain(100), "h1"), Busy)
+
+
+async def test_other_conversation_waits_for_a_range_that_starts_alike_inside_its_chain(store: Store) -> None:
+    """A shared beginning is summarised once for both conversations."""
+    await take(store, 0, 4)
+    answer = await store.acquire(TENANT, "c2", span(0, 8), chain(100), "h2")
+    assert isinstance(answer, Busy)
+    assert answer.conversation_id == "c1"
+
+
+async def test_other_conversation_does_not_wait_for_a_range_that_leaves_its_chain(store: Store) -> None:
+    """A branch that ends in somebody else's messages is of no use."""
+    await take(store, 0, 50)
+    assert isinstance(await store.acquire(TENANT, "c2", span(0, 8), chain(20), "h2"), Lease)
+
+
+async def test_other_conversation_does_not_wait_for_a_range_that_starts_elsewhere(store: Store) -> None:
+    """Only a range that starts where the path ends would be used."""
+    await take(store, 0, 4)
+    assert isinstance(await store.acquire(TENANT, "c2", span(4, 8), chain(100), "h2"), Lease)
+
+
+async def test_other_series_does_not_wait(store: Store) -> None:
+    """A request reads only its own series."""
+    await take(store, 0, 4)
+    assert isinstance(await store.acquire(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
+
+
+async def test_expired_lease_may_be_taken_by_another_holder(store: Store) -> None:
+    """A holder that went silent holds nobody up for longer than its time to live."""
+    await take(store, 0, 4)
+    await expire(store)
+    assert (await take(store, 0, 4, holder="h2")).epoch == 2
+
+
+async def test_lease_expires_by_itself(database_url: str) -> None:
+    """The database's clock ends it; nobody has to."""
+    store = Store.open(database_url, timeout=5.0, lease_ttl=0.2)
+    await store.start()
+    await take(store, 0, 4)
+    await asyncio.sleep(0.3)
+    assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert (await take(store, 0, 4, holder="h2")).epoch == 2
+    await store.close()
+
+
+async def test_epoch_grows_with_every_grant(store: Store) -> None:
+    """Also after a release, so that no two grants of a range can be confused."""
+    epochs = []
+    for holder in ("h1", "h2", "h3", "h1"):
+        lease = await take(store, 0, 4, holder=holder)
+        epochs.append(lease.epoch)
+        await store.release(lease)
+    assert epochs == [1, 2, 3, 4]
+
+
+async def test_release_lets_the_next_one_in_and_deletes_nothing(store: Store) -> None:
+    """Deleting the row would let its epoch begin anew."""
+    await store.release(await take(store, 0, 4))
+    assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert await rows_of_leases(store) == 1
+
+
+async def test_release_of_a_lost_lease_leaves_the_new_holder_alone(store: Store) -> None:
+    """A maker that wakes up late must not free what is no longer its own."""
+    lost = await take(store, 0, 4)
+    await expire(store)
+    await take(store, 0, 4, holder="h2")
+    await store.release(lost)
+    assert await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+
+
+async def test_only_the_holder_of_the_epoch_renews(store: Store) -> None:
+    """Neither another holder nor an earlier epoch keeps a lease alive."""
+    lease = await take(store, 0, 4)
+    assert await store.renew(lease)
+    assert not await store.renew(replace(lease, holder="h2"))
+    assert not await store.renew(replace(lease, epoch=lease.epoch - 1))
+    assert not await store.renew(replace(lease, tenant=STRANGER))
+
+
+async def test_renewal_moves_the_end(store: Store) -> None:
+    """A heartbeat gives the holder its whole time to live again."""
+    lease = await take(store, 0, 4)
+    await expire(store)
+    assert await store.renew(lease)
+    assert await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+
+
+async def test_heartbeat_after_the_release_revives_nothing(store: Store) -> None:
+    """A heartbeat that was under way while its lease was released would keep others waiting for nobody."""
+    lease = await take(store, 0, 4)
+    await store.release(lease)
+    assert not await store.renew(lease)
+    assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+
+
+async def test_fence_refuses_an_epoch_that_was_taken_over(store: Store) -> None:
+    """A maker that lost its lease stores nothing, even if it does not know yet."""
+    lost = await take(store, 0, 4)
+    await expire(store)
+    await take(store, 0, 4, holder="h2")
+    assert await store.commit(lost, [chunk(0, 4)]) is None
+    assert await store.chunks_in(TENANT, "default", chain(100)) == []
+
+
+async def test_expired_lease_that_nobody_took_still_commits(store: Store) -> None:
+    """The work is done and nobody else has begun it: throwing it away would help nobody."""
+    lease = await take(store, 0, 4)
+    await expire(store)
+    assert await store.commit(lease, [chunk(0, 4)])
+
+
+async def test_many_tasks_at_once_get_one_grant(store: Store) -> None:
+    """Of 40 requests that want the same chunk, one makes it."""
+    answers = await asyncio.gather(
+        *(store.acquire(TENANT, f"c{number}", span(0, 4), chain(100), f"h{number}") for number in range(40))
+    )
+    assert sum(isinstance(answer, Lease) for answer in answers) == 1
+
+
+async def test_many_ranges_of_one_conversation_at_once_get_one_grant(store: Store) -> None:
+    """No two rows collide here, so only taking turns keeps the second one out."""
+    answers = await asyncio.gather(
+        *(store.acquire(TENANT, "c1", span(0, 1 + number), chain(100), f"h{number}") for number in range(40))
+    )
+    assert sum(isinstance(answer, Lease) for answer in answers) == 1
+
+
+async def test_two_stores_on_one_database_share_the_lease(shared_url: str) -> None:
+    """What one replica is making, the other waits for."""
+    stores = [Store.open(shared_url, timeout=5.0) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    answers = await asyncio.gather(
+        *(stores[n % 2].acquire(TENANT, "c1", span(0, 4), chain(100), f"h{n}") for n in range(20))
+    )
+    assert sum(isinstance(answer, Lease) for answer in answers) == 1
+    for store in stores:
+        await store.close()
+
+
+async def test_waiter_sees_the_lease_until_it_ends(store: Store) -> None:
+    """`lease_is_live` answers what `acquire` would, without taking anything."""
+    lease = await take(store, 0, 4)
+    assert await store.lease_is_live(TENANT, "c1", span(9, 10), chain(100))
+    assert await store.lease_is_live(TENANT, "c2", span(0, 9), chain(100))
+    assert not await store.lease_is_live(TENANT, "c2", span(0, 9), [digest(0), digest(9)])
+    await store.release(lease)
+    assert not await store.lease_is_live(TENANT, "c1", span(9, 10), chain(100))
+    assert await rows_of_leases(store) == 1
+
+
+async def test_other_tenant_never_waits(store: Store) -> None:
+    """The same ids and digests mean nothing to another tenant."""
+    await take(store, 0, 4)
+    assert not await store.lease_is_live(STRANGER, "c1", span(0, 4), chain(100))
+    assert (await take(store, 0, 4, tenant=STRANGER)).epoch == 1
+
+
+async def test_chunk_that_was_stored_meanwhile_does_not_block_the_lease(store: Store) -> None:
+    """A lease is about work under way; whether the chunk exists is what the caller reads next."""
+    await put(store, chunk(0, 4))
+    assert (await take(store, 0, 4)).epoch == 2

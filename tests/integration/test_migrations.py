@@ -1,0 +1,164 @@
+"""Migrations: rows survive, the tables end as the code expects, and many processes may start at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import JSON, Connection, LargeBinary, MetaData, Table, insert, select, text, update
+from sqlalchemy.sql.sqltypes import Integer
+
+from app.store import MigrationFailed, SchemaTooNew, Store, migrations
+from app.store.database import Database
+from app.store.tables import metadata
+
+REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
+
+
+def sample(column: Any, number: int) -> Any:
+    """A value that fits the column, whatever later revisions make of it."""
+    match column.type:
+        case Integer():
+            return 1_700_000_000_000 + number
+        case LargeBinary():
+            return bytes([number]) * 16
+        case JSON():
+            return ["a", "b"]
+    return "json" if "json" in str(column.type).lower() else f"{column.name} {number}"
+
+
+def fill(connection: Connection) -> dict[str, list[dict[str, Any]]]:
+    """Two rows in every table there is, found by looking, not by knowing."""
+    found = MetaData()
+    found.reflect(connection)
+    rows = {}
+    for table in found.sorted_tables:
+        if table.name == "alembic_version":
+            continue
+        rows[table.name] = [{column.name: sample(column, number) for column in table.columns} for number in (1, 2)]
+        connection.execute(insert(table), rows[table.name])
+    return rows
+
+
+def read(connection: Connection, name: str) -> list[dict[str, Any]]:
+    table = Table(name, MetaData(), autoload_with=connection)
+    return [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key))]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: str) -> None:
+    """Whoever adds a revision gets this test for it."""
+    database = Database(shared_url)
+    number = REVISIONS.index(revision)
+    if number:
+        await migrations.upgrade(database, REVISIONS[number - 1])
+    async with database.writing() as connection:
+        before = await connection.run_sync(fill)
+    assert bool(before) == bool(number)
+    await migrations.upgrade(database)
+    async with database.reading() as connection:
+        for name, rows in before.items():
+            after = await connection.run_sync(read, name)
+            assert [{key: row[key] for key in rows[0]} for row in after] == rows
+    await database.close()
+
+
+async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:
+    """Alembic would find nothing to do."""
+    database = Database(database_url)
+    await migrations.upgrade(database)
+
+    def differences(connection: Connection) -> list[Any]:
+        return list(compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata))
+
+    async with database.reading() as connection:
+        assert await connection.run_sync(differences) == []
+    await database.close()
+
+
+async def test_migrating_tells_from_where_to_where(database_url: str) -> None:
+    """The second time there is nothing to do."""
+    store = Store.open(database_url)
+    assert await store.migrate() == (None, REVISIONS[-1])
+    assert await store.migrate() == (REVISIONS[-1], REVISIONS[-1])
+    await store.close()
+
+
+async def test_database_of_a_later_release_is_refused(shared_url: str) -> None:
+    """Its tables may mean something else by now; the message names both revisions."""
+    store = Store.open(shared_url)
+    await store.migrate()
+    async with store._database.writing() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(SchemaTooNew, match=f"9999.*{REVISIONS[-1]}"):
+        await store.start()
+    assert store.state == "degraded"
+    await store.close()
+
+
+async def test_migration_that_fails_is_named_and_leaves_nothing_behind(shared_url: str) -> None:
+    """`leases` is in the way of the second revision, so the first is undone too."""
+    store = Store.open(shared_url)
+    async with store._database.writing() as connection:
+        await connection.execute(text("CREATE TABLE leases (mine INTEGER)"))
+    with pytest.raises(MigrationFailed, match=f"None to {REVISIONS[-1]}.*leases"):
+        await store.start()
+    async with store._database.reading() as connection:
+        found = MetaData()
+        await connection.run_sync(found.reflect)
+        assert set(found.tables) == {"leases"}
+    await store.close()
+
+
+MIGRATE = """
+import asyncio, sys
+from app.store import Store
+
+async def main():
+    store = Store.open(sys.argv[1])
+    print(await store.migrate())
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> None:
+    """One of four does it, the others wait and find it done."""
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", MIGRATE, shared_url, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        for _ in range(4)
+    ]
+    said = [await process.communicate() for process in processes]
+    head = REVISIONS[-1]
+    assert sorted(out.decode().strip() for out, _ in said) == sorted(
+        [f"(None, '{head}')"] + [f"('{head}', '{head}')"] * 3
+    )
+
+
+async def test_doctor_sees_the_revisions_without_changing_anything(shared_url: str) -> None:
+    """Before the first start there is no schema, and for SQLite not even a file."""
+    store = Store.open(shared_url)
+    before = await store.check()
+    assert (before.current_revision, before.head_revision) == (None, REVISIONS[-1])
+    assert before.reachable == (store._database.address.kind == "postgresql")
+    await store.migrate()
+    after = await store.check()
+    assert (after.reachable, after.current_revision, after.reason) == (True, REVISIONS[-1], None)
+    await store.close()
+
+
+async def test_doctor_says_why_it_cannot_look(postgres_url: str) -> None:
+    """With the password left out of the URL."""
+    store = Store.open(postgres_url.replace("postgres:@", "nobody:s3cret@"))
+    found = await store.check()
+    assert not found.reachable
+    assert "nobody" in str(found.reason)
+    assert "s3cret" not in found.url
+    await store.close()

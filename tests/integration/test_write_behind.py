@@ -1,0 +1,118 @@
+"""Write-behind: never in the way, bounded, coalesced, and one bad row does not take others with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.store import Store, StoreUnavailable, write_behind
+from tests.integration.examples import TENANT, digest, seen
+
+
+async def stored(store: Store, conversation_id: str) -> int | None:
+    """Requests in the database itself; reading through the store would flush first."""
+    async with store._database.reading() as connection:
+        sql = "SELECT requests FROM conversations WHERE id = %r" % conversation_id
+        found = await connection.exec_driver_sql(sql)
+        row = found.first()
+        return row.requests if row else None
+
+
+async def test_requests_are_stored_in_the_background(store: Store) -> None:
+    """Without anybody asking, within about 0.2 s."""
+    store.record(seen())
+    assert await stored(store, "c1") is None
+    for _ in range(100):
+        await asyncio.sleep(0.05)
+        if await stored(store, "c1") == 1:
+            break
+    assert await stored(store, "c1") == 1
+
+
+async def test_requests_between_two_flushes_become_one_row(store: Store) -> None:
+    """They are counted, and all their heads are kept."""
+    for turn in (1, 3, 2):
+        store.record(seen(turns=turn, heads=((digest(turn), turn),)))
+    await store.flush()
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert (found.requests, found.turns) == (3, 3)
+    assert len(await store.heads(TENANT, [digest(turn) for turn in (1, 2, 3)])) == 3
+
+
+async def test_closing_stores_what_waits(shared_url: str) -> None:
+    """A restart loses nothing that was answered."""
+    store = Store.open(shared_url, timeout=5.0)
+    await store.start()
+    store.record(seen())
+    await store.close()
+    again = Store.open(shared_url, timeout=5.0)
+    await again.start()
+    assert await again.conversation(TENANT, "c1") is not None
+    await again.close()
+
+
+async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversations that wait already are still updated."""
+    monkeypatch.setattr(write_behind, "QUEUE_CONVERSATIONS", 2)
+    for conversation_id in ("c1", "c2", "c3", "c1"):
+        store.record(seen(conversation_id))
+    assert store.dropped == 1
+    await store.flush()
+    assert [await stored(store, name) for name in ("c1", "c2", "c3")] == [2, 1, None]
+
+
+async def test_heads_of_one_conversation_are_bounded(store: Store) -> None:
+    """While the database is away they would grow with every request; the newest are kept."""
+    for turn in range(1, 400):
+        store.record(seen(turns=turn, heads=((digest(turn), turn),)))
+    found = await store.heads(TENANT, [digest(turn) for turn in range(1, 400)])
+    assert {head.turn for head in found} == set(range(144, 400))
+
+
+async def test_row_the_database_refuses_does_not_take_others_with_it(store: Store) -> None:
+    """The bad one is dropped and counted, the rest is stored."""
+    store.record(seen("c1"))
+    store.record(seen("bad", messages=None))
+    store.record(seen("c2"))
+    await store.flush()
+    assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
+    assert store.dropped == 1
+
+
+async def test_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage thousands may wait; each transaction stays short."""
+    monkeypatch.setattr(write_behind, "BATCH_CONVERSATIONS", 3)
+    for number in range(8):
+        store.record(seen(f"c{number}"))
+    await store.flush()
+    page = await store.conversations(TENANT, limit=100, after=None, order="asc")
+    assert len(page.data) == 8
+
+
+async def test_requests_recorded_before_the_database_is_there_are_stored_later(shared_url: str) -> None:
+    """Recording needs no connection; flushing says that there is none."""
+    store = Store.open(shared_url, timeout=5.0)
+    store.record(seen())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    await store.start()
+    assert await store.conversation(TENANT, "c1") is not None
+    await store.close()
+
+
+async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(shared_url: str) -> None:
+    """Rows are taken in one order everywhere, so neither waits for the other in a circle."""
+    stores = [Store.open(shared_url, timeout=5.0) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    for turn in range(10):
+        for store, order in zip(stores, (1, -1), strict=True):
+            for name in ["c1", "c2", "c3"][::order]:
+                store.record(seen(name, turns=turn, heads=((digest(turn), turn), (digest(90 + turn), turn))))
+        await asyncio.gather(*(store.flush() for store in stores))
+    assert [await stored(stores[0], name) for name in ("c1", "c2", "c3")] == [20, 20, 20]
+    assert sum(store.dropped for store in stores) == 0
+    for store in stores:
+        await store.close()

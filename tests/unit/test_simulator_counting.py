@@ -1,0 +1,155 @@
+"""The simulated window: what a prompt costs, what is refused for its size, and what counts as cached."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.simulator.counting import TABLE, PromptCache, default_count, quarter_of_bytes
+from app.simulator.refusals import Refusal, Refused
+from app.simulator.requests import ChatRequest, Reader, Rules
+
+RULES = Rules("any", 100, 1.0, 0, False, False, None)
+TABLES = Path(".tables")
+
+
+def one_each(text: str) -> int:
+    """A tokenizer whose tokens are words."""
+    return len(text.split())
+
+
+def user(words: int) -> dict[str, Any]:
+    return {"role": "user", "content": "word " * words}
+
+
+def read(reader: Reader, messages: list[Any], rules: Rules = RULES, **arguments: Any) -> ChatRequest:
+    body = msgspec.json.encode({"model": "m", "messages": messages, **arguments})
+    return reader.read(body, rules, lambda _: None)
+
+
+def refusal(messages: list[Any], rules: Rules = RULES, **arguments: Any) -> Refusal:
+    with pytest.raises(Refused) as caught:
+        read(Reader(one_each), messages, rules, **arguments)
+    return caught.value.refusal
+
+
+def test_each_message_costs_three_and_its_words_and_the_reply_three() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "two words"}], "name": "jo"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "one"},
+    ]
+    by_hand = (3 + 1 + 2 + 1) + (3 + 1 + 5 + 1 + 1) + (3 + 1 + 1) + 3
+    assert read(Reader(one_each), messages).prompt_tokens == by_hand
+
+
+def test_image_is_never_counted_as_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+    message = {"role": "user", "content": [image]}
+    assert read(Reader(quarter_of_bytes), [message], replace(RULES, window=2_000)).prompt_tokens < 800
+
+
+def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
+    assert read(Reader(one_each), [user(93)]).prompt_tokens == 100
+    refused = refusal([user(94)])
+    assert refused.body == {
+        "error": {
+            "message": "This model's maximum context length is 100 tokens. However, your messages resulted in "
+            "101 tokens. Please reduce the length of the messages.",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+    }
+
+
+def test_requested_output_counts_against_the_window() -> None:
+    assert read(Reader(one_each), [user(43)], max_tokens=50).prompt_tokens == 50
+    assert refusal([user(43)], max_completion_tokens=51).message == (
+        "This model's maximum context length is 100 tokens. However, you requested 101 tokens (50 in the messages, "
+        "51 in the completion). Please reduce the length of the messages or completion."
+    )
+
+
+def test_tools_are_named_in_the_overflow() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "description": "d " * 19}}]
+    assert refusal([user(93)], tools=tools).message == (
+        "This model's maximum context length is 100 tokens. However, your messages resulted in 120 tokens "
+        "(100 in the messages, 20 in the functions). Please reduce the length of the messages or functions."
+    )
+    assert refusal([user(93)], tools=tools, max_tokens=5).message == (
+        "This model's maximum context length is 100 tokens. However, you requested 125 tokens (100 in the messages, "
+        "20 in the functions, and 5 in the completion). Please reduce the length of the messages, functions, "
+        "or completion."
+    )
+
+
+def test_skewed_provider_counts_otherwise_than_the_tokenizer() -> None:
+    assert read(Reader(one_each), [user(33)], replace(RULES, skew=2.0, offset=5)).prompt_tokens == 85
+    assert "resulted in 105 tokens" in refusal([user(43)], replace(RULES, skew=2.0, offset=5)).message
+
+
+def test_refused_prompt_still_tells_its_tokens() -> None:
+    counted: list[int] = []
+    body = msgspec.json.encode({"model": "m", "messages": [user(94)]})
+    with pytest.raises(Refused):
+        Reader(one_each).read(body, RULES, counted.append)
+    assert counted == [101]
+
+
+def test_known_messages_are_not_counted_again() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return 1
+
+    reader = Reader(count)
+    history = [user(1), {"role": "assistant", "content": "yes"}]
+    read(reader, history)
+    counted.clear()
+    read(reader, [*history, {"role": "user", "content": "more"}])
+    assert counted == ["user", "more"]
+
+
+def test_cached_tokens_are_those_of_the_shared_leading_messages() -> None:
+    reader = Reader(one_each)
+    first, second, other = user(10), {"role": "assistant", "content": "word " * 20}, user(5)
+    assert read(reader, [first, second]).cached_tokens == 0
+    assert read(reader, [first, second, other]).cached_tokens == 14 + 24
+    assert read(reader, [first, other]).cached_tokens == 14
+    assert read(reader, [other, first]).cached_tokens == 0
+    assert read(reader, [first], tools=[{"type": "function", "function": {"name": "f"}}]).cached_tokens == 0
+
+
+def test_only_recent_prompts_are_cached() -> None:
+    cache = PromptCache(remembered=2)
+    assert [cache.shared_parts([part]) for part in (b"a", b"b", b"a", b"c", b"d", b"a")] == [0, 0, 1, 0, 0, 0]
+
+
+def test_without_tables_a_token_is_four_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    count = default_count(tmp_path)
+    assert (count("twelve bytes"), count("thirteen byte"), count("\ud800")) == (3, 4, 1)
+
+
+def test_damaged_table_is_not_used_and_survives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    (tmp_path / TABLE).write_bytes(b"damaged")
+    assert default_count(tmp_path)("twelve bytes") == 3
+    assert (tmp_path / TABLE).read_bytes() == b"damaged"
+
+
+@pytest.mark.skipif(not (TABLES / TABLE).is_file(), reason="tables are fetched at set-up")
+def test_with_tables_tokens_are_those_of_o200k(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    shutil.copy(TABLES / TABLE, tmp_path / TABLE)
+    count = default_count(tmp_path)
+    assert count("Hello, world! <|endoftext|>") > count("Hello, world!") == 4
+    assert count(" " * 1_000_000) > 0

@@ -1,0 +1,73 @@
+"""The extractive summariser: what survives, and how long it may get."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.simulator.extract import identifiers, summarise
+
+TRANSCRIPT = """\
+Summarise this.
+<9f3a message 1 from user>
+My order INV-2024-0042 never came. I moved to Lyon last year and like it there very much indeed.
+<9f3a message 2 from assistant>
+Sorry to hear that. Write to jo.doe+help@example.co.uk before 2026-03-01 and mention ticket 88213, please.
+
+<9f3a end>
+End of the transcript. Now write the notes, in at most 300 words."""
+
+
+@pytest.mark.parametrize(
+    "token", ["INV-2024-0042", "jo.doe+help@example.co.uk", "2026-03-01", "88213", "a1b2c3", "2026-03-01T10:30:00Z"]
+)
+def test_identifier_is_recognised_inside_punctuation(token: str) -> None:
+    assert identifiers(f'see ("{token}"), or: {token}.') == [token]
+
+
+def test_plain_words_and_small_numbers_are_no_identifiers() -> None:
+    assert identifiers("On 3 May we met Anna twice, at 10:30.") == []
+
+
+def test_first_sentence_of_each_line_and_later_identifiers_are_kept() -> None:
+    summary = summarise(TRANSCRIPT, 400)
+    assert "My order INV-2024-0042 never came." in summary
+    assert "Lyon" not in summary
+    for identifier in ("jo.doe+help@example.co.uk", "2026-03-01", "88213"):
+        assert identifier in summary
+
+
+def test_of_a_quoted_transcript_only_what_is_quoted_is_summarised() -> None:
+    summary = summarise(TRANSCRIPT, 400)
+    for order in ("Summarise", "9f3a", "notes", "300"):
+        assert order not in summary
+
+
+def test_sentences_shrink_before_identifiers_go() -> None:
+    text = "\n".join(
+        f"This is a rather long first sentence about case K{number}99. And more of it." for number in "abcde"
+    )
+    summary = summarise(text, 15)
+    assert len(summary.split()) <= 15
+    assert [f"K{number}99" in summary for number in "abcde"] == [True] * 5
+
+
+def test_only_identifiers_remain_where_there_is_room_for_no_sentence() -> None:
+    text = "\n".join(f"Words words words words R{number}x" for number in range(30))
+    assert summarise(text, 10).split() == [f"R{number}x" for number in range(10)]
+
+
+def test_repeated_identifier_is_kept_once_beside_the_sentences() -> None:
+    assert summarise("Short one. It is X1 for sure.\nNext one. Again X1 we say.", 400) == "Short one. X1\nNext one."
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert summarise("", 400) == ""
+
+
+@given(st.text(alphabet="ab1. \n@-", max_size=300), st.integers(min_value=1, max_value=60))
+def test_summary_stays_within_its_words_and_half_of_the_text(text: str, words: int) -> None:
+    summary = summarise(text, words)
+    assert len(summary.split()) <= max(1, min(words, len(text.split()) // 2))
+    assert summary == summarise(text, words)
