@@ -1,6 +1,7 @@
 """Alembic's entry: app/store/migrations.py passes the connection, and with it the transaction and the lock."""
 
 from alembic import context
+
 from app.store.tables import metadata
 
 context.configure(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
@@ -299,30 +299,28 @@ def settle(
     compaction: Started | None = None,
     made: tuple[SummaryChunk, ...] = (),
 ) -> Prepared:
-    """The ladder: the least view under the trigger, else under the limit, else shortened, else the client's bytes."""
-    conversation, budget = job.conversation, job.budget
+    """The ladder: the first view that holds; where none does, the client's own bytes."""
+    conversation, limit = job.conversation, job.budget.limit
     failed = compaction is not None and not made
+    for view, why in _ladder(job, chunks, reason):
+        if view == whole(conversation):
+            return Prepared(None, (), why, compaction, failed and why is not None)
+        if not (wrong := problems(conversation, view, limit)):
+            actions = ("summarized",) * bool(view.chunks) + ("shortened",) * view.shortened
+            return Prepared(view, actions, why, compaction, failed and why is not None)
+        reason = f"{reason}: {', '.join(wrong)}" if reason else ", ".join(wrong)
+    return Prepared(None, (), reason, compaction, failed)
 
-    def prepared(view: View | None, reason: str | None) -> Prepared:
-        actions = []
-        if view is not None and view.chunks:
-            actions.append("summarized")
-        if view is not None and view.shortened:
-            actions.append("shortened")
-        return Prepared(view, tuple(actions), reason, compaction, failed)
 
-    view = least_view(conversation, chunks, budget.trigger)
-    if view is not None:
-        reason = None
-    else:
-        view = least_view(conversation, chunks, budget.limit)
-    if view is None:
-        view = fit(conversation, build_view(conversation, widest_path(conversation, chunks)), budget.limit, job.count)
-    if view == whole(conversation):
-        return prepared(None, reason)
-    if wrong := problems(conversation, view, budget.limit):
-        return prepared(None, f"{reason or 'verify'}: {', '.join(wrong)}")
-    return prepared(view, reason)
+def _ladder(job: Job, chunks: Collection[SummaryChunk], reason: str | None) -> Iterator[tuple[View, str | None]]:
+    """The least view under the trigger, the least under the limit, the smallest one shortened."""
+    conversation, budget = job.conversation, job.budget
+    if (view := least_view(conversation, chunks, budget.trigger)) is not None:
+        yield view, None
+    if (view := least_view(conversation, chunks, budget.limit)) is not None:
+        yield view, reason
+    smallest = build_view(conversation, widest_path(conversation, chunks))
+    yield fit(conversation, smallest, budget.limit, job.count), reason
 
 
 def coverage_of(conversation: Conversation, view: View | None) -> list[dict[str, Any]]:

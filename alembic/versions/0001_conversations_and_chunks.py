@@ -1,7 +1,6 @@
 """Conversations, their heads, and summary chunks."""
 
 import sqlalchemy as sa
-
 from alembic import op
 
 revision = "0001"

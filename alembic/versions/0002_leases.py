@@ -1,7 +1,6 @@
 """Leases."""
 
 import sqlalchemy as sa
-
 from alembic import op
 
 revision = "0002"

@@ -14,7 +14,8 @@ REFUSAL = re.compile(
     r"^\W*(i'?m sorry\b|i am sorry\b|sorry, (but )?i\b|i (can(no|')?t|am unable to|'m unable to|will not|won't)\b"
     r"|as an ai\b|unfortunately, i (can(no|')t|am unable)"
     r"|there (is|was) (no|nothing)\b.{0,40}\b(conversation|transcript|messages?|to summari[sz]e)"
-    r"|the (conversation|transcript) (is|was|appears to be) empty|no (conversation|transcript|messages?) (was|were|to)\b"
+    r"|the (conversation|transcript) (is|was|appears to be) empty"
+    r"|no (conversation|transcript|messages?) (was|were|to)\b"
     r"|please (provide|share|paste) )",
     re.IGNORECASE,
 )

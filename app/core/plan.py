@@ -71,7 +71,10 @@ def plan_compaction(
 
 
 def _worth_it(conversation: Conversation, base: Path, spans: Iterable[Span], budget: Budget) -> bool:
-    """Whether the summaries free a tenth of the request; over the limit, whether they free anything."""
+    """Whether the summaries free a tenth of the request and bring it under the trigger.
+
+    Over the limit, whether they free anything: there the choice is between less and nothing.
+    """
     transcript = conversation.transcript
     view = conversation.instruction_tokens + base.tokens + transcript.tokens(base.covered)
     gain = sum(
@@ -80,7 +83,9 @@ def _worth_it(conversation: Conversation, base: Path, spans: Iterable[Span], bud
         - budget.summary
         for span in spans
     )
-    return gain >= MINIMUM_GAIN * view if view <= budget.limit else gain > 0
+    if view > budget.limit:
+        return gain > 0
+    return gain >= MINIMUM_GAIN * view and view - gain <= budget.trigger
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | None:
@@ -96,16 +101,24 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | 
     kept_turns = transcript.turn_starts[-budget.tail_turns :] if budget.tail_turns else ()
     between_turns = [start for start in kept_turns if start in cuts]
     inside_last_turn = [cut for cut in cuts if cut > transcript.last_user]
+    summaries = _expected_summaries(base, budget)
     for cut in (*between_turns, *inside_last_turn):
         carried = sum(transcript.messages[index].tokens for index in carried_in(transcript, base.covered, cut))
         last_user = transcript.last_user
         user_apart = transcript.messages[last_user].tokens if 0 <= last_user < cut else 0
         tail = transcript.tokens(cut) + user_apart
-        summaries = min(base.tokens + budget.summary, budget.fold + budget.summary)
         expected = conversation.instruction_tokens + summaries + carried + transcript.tokens(cut)
         if tail <= budget.tail and expected <= budget.target:
             return cut
     return cuts[-1]
+
+
+def _expected_summaries(base: Path, budget: Budget) -> int:
+    """What the base and a new chunk will take: two chunks' room where the old ones are going to be folded."""
+    held = summary_tokens(base.chunks)
+    if held + budget.summary > budget.fold and len(base.chunks) >= FOLD_MINIMUM:
+        return base.tokens - held + 2 * budget.summary
+    return base.tokens + budget.summary
 
 
 def carried_in(transcript: Transcript, start: int, stop: int) -> tuple[int, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from app.core.chunks import SummaryChunk
 from app.core.messages import RESULT_ROLES, Message
-from app.core.view import Carried, Conversation, Shortened, Summary, Verbatim, View
+from app.core.view import Carried, Conversation, Part, Summary, Verbatim, View
 
 
 def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
@@ -15,16 +16,10 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
     covered: Counter[int] = Counter()
     sent: list[int] = []
     for part in view.parts:
-        match part:
-            case Verbatim(start, stop):
-                sent.extend(range(start, stop))
-            case Carried(index) | Shortened(index):
-                sent.append(index)
-            case Summary(chunk):
-                start = conversation.chain.positions.get(chunk.from_digest, 0)
-                stop = conversation.chain.positions.get(chunk.through_digest, 0)
-                carried = {start + offset for offset in chunk.carried}
-                covered.update(index for index in range(start, stop) if index not in carried)
+        if isinstance(part, Summary):
+            covered.update(_summarised(conversation, part.chunk))
+        else:
+            sent.extend(range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,))
     covered.update(sent)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
     checks = (
@@ -36,14 +31,16 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
     return [problem for failed, problem in checks if failed]
 
 
-def _verbatim_indexes(part: object) -> Iterable[int]:
-    match part:
-        case Verbatim(start, stop):
-            return range(start, stop)
-        case Carried(index):
-            return (index,)
-        case _:
-            return ()
+def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int]:
+    """The messages that only the summary stands for."""
+    start, stop = (conversation.chain.positions.get(end, 0) for end in (chunk.from_digest, chunk.through_digest))
+    return (index for index in range(start, stop) if index - start not in chunk.carried)
+
+
+def _verbatim_indexes(part: Part) -> Iterable[int]:
+    if isinstance(part, Verbatim):
+        return range(part.start, part.stop)
+    return (part.index,) if isinstance(part, Carried) else ()
 
 
 def _orphans(messages: Iterable[Message]) -> set[tuple[str, str]]:

@@ -6,15 +6,15 @@ import asyncio
 import http
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.simulator.script import Cut
 
-Scope = dict[str, Any]
-Event = dict[str, Any]
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 HeaderPairs = Sequence[tuple[bytes, bytes]]

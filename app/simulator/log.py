@@ -12,6 +12,9 @@ import msgspec
 
 Kind = Literal["chat", "summary", "other"]
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no JSON, or nested too deeply."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -44,7 +47,7 @@ class Record:
         """The body as JSON, None if it is none."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
+        except NOT_JSON:
             return None
 
     @property

@@ -67,7 +67,7 @@ def check_message(message: Any, lenient: bool) -> None:
     _check_speaker(message)
     _check_content(role, message, lenient)
     if role == "assistant":
-        _check_calls(message)
+        _check_spoken(message)
     if role == "tool":
         _check_string(f"{_PATH}.tool_call_id", message.get("tool_call_id"))
     if role == "function" and not isinstance(message.get("name"), str):
@@ -191,7 +191,12 @@ def _check_length(path: str, text: str) -> None:
         raise Refused(too_long(path, LONGEST_TEXT, len(text)))
 
 
-def _check_calls(message: Mapping[str, Any]) -> None:
+def _check_spoken(message: Mapping[str, Any]) -> None:
+    """What only an assistant message holds."""
+    if message.get("refusal") is not None:
+        _check_string(f"{_PATH}.refusal", message["refusal"])
+    if message.get("function_call") is not None:
+        _check_called(f"{_PATH}.function_call", message["function_call"], "arguments")
     calls = message.get("tool_calls")
     path = f"{_PATH}.tool_calls"
     if calls is None:
@@ -215,11 +220,14 @@ def _check_call(path: str, call: Any) -> None:
     called = call.get(kind)
     if called is None:
         raise Refused(missing(f"{path}.{kind}"))
+    _check_called(f"{path}.{kind}", called, "arguments" if kind == "function" else "input")
+
+
+def _check_called(path: str, called: Any, argument: str) -> None:
     if not isinstance(called, dict):
-        raise Refused(wrong_type(f"{path}.{kind}", "an object", called))
-    check_function_name(f"{path}.{kind}.name", called.get("name"))
-    argument = "arguments" if kind == "function" else "input"
-    _check_string(f"{path}.{kind}.{argument}", called.get(argument))
+        raise Refused(wrong_type(path, "an object", called))
+    check_function_name(f"{path}.name", called.get("name"))
+    _check_string(f"{path}.{argument}", called.get(argument))
 
 
 def check_function_name(path: str, name: Any) -> None:

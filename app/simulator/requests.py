@@ -11,6 +11,7 @@ import msgspec
 
 from app.simulator.arguments import check_arguments
 from app.simulator.counting import REPLY_PRIME, Count, PromptCache, extras_tokens, message_tokens
+from app.simulator.log import NOT_JSON
 from app.simulator.messages import check_alternation, check_message, check_tool_pairs, texts_of
 from app.simulator.refusals import (
     Refusal,
@@ -100,7 +101,7 @@ class Reader:
     def read(self, body: bytes, rules: Rules, counted: Callable[[int], None]) -> ChatRequest:
         """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
         raw = _decode(body, dict[str, msgspec.Raw])
-        arguments = {name: msgspec.json.decode(value) for name, value in raw.items() if name != "messages"}
+        arguments = {name: _decode(value) for name, value in raw.items() if name != "messages"}
         model = _check_model(arguments, rules)
         check_arguments({**arguments, "messages": None}, model.unsupported)
         parts = [bytes(part) for part in _message_parts(raw, rules)]
@@ -119,7 +120,7 @@ class Reader:
         return ChatRequest(model.name, messages, arguments, total, min(total, cached))
 
     def _inspect_afresh(self, raw: bytes, lenient: bool) -> _Seen:
-        value = msgspec.json.decode(raw)
+        value = _decode(raw)
         try:
             check_message(value, lenient)
         except Refused as refused:
@@ -127,10 +128,10 @@ class Reader:
         return _Seen(value, message_tokens(value, self._count), None)
 
 
-def _decode(body: bytes, kind: type[Any]) -> Any:
+def _decode(body: bytes | msgspec.Raw, kind: Any = Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         raise Refused(unreadable()) from None
 
 
@@ -153,8 +154,7 @@ def _message_parts(raw: Mapping[str, msgspec.Raw], rules: Rules) -> list[msgspec
     try:
         parts = msgspec.json.decode(raw["messages"], type=list[msgspec.Raw])
     except msgspec.ValidationError:
-        value = msgspec.json.decode(raw["messages"])
-        raise Refused(wrong_type("messages", "an array of objects", value)) from None
+        raise Refused(wrong_type("messages", "an array of objects", _decode(raw["messages"]))) from None
     if not parts:
         raise Refused(empty_array("messages"))
     if rules.max_messages is not None and len(parts) > rules.max_messages:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, ScalarSelect, case, delete, func, literal_column, select
+from sqlalchemy import ColumnElement, Row, ScalarSelect, case, delete, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -188,7 +188,8 @@ def _upsert_head(connection: AsyncConnection) -> postgresql.Insert | sqlite.Inse
 
 def _created_at(head: str) -> ScalarSelect[int]:
     # By name: given the columns, SQLAlchemy adds `heads` to the subquery once more and compares with any of its rows.
-    tenant, conversation_id = literal_column(f"{head}.tenant"), literal_column(f"{head}.conversation_id")
+    tenant: ColumnElement[str] = literal_column(f"{head}.tenant")
+    conversation_id: ColumnElement[str] = literal_column(f"{head}.conversation_id")
     owner = conversations.alias()
     return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
 

@@ -13,6 +13,7 @@ StoreError
 
 from __future__ import annotations
 
+import os
 import sqlite3
 
 import asyncpg
@@ -94,11 +95,12 @@ def describe(error: BaseException) -> str:
     if isinstance(error, PoolExhausted):
         return "all database connections are in use"
     if isinstance(error, OSError):
-        return f"the database cannot be reached ({error.strerror or type(error).__name__})"
-    cause = _cause(error)
+        # Not its own message: asyncio puts the address into it, and this line reaches clients.
+        cause = os.strerror(error.errno) if error.errno and error.errno > 0 else type(error).__name__
+        return f"the database cannot be reached ({cause})"
     if is_unreachable(error):
-        return f"the database is not available ({_first_line(cause)})"
-    return f"the database refused ({type(cause).__name__})"
+        return f"the database is not available ({_first_line(_cause(error))})"
+    return f"the database refused ({type(_cause(error)).__name__})"
 
 
 def describe_refusal(error: BaseException) -> str:

@@ -29,7 +29,7 @@ TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
 FLUSH_AT_CLOSE_SECONDS = 5.0
 COMMIT_TRIES = 5
-COMMIT_TRY_SECONDS = 2.0
+COMMIT_TRY_SECONDS = 1.7
 COMMIT_PAUSE_SECONDS = 0.1
 
 
@@ -118,7 +118,13 @@ class Store:
         holder: str,
     ) -> Lease | Busy:
         """Busy if waiting is better than making the chunk: see `lease`."""
-        work = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
+        look = self._read(lease.find_live, tenant, conversation_id, range, chain)
+        take = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
+
+        async def work() -> Lease | Busy:
+            # A crowd that is told to wait should not queue for a write lock to hear it.
+            return await look() or await take()
+
         return await self._guarded(work, late=self._give_back)
 
     async def lease_is_live(

@@ -351,6 +351,13 @@ def test_caller_who_leaves_is_noticed_at_once(simulator: Simulator, server: Runn
     assert record.finished_at is None
 
 
+def test_caller_who_leaves_before_the_body_is_complete_is_logged(simulator: Simulator, server: RunningServer) -> None:
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+    assert simulator.wait_for(lambda log: len(log) == 1 and log[0].disconnected_at is not None)
+    assert (simulator.chats[0].body, simulator.chats[0].status) == (b"{", None)
+
+
 def test_caller_who_stays_is_never_called_disconnected(simulator: Simulator, client: openai.OpenAI) -> None:
     for _ in range(20):
         client.chat.completions.create(model=MODEL, messages=HELLO)

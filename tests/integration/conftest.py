@@ -7,12 +7,27 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.store import Store
+from tests.integration.examples import OpenStore
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    """A migrated store with a generous bound: a busy test machine is not what these tests are about."""
-    store = Store.open(database_url, timeout=5.0)
+async def open_store() -> AsyncIterator[OpenStore]:
+    """Opens stores that are closed at the end, also when the test fails."""
+    opened: list[Store] = []
+
+    def open_one(url: str, timeout: float = 5.0, *, statement_cache: bool = True, lease_ttl: float = 15.0) -> Store:
+        # A generous bound: most tests are not about a busy test machine.
+        opened.append(Store.open(url, timeout=timeout, statement_cache=statement_cache, lease_ttl=lease_ttl))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def store(open_store: OpenStore, database_url: str) -> Store:
+    """A started store on each of the three databases."""
+    store = open_store(database_url)
     await store.start()
-    yield store
-    await store.close()
+    return store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from app.core.chunks import ChunkRange, SummaryChunk
 from app.store import ConversationSeen, Lease, Store
@@ -12,6 +12,14 @@ from app.store import ConversationSeen, Lease, Store
 TENANT = "tenant-a"
 STRANGER = "tenant-b"
 SERIES = "default"
+
+
+class OpenStore(Protocol):
+    """The fixture `open_store`: a store that is closed when the test ends."""
+
+    def __call__(
+        self, url: str, timeout: float = 5.0, *, statement_cache: bool = True, lease_ttl: float = 15.0
+    ) -> Store: ...
 
 
 def digest(number: int) -> bytes:

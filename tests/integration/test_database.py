@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from app.store import AccessRefused, DatabaseURLError, Store
 from app.store.database import Address, read_url
 from app.store.tables import conversations
-from tests.integration.examples import TENANT, seen, take
+from tests.integration.examples import TENANT, OpenStore, seen, take
 
 
 @pytest.mark.parametrize(
@@ -61,48 +61,43 @@ def test_malformed_url_is_refused_without_showing_the_password(url: str) -> None
     assert isinstance(raised.value, ValueError)
 
 
-async def test_option_that_asyncpg_does_not_take_is_a_url_error(postgres_url: str) -> None:
+async def test_option_that_asyncpg_does_not_take_is_a_url_error(open_store: OpenStore, postgres_url: str) -> None:
     """It shows only when connecting, and still names the option."""
-    store = Store.open(f"{postgres_url}{'&' if '?' in postgres_url else '?'}sslmode=banana")
+    store = open_store(f"{postgres_url}{'&' if '?' in postgres_url else '?'}sslmode=banana")
     with pytest.raises(DatabaseURLError, match="sslmode"):
         await store.start()
-    await store.close()
 
 
-async def test_file_that_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:
+async def test_file_that_cannot_be_opened_is_refused_by_name(open_store: OpenStore, tmp_path: Path) -> None:
     """Waiting would not make the folder appear."""
-    store = Store.open(f"sqlite:///{tmp_path}/missing/steno.db")
+    store = open_store(f"sqlite:///{tmp_path}/missing/steno.db")
     with pytest.raises(AccessRefused, match=r"missing/steno\.db"):
         await store.start()
-    await store.close()
 
 
-async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+async def test_file_that_is_no_database_is_refused(open_store: OpenStore, tmp_path: Path) -> None:
     """It is somebody's file, and stays as it is."""
     path = tmp_path / "steno.db"
     path.write_bytes(b"Dear diary, " * 200)
-    store = Store.open(f"sqlite:///{path}")
+    store = open_store(f"sqlite:///{path}")
     with pytest.raises(AccessRefused, match="not a database"):
         await store.start()
     assert path.read_bytes() == b"Dear diary, " * 200
-    await store.close()
 
 
-async def test_wrong_role_is_refused_with_the_databases_own_words(postgres_url: str) -> None:
+async def test_wrong_role_is_refused_with_the_databases_own_words(open_store: OpenStore, postgres_url: str) -> None:
     """A rejected login does not heal by waiting."""
-    store = Store.open(postgres_url.replace("postgres:@", "nobody:s3cret@"))
+    store = open_store(postgres_url.replace("postgres:@", "nobody:s3cret@"))
     with pytest.raises(AccessRefused, match="nobody") as raised:
         await store.start()
     assert "s3cret" not in str(raised.value)
-    await store.close()
 
 
-async def test_missing_database_is_refused(postgres_url: str) -> None:
+async def test_missing_database_is_refused(open_store: OpenStore, postgres_url: str) -> None:
     """A misspelt name is the operator's to mend."""
-    store = Store.open(postgres_url.replace("/steno_", "/absent_"))
+    store = open_store(postgres_url.replace("/steno_", "/absent_"))
     with pytest.raises(AccessRefused, match="does not exist"):
         await store.start()
-    await store.close()
 
 
 async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
@@ -142,9 +137,9 @@ asyncio.run(main())
 """
 
 
-async def test_two_processes_on_one_database_lose_no_update(shared_url: str) -> None:
+async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStore, shared_url: str) -> None:
     """SQLite too: the write lock is taken before anything is read, and waited for."""
-    store = Store.open(shared_url, timeout=5.0)
+    store = open_store(shared_url)
     await store.start()
     store.record(seen(messages=0))
     await store.flush()
@@ -153,26 +148,23 @@ async def test_two_processes_on_one_database_lose_no_update(shared_url: str) -> 
     found = await store.conversation(TENANT, "c1")
     assert found is not None
     assert found.messages == 100
-    await store.close()
 
 
-async def test_reads_do_not_wait_for_a_writer(shared_url: str) -> None:
+async def test_reads_do_not_wait_for_a_writer(open_store: OpenStore, shared_url: str) -> None:
     """A flush of another process holds the write lock; a request's look-up goes on."""
-    store = Store.open(shared_url, timeout=0.5)
+    store = open_store(shared_url, timeout=0.5)
     await store.start()
     async with store._database.writing() as connection:
         await connection.execute(update(conversations).values(messages=1))
         assert await store.heads(TENANT, [b"x"]) == []
-    await store.close()
 
 
-async def test_store_works_without_prepared_statements(postgres_url: str) -> None:
+async def test_store_works_without_prepared_statements(open_store: OpenStore, postgres_url: str) -> None:
     """Behind PgBouncer in transaction mode nothing prepared can be relied on."""
-    store = Store.open(postgres_url, timeout=5.0, statement_cache=False)
+    store = open_store(postgres_url, statement_cache=False)
     await store.start()
     for end in (1, 2):
         await store.release(await take(store, 0, end))
     async with store._database.reading() as connection:
         named = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
         assert named.scalar_one() <= 1  # the one that asks
-    await store.close()

@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 
 from app.store import Busy, Lease, Store
 from app.store.tables import leases
-from tests.integration.examples import STRANGER, TENANT, chain, chunk, digest, put, span, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, span, take
 
 
 async def expire(store: Store) -> None:
@@ -76,15 +76,14 @@ async def test_expired_lease_may_be_taken_by_another_holder(store: Store) -> Non
     assert (await take(store, 0, 4, holder="h2")).epoch == 2
 
 
-async def test_lease_expires_by_itself(database_url: str) -> None:
+async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str) -> None:
     """The database's clock ends it; nobody has to."""
-    store = Store.open(database_url, timeout=5.0, lease_ttl=0.2)
+    store = open_store(database_url, lease_ttl=0.2)
     await store.start()
     await take(store, 0, 4)
     await asyncio.sleep(0.3)
     assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
     assert (await take(store, 0, 4, holder="h2")).epoch == 2
-    await store.close()
 
 
 async def test_epoch_grows_with_every_grant(store: Store) -> None:
@@ -170,17 +169,15 @@ async def test_many_ranges_of_one_conversation_at_once_get_one_grant(store: Stor
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
 
 
-async def test_two_stores_on_one_database_share_the_lease(shared_url: str) -> None:
+async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore, shared_url: str) -> None:
     """What one replica is making, the other waits for."""
-    stores = [Store.open(shared_url, timeout=5.0) for _ in range(2)]
+    stores = [open_store(shared_url) for _ in range(2)]
     for store in stores:
         await store.start()
     answers = await asyncio.gather(
         *(stores[n % 2].acquire(TENANT, "c1", span(0, 4), chain(100), f"h{n}") for n in range(20))
     )
     assert sum(isinstance(answer, Lease) for answer in answers) == 1
-    for store in stores:
-        await store.close()
 
 
 async def test_waiter_sees_the_lease_until_it_ends(store: Store) -> None:

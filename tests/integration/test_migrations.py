@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import JSON, Connection, LargeBinary, MetaData, Table, insert, select, text, update
+from sqlalchemy import JSON, Connection, LargeBinary, MetaData, Table, insert, select, text
 from sqlalchemy.sql.sqltypes import Integer
 
-from app.store import MigrationFailed, SchemaTooNew, Store, migrations
+from app.store import MigrationFailed, SchemaTooNew, migrations
 from app.store.database import Database
 from app.store.tables import metadata
+from tests.integration.examples import OpenStore
 
 REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
 
@@ -80,29 +81,27 @@ async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:
     await database.close()
 
 
-async def test_migrating_tells_from_where_to_where(database_url: str) -> None:
+async def test_migrating_tells_from_where_to_where(open_store: OpenStore, database_url: str) -> None:
     """The second time there is nothing to do."""
-    store = Store.open(database_url)
+    store = open_store(database_url)
     assert await store.migrate() == (None, REVISIONS[-1])
     assert await store.migrate() == (REVISIONS[-1], REVISIONS[-1])
-    await store.close()
 
 
-async def test_database_of_a_later_release_is_refused(shared_url: str) -> None:
+async def test_database_of_a_later_release_is_refused(open_store: OpenStore, shared_url: str) -> None:
     """Its tables may mean something else by now; the message names both revisions."""
-    store = Store.open(shared_url)
+    store = open_store(shared_url)
     await store.migrate()
     async with store._database.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(SchemaTooNew, match=f"9999.*{REVISIONS[-1]}"):
         await store.start()
     assert store.state == "degraded"
-    await store.close()
 
 
-async def test_migration_that_fails_is_named_and_leaves_nothing_behind(shared_url: str) -> None:
+async def test_migration_that_fails_is_named_and_leaves_nothing_behind(open_store: OpenStore, shared_url: str) -> None:
     """`leases` is in the way of the second revision, so the first is undone too."""
-    store = Store.open(shared_url)
+    store = open_store(shared_url)
     async with store._database.writing() as connection:
         await connection.execute(text("CREATE TABLE leases (mine INTEGER)"))
     with pytest.raises(MigrationFailed, match=f"None to {REVISIONS[-1]}.*leases"):
@@ -111,7 +110,6 @@ async def test_migration_that_fails_is_named_and_leaves_nothing_behind(shared_ur
         found = MetaData()
         await connection.run_sync(found.reflect)
         assert set(found.tables) == {"leases"}
-    await store.close()
 
 
 MIGRATE = """
@@ -142,23 +140,21 @@ async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> Non
     )
 
 
-async def test_doctor_sees_the_revisions_without_changing_anything(shared_url: str) -> None:
+async def test_doctor_sees_the_revisions_without_changing_anything(open_store: OpenStore, shared_url: str) -> None:
     """Before the first start there is no schema, and for SQLite not even a file."""
-    store = Store.open(shared_url)
+    store = open_store(shared_url)
     before = await store.check()
     assert (before.current_revision, before.head_revision) == (None, REVISIONS[-1])
     assert before.reachable == (store._database.address.kind == "postgresql")
     await store.migrate()
     after = await store.check()
     assert (after.reachable, after.current_revision, after.reason) == (True, REVISIONS[-1], None)
-    await store.close()
 
 
-async def test_doctor_says_why_it_cannot_look(postgres_url: str) -> None:
+async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_url: str) -> None:
     """With the password left out of the URL."""
-    store = Store.open(postgres_url.replace("postgres:@", "nobody:s3cret@"))
+    store = open_store(postgres_url.replace("postgres:@", "nobody:s3cret@"))
     found = await store.check()
     assert not found.reachable
     assert "nobody" in str(found.reason)
     assert "s3cret" not in found.url
-    await store.close()

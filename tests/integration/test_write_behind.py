@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sqlalchemy import select
 
 from app.store import Store, StoreUnavailable, write_behind
-from tests.integration.examples import TENANT, digest, seen
+from app.store.tables import conversations
+from tests.integration.examples import TENANT, OpenStore, digest, seen
 
 
 async def stored(store: Store, conversation_id: str) -> int | None:
     """Requests in the database itself; reading through the store would flush first."""
     async with store._database.reading() as connection:
-        sql = "SELECT requests FROM conversations WHERE id = %r" % conversation_id
-        found = await connection.exec_driver_sql(sql)
-        row = found.first()
-        return row.requests if row else None
+        query = select(conversations.c.requests).where(conversations.c.id == conversation_id)
+        requests: int | None = await connection.scalar(query)
+        return requests
 
 
 async def test_requests_are_stored_in_the_background(store: Store) -> None:
@@ -41,16 +42,15 @@ async def test_requests_between_two_flushes_become_one_row(store: Store) -> None
     assert len(await store.heads(TENANT, [digest(turn) for turn in (1, 2, 3)])) == 3
 
 
-async def test_closing_stores_what_waits(shared_url: str) -> None:
+async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str) -> None:
     """A restart loses nothing that was answered."""
-    store = Store.open(shared_url, timeout=5.0)
+    store = open_store(shared_url)
     await store.start()
     store.record(seen())
     await store.close()
-    again = Store.open(shared_url, timeout=5.0)
+    again = open_store(shared_url)
     await again.start()
     assert await again.conversation(TENANT, "c1") is not None
-    await again.close()
 
 
 async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,20 +91,23 @@ async def test_large_backlog_is_stored_in_several_transactions(store: Store, mon
     assert len(page.data) == 8
 
 
-async def test_requests_recorded_before_the_database_is_there_are_stored_later(shared_url: str) -> None:
+async def test_requests_recorded_before_the_database_is_there_are_stored_later(
+    open_store: OpenStore, shared_url: str
+) -> None:
     """Recording needs no connection; flushing says that there is none."""
-    store = Store.open(shared_url, timeout=5.0)
+    store = open_store(shared_url)
     store.record(seen())
     with pytest.raises(StoreUnavailable):
         await store.flush()
     await store.start()
     assert await store.conversation(TENANT, "c1") is not None
-    await store.close()
 
 
-async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(shared_url: str) -> None:
+async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(
+    open_store: OpenStore, shared_url: str
+) -> None:
     """Rows are taken in one order everywhere, so neither waits for the other in a circle."""
-    stores = [Store.open(shared_url, timeout=5.0) for _ in range(2)]
+    stores = [open_store(shared_url) for _ in range(2)]
     for store in stores:
         await store.start()
     for turn in range(10):
@@ -114,5 +117,3 @@ async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_
         await asyncio.gather(*(store.flush() for store in stores))
     assert [await stored(stores[0], name) for name in ("c1", "c2", "c3")] == [20, 20, 20]
     assert sum(store.dropped for store in stores) == 0
-    for store in stores:
-        await store.close()

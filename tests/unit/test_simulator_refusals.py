@@ -60,6 +60,24 @@ def with_name(name: str) -> dict[str, Any]:
 
 BAD_ARGUMENTS: Mapping[str, tuple[Any, str, str | None, str | None]] = {
     "not JSON": (b'{"model": ', "We could not parse the JSON body of your request.", None, None),
+    "not UTF-8": (
+        b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}',
+        "We could not parse the JSON body of your request.",
+        None,
+        None,
+    ),
+    "too deep": (
+        b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}",
+        "We could not parse the JSON body of your request.",
+        None,
+        None,
+    ),
+    "lone surrogate": (
+        rb'{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}',
+        "We could not parse the JSON body of your request.",
+        None,
+        None,
+    ),
     "not an object": ([1], "We could not parse the JSON body of your request.", None, None),
     "no model": (request(model=UNSET), "you must provide a model parameter", None, None),
     "model type": (
@@ -444,6 +462,12 @@ def test_bad_payload_is_refused_in_the_providers_words(case: tuple[Any, str, str
         (with_message(role="user", content="x" * 10_485_761), "messages[1].content", "string_above_max_length"),
         (with_message(role="assistant", content="hi", tool_calls=1), "messages[1].tool_calls", "invalid_type"),
         (with_message(role="assistant", content="hi", tool_calls=[1]), "messages[1].tool_calls[0]", "invalid_type"),
+        (with_message(role="assistant", content=None, refusal=1), "messages[1].refusal", "invalid_type"),
+        (
+            with_message(role="assistant", content=None, function_call={"name": "f"}),
+            "messages[1].function_call.arguments",
+            "missing_required_parameter",
+        ),
         (with_call(function=None), "messages[1].tool_calls[0].function", "missing_required_parameter"),
         (with_call(function=1), "messages[1].tool_calls[0].function", "invalid_type"),
     ],

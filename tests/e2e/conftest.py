@@ -1,0 +1,60 @@
+"""A provider, and Steno before it, each under a real server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from tests.e2e import running
+from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.scripted import ScriptedProvider
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    """The provider, which `provider` runs: to script it and to read its log."""
+    return Simulator(window=WINDOW)
+
+
+@pytest.fixture
+def provider(simulator: Simulator) -> Iterator[RunningServer]:
+    """The running simulator."""
+    with simulator.serve() as server:
+        yield server
+
+
+@pytest.fixture
+def scripted() -> Iterator[ScriptedProvider]:
+    """A provider of raw sockets in place of the simulator: `steno(upstream={"base_url": f"{scripted.url}/v1"})`."""
+    with ScriptedProvider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def steno(provider: RunningServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartSteno]:
+    """Starts Steno before the simulator, with settings of its own; call it as often as replicas are needed."""
+    running.forget_environment(monkeypatch)
+    with ExitStack() as started:
+
+        def start(**sections: object) -> Steno:
+            steno = running.start(provider.url, sections)
+            started.callback(steno.stop)
+            return steno
+
+        yield start
+
+
+@pytest.fixture
+def before_scripted(scripted: ScriptedProvider, steno: StartSteno) -> StartSteno:
+    """Starts Steno before the raw sockets."""
+
+    def start(**sections: object) -> Steno:
+        upstream = sections.pop("upstream", {})
+        assert isinstance(upstream, dict)
+        return steno(upstream={"base_url": f"{scripted.url}/v1", **upstream}, **sections)
+
+    return start

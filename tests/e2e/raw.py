@@ -1,0 +1,123 @@
+"""A client made of raw sockets, and curl: for what an SDK hides."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+CHAT = "/v1/chat/completions"
+HEADERS = (b"content-type: application/json", b"authorization: Bearer sk-test")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    """Names in lower case, repeats kept."""
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def header(self, name: str) -> str | None:
+        return next(iter(self.all(name)), None)
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key == name]
+
+
+def request_bytes(
+    body: bytes | None = None, *headers: bytes, method: str = "POST", target: str = CHAT, usual: bool = True
+) -> bytes:
+    """A request; `headers` are lines. `usual`: with the content type and a key."""
+    lines = [f"{method} {target} HTTP/1.1".encode("latin-1"), b"host: steno.test"]
+    lines += HEADERS if usual else ()
+    lines += headers
+    if body is not None:
+        lines.append(b"content-length: %d" % len(body))
+    return b"\r\n".join(lines) + b"\r\n\r\n" + (body or b"")
+
+
+@contextmanager
+def connected(url: str, timeout: float = 10.0) -> Iterator[socket.socket]:
+    """A connection; closed at the end, at the latest."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=timeout) as connection:
+        yield connection
+
+
+def send(url: str, request: bytes, timeout: float = 10.0) -> Answer:
+    """One request on a connection of its own, and its whole answer. Raises what `http.client` does for a cut one."""
+    with connected(url, timeout) as connection:
+        connection.sendall(request)
+        return read_answer(connection, request.partition(b" ")[0].decode())
+
+
+def read_answer(connection: socket.socket, method: str = "POST") -> Answer:
+    with HTTPResponse(connection, method=method) as response:
+        response.begin()
+        headers = tuple((name.lower(), value) for name, value in response.headers.items())
+        return Answer(response.status, headers, response.read())
+
+
+def post(url: str, body: bytes | dict[str, Any], *headers: bytes, target: str = CHAT, timeout: float = 10.0) -> Answer:
+    """One chat request; a dictionary is written as JSON."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return send(url, request_bytes(raw, *headers, target=target), timeout)
+
+
+def pieces(connection: socket.socket) -> list[tuple[float, bytes]]:
+    """Everything that still comes, each piece with the time of its arrival."""
+    arrived = []
+    while data := _received(connection):
+        arrived.append((time.monotonic(), data))
+    return arrived
+
+
+def arrival(arrived: Sequence[tuple[float, bytes]], mark: bytes) -> float:
+    """When the first piece came that completes the mark."""
+    so_far = b""
+    for at, data in arrived:
+        so_far += data
+        if mark in so_far:
+            return at
+    raise AssertionError(f"{mark!r} never came: {so_far!r}")
+
+
+def read_until(connection: socket.socket, mark: bytes) -> bytes:
+    """What comes up to the piece that completes the mark."""
+    received = b""
+    while mark not in received:
+        data = _received(connection)
+        assert data, f"{mark!r} never came: {received!r}"
+        received += data
+    return received
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes without sending more, within the connection's timeout."""
+    return not _received(connection)
+
+
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+def curl(url: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+    """Exit code 18: the answer broke off."""
+    command = ["curl", "--silent", "--no-buffer", "--max-time", "20", *options, url]
+    return subprocess.run(command, check=False, capture_output=True)  # noqa: S603

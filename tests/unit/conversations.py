@@ -1,0 +1,131 @@
+"""Conversations written down shortly, for tests of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.core.budget import Budget
+from app.core.chunks import SummaryChunk
+from app.core.compaction import Effect, Flow, Outcome, Reply, Store, Summarise
+from app.core.gate import Answer
+from app.core.identity import Identity
+from app.core.messages import Message, ToolCall
+from app.core.plan import SummarySettings
+from app.core.view import Conversation
+
+IDENTITY = Identity(b"a secret for the tests")
+TENANT = "tenant"
+SETTINGS = SummarySettings(model="m", prompt="Summarise.", input_tokens=10_000, part_tokens=5_000)
+
+
+def count(text: str) -> int:
+    """A token a word: sizes in tests can be read off."""
+    return len(text.split())
+
+
+def words(number: int, word: str = "word") -> str:
+    return " ".join([word] * number)
+
+
+def message(
+    role: str,
+    text: str = "",
+    *,
+    tokens: int | None = None,
+    calls: Sequence[str] = (),
+    answers: str = "",
+) -> Message:
+    made = tuple(ToolCall(call, f"tool_{call}", '{"a": 1}') for call in calls)
+    raw = f"{role}|{text}|{','.join(calls)}|{answers}".encode()
+    return Message(
+        role=role,
+        texts=(text,) if text else (),
+        raw=raw,
+        digest=IDENTITY.digest(raw),
+        tokens=count(text) if tokens is None else tokens,
+        calls=made,
+        answers=answers,
+    )
+
+
+def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT) -> Conversation:
+    return Conversation.of(messages, IDENTITY, tenant, fixed)
+
+
+def turns(number: int, size: int = 50, first: int = 0) -> list[Message]:
+    """So many turns of a user and an assistant message, `size` tokens each."""
+    return [
+        message(role, f"{role} {turn} {words(size - 2)}")
+        for turn in range(first, first + number)
+        for role in ("user", "assistant")
+    ]
+
+
+def budget(limit: int = 1_000, **changes: Any) -> Budget:
+    shares: dict[str, Any] = {
+        "window": limit,
+        "limit": limit,
+        "trigger": limit * 7 // 10,
+        "target": limit // 2,
+        "tail_turns": 4,
+        "tail": limit * 3 // 10,
+        "summary": max(20, limit * 6 // 100),
+        "fold": limit * 3 // 10,
+    }
+    return Budget(**(shares | changes))
+
+
+def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> SummaryChunk:
+    """A stored chunk over the messages from `start` up to `stop` of this conversation."""
+    made = SummaryChunk(
+        id=f"c{start}-{stop}",
+        conversation_id="conv",
+        series="additive",
+        level=0,
+        version=1,
+        from_digest=conversation.chain[start],
+        through_digest=conversation.chain[stop],
+        last_message_digest=conversation.transcript.messages[stop - 1].digest,
+        first_index=start,
+        last_index=stop - 1,
+        through_turn=conversation.transcript.turn_at(stop),
+        carried=(),
+        text=f"notes on {start} to {stop}",
+        tokens=20,
+        model="m",
+        prompt_version="p",
+    )
+    return replace(made, **changes)
+
+
+def play(flow: Flow, *answers: Reply, keep: bool = True) -> tuple[list[Effect], Outcome]:
+    """Drives a compaction with prepared answers; chunks are kept as they are, unless `keep` is false."""
+    replies = iter(answers)
+    effects: list[Effect] = []
+    reply: Reply = None
+    while True:
+        try:
+            effect = flow.send(reply)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return effects, outcome
+        effects.append(effect)
+        match effect:
+            case Summarise():
+                reply = next(replies)
+            case Store(made):
+                reply = made if keep else None
+            case _:
+                reply = None
+
+
+def notes(size: int = 30) -> Answer:
+    return Answer(words(size, "note"), "stop")
+
+
+def drive(flow: Generator[Any, Any, Any], *answers: Any) -> list[str]:
+    """The names of the effects, in order."""
+    effects, _ = play(flow, *answers)
+    return [type(effect).__name__ for effect in effects]

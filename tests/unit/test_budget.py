@@ -1,0 +1,49 @@
+"""The budget of DESIGN section 5."""
+
+import pytest
+
+from app.core.budget import Shares, Window, budget_for
+
+
+def test_the_limit_is_the_window_less_what_the_request_reserves() -> None:
+    assert budget_for(Window(128_000, "config"), 4_000, Shares()).limit == 124_000
+
+
+def test_without_a_reserve_five_percent_are_kept_at_most_8192() -> None:
+    assert budget_for(Window(8_000, "config"), None, Shares()).limit == 7_600
+    assert budget_for(Window(1_000_000, "config"), None, Shares()).limit == 1_000_000 - 8_192
+
+
+def test_a_model_that_cannot_answer_longer_needs_no_larger_reserve() -> None:
+    assert budget_for(Window(128_000, "config", max_output=4_096), None, Shares()).limit == 128_000 - 4_096
+
+
+def test_the_prompt_has_a_limit_of_its_own() -> None:
+    assert budget_for(Window(400_000, "config", max_input=272_000), 10_000, Shares()).limit == 272_000
+
+
+def test_a_reserve_larger_than_the_window_leaves_nothing() -> None:
+    assert budget_for(Window(4_000, "config"), 8_000, Shares()).limit == 0
+
+
+@pytest.mark.parametrize(("window", "trigger"), [(128_000, 84_000), (5_000, 4_037), (8_000, 5_320), (6_000, 4_096)])
+def test_the_trigger_is_a_share_of_the_limit_but_not_below_the_floor(window: int, trigger: int) -> None:
+    """0.70 L, but at least 4,096 tokens, or 0.85 L where that is less."""
+    reserve = 8_000 if window == 128_000 else None
+    assert budget_for(Window(window, "config"), reserve, Shares()).trigger == trigger
+
+
+def test_the_target_lies_below_the_trigger() -> None:
+    budget = budget_for(Window(8_000, "config"), None, Shares())
+    assert (budget.target, budget.tail, budget.fold) == (3_800, 2_280, 2_280)
+
+
+@pytest.mark.parametrize(("window", "size"), [(8_000, 456), (2_000, 256), (200_000, 2_048)])
+def test_a_summary_takes_a_share_of_the_limit_within_bounds(window: int, size: int) -> None:
+    assert budget_for(Window(window, "config"), None, Shares()).summary == size
+
+
+def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
+    sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution) for caution in (1.0, 0.85))
+    assert guessed.trigger == int(sure.trigger * 0.85)
+    assert guessed.limit == sure.limit

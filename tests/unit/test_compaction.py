@@ -1,0 +1,223 @@
+"""The compaction as a list of effects: what is asked for, in which order, and what becomes of each reply."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.core.chunks import SummaryChunk
+from app.core.compaction import Announce, Failure, Flow, Store, Summarise, compact
+from app.core.gate import Answer
+from app.core.plan import SummarySettings, plan_compaction
+from app.core.view import Conversation, least_view, widest_path
+from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, drive, message, notes, play, turns
+
+QUESTION = message("user", "the last question")
+TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
+BUDGET = budget()
+
+
+def flow(
+    talk: Conversation = TALK,
+    stored: tuple[SummaryChunk, ...] = (),
+    settings: SummarySettings = SETTINGS,
+    **changes: int,
+) -> Flow:
+    limits = budget(**changes)
+    plan = plan_compaction(talk, stored, limits, settings, "additive")
+    assert plan is not None
+    return compact(talk, "conv", plan, limits, settings, count)
+
+
+def test_the_client_is_told_before_the_summary_is_asked_for() -> None:
+    effects, outcome = play(flow(), notes())
+    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert effects[0] == Announce(messages=14)
+    assert outcome.failure is None
+
+
+def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
+    _, outcome = play(flow(), notes())
+    (made,) = outcome.made
+    assert (made.from_digest, made.through_digest) == (TALK.chain[0], TALK.chain[14])
+    assert made.last_message_digest == TALK.transcript.messages[13].digest
+    assert (made.first_index, made.last_index, made.through_turn) == (0, 13, 7)
+    assert (made.level, made.version, made.model) == (0, 1, "m")
+    assert made.text == " ".join(["note"] * 30)
+    assert made.tokens > 30
+    again, other = play(flow(), notes())[1].made[0], play(flow(), notes(31))[1].made[0]
+    assert again.id == made.id != other.id
+
+
+def test_the_summariser_is_shown_every_message_and_only_those_it_replaces() -> None:
+    effects, _ = play(flow(), notes())
+    asked = next(effect for effect in effects if isinstance(effect, Summarise)).request
+    assert all(m.text in asked.transcript for m in TALK.transcript.messages[:14])
+    assert not any(m.text in asked.transcript for m in TALK.transcript.messages[14:])
+    assert "rules" not in asked.transcript
+
+
+def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
+    effects, outcome = play(flow(), Answer("short", "stop"), notes())
+    first, second = (effect.request for effect in effects if isinstance(effect, Summarise))
+    assert second.max_tokens == 2 * first.max_tokens
+    assert "summary_too_short" in second.instructions
+    assert len(outcome.made) == 1
+
+
+def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
+    effects, outcome = play(flow(), Answer("short", "stop"), Answer("I'm sorry, but I cannot do that.", "stop"))
+    assert not any(isinstance(effect, Store) for effect in effects)
+    assert outcome.made == ()
+    assert outcome.failure == "summary_refused"
+
+
+def test_a_failed_call_is_not_repeated() -> None:
+    effects, outcome = play(flow(), Failure("summariser_status_500"))
+    assert len([effect for effect in effects if isinstance(effect, Summarise)]) == 1
+    assert outcome.failure == "summariser_status_500"
+
+
+def test_a_driver_without_an_answer_is_a_failure() -> None:
+    assert play(flow(), None)[1].failure == "summary_failed"
+
+
+def test_a_lost_lease_ends_the_compaction() -> None:
+    _, outcome = play(flow(), notes(), keep=False)
+    assert outcome.failure == "lease_lost"
+
+
+def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> None:
+    settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
+    effects, outcome = play(
+        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
+    )
+    assert drive(
+        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
+    ) == [
+        "Announce",
+        *["Summarise", "Store"] * 4,
+    ]
+    assert [made.first_index for made in outcome.made] == [0, 4, 8, 12]
+    assert all(
+        earlier.through_digest == later.from_digest
+        for earlier, later in zip(outcome.made, outcome.made[1:], strict=False)
+    )
+    assert isinstance(effects[0], Announce)
+
+
+def test_what_was_made_before_a_failure_stays() -> None:
+    settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
+    _, outcome = play(
+        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), notes(), Failure("timeout")
+    )
+    assert len(outcome.made) == 1
+    assert outcome.failure == "timeout"
+
+
+def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
+    overflow = Failure("too large", overflow=True)
+    _, outcome = play(flow(), overflow, notes(), notes())
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
+    _, outcome = play(flow(), *[overflow] * 4)
+    assert outcome.failure == "too large"
+
+
+def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
+    large = message("user", "head " + "x" * 40_000 + " tail", tokens=600)
+    talk = conversation(large, *turns(1), QUESTION)
+    settings = replace(SETTINGS, input_tokens=100, part_tokens=80)
+    effects, _ = play(flow(talk, settings=settings, tail=200), *[notes()] * 4)
+    shown = next(effect for effect in effects if isinstance(effect, Summarise)).request.transcript
+    assert len(shown) < 3_000
+    assert "head" in shown
+    assert "tail" in shown
+    assert "40010 characters in all" in shown
+
+
+def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    effects, outcome = play(flow(stored=stored), notes(), notes(20))
+    assert [type(effect) for effect in effects] == [Announce, Summarise, Store, Summarise, Store]
+    new, fold = outcome.made
+    assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
+    assert (fold.first_index, fold.last_index, fold.level) == (0, 5, 1)
+    assert fold.children == tuple(c.id for c in stored)
+    view = least_view(TALK, [*stored, new, fold], BUDGET.trigger)
+    assert view is not None
+    assert view.chunks == (fold, new)
+
+
+def test_the_fold_reads_the_summaries_it_stands_for() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    effects, _ = play(flow(stored=stored), notes(), notes(20))
+    asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
+    assert all(c.text in asked.transcript for c in stored)
+    assert "Merge them" in asked.instructions
+
+
+def test_a_fold_carries_what_its_chunks_carried_and_is_one_level_higher() -> None:
+    stored = (
+        chunk(TALK, 0, 2, tokens=150, carried=(1,)),
+        chunk(TALK, 2, 4, tokens=150, carried=(0,), level=3),
+        chunk(TALK, 4, 6, tokens=10),
+    )
+    assert widest_path(TALK, stored).covered == 6
+    _, outcome = play(flow(stored=stored), notes(), notes(20))
+    fold = outcome.made[1]
+    assert (fold.carried, fold.level) == ((1, 2), 4)
+
+
+def test_a_failed_fold_leaves_the_new_chunk() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    _, outcome = play(flow(stored=stored), notes(), Failure("timeout"))
+    assert [made.level for made in outcome.made] == [0]
+    assert outcome.failure == "timeout"
+
+
+def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
+    talk = conversation(*turns(14, size=40), QUESTION)
+    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
+    settings = replace(SETTINGS, input_tokens=400, part_tokens=400)
+    _, outcome = play(flow(talk, stored, settings, fold=150), notes(), notes(60), notes(60), notes(60))
+    assert [(made.level, made.first_index, made.last_index) for made in outcome.made] == [
+        (0, 18, 21),
+        (1, 0, 7),
+        (1, 8, 15),
+        (2, 0, 17),
+    ]
+
+
+def test_a_leftover_chunk_is_not_folded_alone() -> None:
+    talk = conversation(*turns(14, size=40), QUESTION)
+    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in (0, 2, 4, 6, 8))
+    settings = replace(SETTINGS, input_tokens=200, part_tokens=200)
+    plan = plan_compaction(talk, stored, BUDGET, replace(settings, input_tokens=1_000), "additive")
+    assert plan is not None
+    _, outcome = play(
+        compact(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
+    )
+    assert [(made.level, made.first_index, made.last_index) for made in outcome.made][:3] == [
+        (0, 10, 21),
+        (1, 0, 3),
+        (1, 4, 7),
+    ]
+
+
+def test_a_plan_without_spans_only_folds() -> None:
+    talk = conversation(*turns(4), QUESTION)
+    stored = tuple(chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6))
+    effects, outcome = play(flow(talk, stored), notes(20))
+    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert [made.level for made in outcome.made] == [1]
+
+
+@pytest.mark.parametrize("thinking", ["<think>so many words here</think>", "\n<thinking>\nhm\n</thinking>\n"])
+def test_reasoning_before_the_summary_is_left_out(thinking: str) -> None:
+    _, outcome = play(flow(), Answer(thinking + notes().text, "stop"))
+    assert outcome.made[0].text == notes().text
+
+
+def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
+    effects, outcome = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
+    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert outcome.failure is None

@@ -1,0 +1,68 @@
+"""Fit: the mechanical step, where no summary can be had."""
+
+from app.core.fit import fit
+from app.core.messages import Message
+from app.core.view import Conversation, Path, Shortened, Summary, Verbatim, build_view, whole
+from tests.unit.conversations import chunk, conversation, count, message
+
+
+def result(number: int, characters: int) -> list[Message]:
+    return [
+        message("assistant", calls=[f"c{number}"], tokens=10),
+        message("tool", "w " * (characters // 2), answers=f"c{number}"),
+    ]
+
+
+def shortened(talk: Conversation, at_most: int) -> dict[int, int]:
+    view = fit(talk, whole(talk), at_most, count)
+    return {part.index: len(part.texts[0]) for part in view.parts if isinstance(part, Shortened)}
+
+
+def test_large_results_are_cut_the_older_the_shorter() -> None:
+    talk = conversation(*result(0, 20_000), *result(1, 20_000), *result(2, 20_000), message("user", "q"))
+    sizes = shortened(talk, 2_000)
+    assert list(sizes) == [1, 3, 5]
+    assert sizes[1] < sizes[3] < sizes[5]
+    notice = len("\n[... 20000 characters in all, shortened ...]\n")
+    assert sizes[1] == int(0.3 * 2_000) * 4 * (0.2 + 0.8 / 6) // 1 + notice
+
+
+def test_the_tokens_of_the_view_are_those_of_what_is_left() -> None:
+    talk = conversation(*result(0, 20_000), message("user", "q"))
+    view = fit(talk, whole(talk), 2_000, count)
+    cut = next(part for part in view.parts if isinstance(part, Shortened))
+    assert view.tokens == 10 + cut.tokens + 1
+    assert view.shortened
+
+
+def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
+    talk = conversation(
+        message("assistant", "w " * 5_000),
+        message("user", "small"),
+        message("user", "w " * 5_000),
+    )
+    assert fit(talk, whole(talk), 2_000, count) == whole(talk)
+
+
+def test_an_earlier_document_of_the_user_is_cut() -> None:
+    talk = conversation(message("user", "w " * 5_000), message("assistant", "ok"), message("user", "q"))
+    view = fit(talk, whole(talk), 2_000, count)
+    assert [type(part) for part in view.parts] == [Shortened, Verbatim]
+    assert view.parts[1] == Verbatim(1, 3)
+
+
+def test_summaries_stay_where_they_are() -> None:
+    talk = conversation(message("user", "a"), *result(0, 20_000), message("user", "q"))
+    made = chunk(talk, 0, 1)
+    view = fit(talk, build_view(talk, Path((made,), 1, 20)), 2_000, count)
+    assert [type(part) for part in view.parts] == [Summary, Verbatim, Shortened, Verbatim]
+
+
+def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
+    talk = conversation(message("user", "w" * 210), message("user", "q"))
+    assert fit(talk, whole(talk), 1, count) == whole(talk)
+
+
+def test_no_room_at_all_still_leaves_two_hundred_characters() -> None:
+    talk = conversation(*result(0, 2_000), message("user", "q"), fixed=5_000)
+    assert list(shortened(talk, 2_000).values()) == [200 + len("\n[... 2000 characters in all, shortened ...]\n")]

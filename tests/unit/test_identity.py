@@ -1,0 +1,31 @@
+"""Digests: equal for equal histories, of equal tenants, under one secret, and for nothing else."""
+
+from app.core.identity import Identity
+
+IDENTITY = Identity(b"secret")
+
+
+def test_a_chain_begins_at_the_tenants_own_root() -> None:
+    one, other = IDENTITY.chain("one", [b"m"]), IDENTITY.chain("other", [b"m"])
+    assert not set(one.digests) & set(other.digests)
+
+
+def test_histories_share_digests_exactly_as_far_as_they_are_equal() -> None:
+    one = IDENTITY.chain("t", [b"a", b"b", b"c"])
+    other = IDENTITY.chain("t", [b"a", b"x", b"c"])
+    assert one.digests[:2] == other.digests[:2]
+    assert not set(one.digests[2:]) & set(other.digests[2:])
+
+
+def test_another_secret_gives_other_digests() -> None:
+    assert IDENTITY.digest(b"a") != Identity(b"another").digest(b"a")
+    assert IDENTITY.tenant(b"key") != Identity(b"another").tenant(b"key")
+
+
+def test_parts_are_not_confused_with_their_concatenation() -> None:
+    assert IDENTITY.digest(b"ab", b"c") != IDENTITY.digest(b"a", b"bc")
+
+
+def test_positions_count_the_messages_before() -> None:
+    chain = IDENTITY.chain("t", [b"a", b"b"])
+    assert [chain.positions[chain[position]] for position in range(3)] == [0, 1, 2]

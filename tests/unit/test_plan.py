@@ -1,0 +1,135 @@
+"""Planning: what is summarised, where the tail begins, in how many parts."""
+
+from dataclasses import replace
+
+from app.core.plan import Span, carried_in, choose_cut, halves, plan_compaction, split_span
+from app.core.view import Path, widest_path
+from tests.unit.conversations import SETTINGS, budget, chunk, conversation, message, turns, words
+
+QUESTION = message("user", "the last question")
+
+
+def test_four_turns_stay_verbatim_where_they_fit() -> None:
+    talk = conversation(*turns(10, size=20), QUESTION)
+    assert choose_cut(talk, Path(), budget()) == 14  # The last question and the three turns before it.
+
+
+def test_the_tail_degrades_until_it_fits_its_share() -> None:
+    """Turns of 0.12 L: with the question two whole ones are under 0.30 L, three are not."""
+    talk = conversation(*turns(8, size=60), QUESTION)
+    assert choose_cut(talk, Path(), budget()) == 12
+
+
+def test_the_tail_degrades_until_the_view_meets_the_target() -> None:
+    talk = conversation(*turns(8, size=40), QUESTION, fixed=300)
+    assert choose_cut(talk, Path(), budget()) == 14
+
+
+def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit() -> None:
+    steps = [
+        step
+        for number in range(6)
+        for step in (
+            message("assistant", calls=[f"c{number}"], tokens=20),
+            message("tool", "result", tokens=80, answers=f"c{number}"),
+        )
+    ]
+    talk = conversation(*turns(1), message("user", "do all of it"), *steps)
+    cut = choose_cut(talk, Path(), budget())
+    assert cut == 11  # Two units of 100 tokens each: three and the user message are over 0.30 L.
+    assert carried_in(talk.transcript, 0, cut) == (2,)
+
+
+def test_where_nothing_fits_the_last_unit_alone_stays() -> None:
+    talk = conversation(*turns(3), message("user", words(900)))
+    assert choose_cut(talk, Path(), budget()) == 6
+
+
+def test_nothing_is_left_to_summarise_when_all_but_the_last_unit_is_covered() -> None:
+    talk = conversation(*turns(4), QUESTION)
+    assert choose_cut(talk, Path((), 8, 20), budget()) is None
+
+
+def test_mid_conversation_instructions_are_carried() -> None:
+    talk = conversation(*turns(1), message("developer", "be brief"), *turns(2, first=1), QUESTION)
+    assert carried_in(talk.transcript, 0, 5) == (2,)
+
+
+def test_a_compaction_extends_the_widest_path() -> None:
+    talk = conversation(*turns(12, size=40), QUESTION)
+    stored = [chunk(talk, 0, 4), chunk(talk, 4, 8)]
+    plan = plan_compaction(talk, stored, budget(), SETTINGS, "s")
+    assert plan is not None
+    assert plan.base == widest_path(talk, stored)
+    assert plan.spans == (Span(8, 18),)
+    assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[8], talk.chain[18])
+
+
+def test_a_compaction_that_would_free_less_than_a_tenth_is_not_made() -> None:
+    talk = conversation(*turns(1, size=60), *turns(3, size=75, first=1), QUESTION)
+    assert plan_compaction(talk, [], budget(summary=110), SETTINGS, "s") is not None
+    assert plan_compaction(talk, [], budget(summary=110, tail=500, target=700), SETTINGS, "s") is None
+
+
+def test_a_compaction_that_cannot_bring_the_view_under_the_trigger_waits() -> None:
+    talk = conversation(*turns(4, size=60), QUESTION, fixed=450)
+    assert plan_compaction(talk, [], budget(trigger=400), SETTINGS, "s") is None
+
+
+def test_over_the_limit_any_gain_is_taken() -> None:
+    talk = conversation(*turns(4, size=60), QUESTION, fixed=700)
+    assert plan_compaction(talk, [], budget(trigger=400), SETTINGS, "s") is not None
+    assert plan_compaction(talk, [], budget(trigger=400, summary=600), SETTINGS, "s") is None
+
+
+def test_chunks_alone_over_their_share_are_folded() -> None:
+    talk = conversation(*turns(4), QUESTION)
+    stored = [chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6)]
+    plan = plan_compaction(talk, stored, budget(), SETTINGS, "s")
+    assert plan is not None
+    assert plan.spans == ()
+    assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[0], talk.chain[6])
+
+
+def test_too_few_chunks_are_not_folded() -> None:
+    talk = conversation(*turns(2), QUESTION)
+    stored = [chunk(talk, 0, 2, tokens=300), chunk(talk, 2, 4, tokens=300)]
+    assert plan_compaction(talk, stored, budget(), SETTINGS, "s") is None
+
+
+def test_small_chunks_are_not_folded() -> None:
+    talk = conversation(*turns(4), QUESTION)
+    stored = [chunk(talk, n, n + 2, tokens=10) for n in (0, 2, 4, 6)]
+    assert plan_compaction(talk, stored, budget(), SETTINGS, "s") is None
+
+
+def test_what_one_call_can_read_is_one_part() -> None:
+    talk = conversation(*turns(10), QUESTION)
+    assert split_span(talk.transcript, Span(0, 20), replace(SETTINGS, input_tokens=1_000, part_tokens=10)) == (
+        Span(0, 20),
+    )
+
+
+def test_what_exceeds_one_call_is_cut_between_turns() -> None:
+    talk = conversation(*turns(10), QUESTION)
+    parts = split_span(talk.transcript, Span(0, 20), replace(SETTINGS, input_tokens=900, part_tokens=470))
+    assert parts == (Span(0, 8), Span(8, 16), Span(16, 20))
+
+
+def test_one_large_turn_is_cut_between_units() -> None:
+    steps = [message("assistant", words(100, f"s{n}")) for n in range(6)]
+    talk = conversation(message("user", "q"), *steps, QUESTION)
+    parts = split_span(talk.transcript, Span(0, 7), replace(SETTINGS, input_tokens=300, part_tokens=250))
+    assert parts == (Span(0, 3), Span(3, 5), Span(5, 7))
+
+
+def test_a_unit_larger_than_one_call_is_a_part_of_its_own() -> None:
+    talk = conversation(message("user", words(900)), message("assistant", "ok"), message("user", words(900)), QUESTION)
+    parts = split_span(talk.transcript, Span(0, 3), replace(SETTINGS, input_tokens=300, part_tokens=250))
+    assert parts == (Span(0, 1), Span(1, 2), Span(2, 3))
+
+
+def test_half_a_span_is_about_half_its_tokens() -> None:
+    talk = conversation(*turns(3), QUESTION)
+    assert halves(talk.transcript, Span(0, 6)) == (Span(0, 3), Span(3, 6))
+    assert halves(talk.transcript, Span(0, 1)) == (Span(0, 1),)
