@@ -142,7 +142,8 @@ def common_prefix(one: bytes, other: bytes) -> int:
 
 
 def _message(raw: bytes) -> Message:
-    value: Mapping[str, Any] = msgspec.json.decode(raw)
+    decoded = msgspec.json.decode(raw)
+    value: Mapping[str, Any] = decoded if isinstance(decoded, dict) else {}
     texts = _texts(value.get("content"))
     calls = [call for call in value.get("tool_calls") or () if isinstance(call, dict)]
     functions: Sequence[Mapping[str, Any]] = [call.get("function") or {} for call in calls]

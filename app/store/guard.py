@@ -31,6 +31,7 @@ class Guard:
         self._probe = probe
         self._open_seconds = open_seconds
         self._failures = 0
+        self._answers = 0
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Task[None] | None = None
         self.reason: str | None = None
@@ -40,15 +41,19 @@ class Guard:
         """Bounded, and refused at once while the breaker is open. `late` gets a result that nobody waited for."""
         if self.reason is not None:
             raise StoreUnavailable(self.reason)
+        answers_before = self._answers
         try:
             result = await self.bounded(work, timeout, late)
         except StatementRefused:
-            self._failures = 0
+            self._count_answer()
             raise
         except StoreUnavailable as error:
-            self._count_failure(error.reason)
+            # If others were answered meanwhile it was the queue in front of the database, as when 200 requests come
+            # at once: this one goes on without the store, the next one need not.
+            if self._answers == answers_before:
+                self._count_failure(error.reason)
             raise
-        self._failures = 0
+        self._count_answer()
         return result
 
     async def bounded(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
@@ -95,6 +100,10 @@ class Guard:
         self._abandoned.discard(keeper)
         if not keeper.cancelled() and (error := keeper.exception()):
             logger.warning("cleaning up after an abandoned database call failed: %s", describe(error))
+
+    def _count_answer(self) -> None:
+        self._answers += 1
+        self._failures = 0
 
     def _count_failure(self, reason: str) -> None:
         self._failures += 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle, islice
 from typing import Any
 
 MODEL = "gpt-4o"
 HELLO: list[Any] = [{"role": "user", "content": "What is in my cart?"}]
-_WORDS = (
+_FILLER = (
     "the customer asked about an order that was sent to the old address and the clerk wrote down what was agreed"
     " so that nobody has to ask again before the parcel returns to the warehouse"
-).split()
+)
 
 
 def turns(number: int, words: int = 200, first: int = 1) -> list[Any]:
@@ -33,4 +34,5 @@ def chat(messages: list[Any] | None = None, **members: Any) -> bytes:
 
 
 def _text(beginning: str, words: int) -> str:
-    return " ".join([beginning, *(_WORDS[index % len(_WORDS)] for index in range(words))])
+    filler = islice(cycle(_FILLER.split()), words)
+    return " ".join((beginning, *filler))

@@ -41,7 +41,7 @@ class Steno:
 
     def sdk(self, **options: Any) -> openai.OpenAI:
         """The official client; it does not retry unless it is told to."""
-        defaults = {"base_url": self.base_url, "api_key": "sk-test", "max_retries": 0, "timeout": 30.0}
+        defaults: dict[str, Any] = {"base_url": self.base_url, "api_key": "sk-test", "max_retries": 0, "timeout": 30.0}
         return self._clients.enter_context(openai.OpenAI(**(defaults | options)))
 
     def stop(self) -> None:

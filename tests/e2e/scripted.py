@@ -9,7 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
@@ -216,7 +218,7 @@ class ScriptedProvider:
                 return
             connection = _Connection(len(self._connections) + 1, accepted)
             self._connections.append(connection)
-            self._run(lambda connection=connection: self._serve(connection))  # type: ignore[misc] # bound here
+            self._run(partial(self._serve, connection))
 
     def _serve(self, connection: _Connection) -> None:
         with connection.socket:
@@ -236,10 +238,8 @@ class ScriptedProvider:
 
 
 def _shut_down(open_socket: socket.socket) -> None:
-    try:
+    with suppress(OSError):  # The other side was faster.
         open_socket.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # The other side was faster.
 
 
 def closed_port() -> int:

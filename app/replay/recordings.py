@@ -1,0 +1,127 @@
+"""Recordings: conversations from files, as lists of OpenAI messages, whatever shape the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Message = dict[str, Any]
+
+
+class UnreadableRecording(Exception):
+    """Which file, which line, and what was expected there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One conversation, as it was held."""
+
+    name: str
+    messages: tuple[Message, ...]
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """Where an assistant message stands that somebody asked for: the client's history ended there."""
+        return tuple(i for i, message in enumerate(self.messages) if i and message["role"] == "assistant")
+
+
+def read_recordings(path: Path) -> list[Recording]:
+    """The conversations in a file, recognised by content.
+
+    JSON lines of `{"id", "messages"}` or of LoCoMo's `{"id", "speakers", "sessions"}`, or one JSON `{"messages"}`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableRecording(f"{path} cannot be read: {error}") from error
+    try:
+        return [_recording(f"{path.name}", path.stem, msgspec.json.decode(text))]
+    except msgspec.DecodeError:  # Not one value: a value a line.
+        return list(_lines(path, text))
+
+
+def chain(recordings: Sequence[Recording], length: int) -> list[Recording]:
+    """Each `length` recordings as one: later system messages dropped, ids of tool calls made unique."""
+    if length <= 1:
+        return list(recordings)
+    return [_chained(group) for group in _batched(recordings, length)]
+
+
+def _lines(path: Path, text: str) -> Iterator[Recording]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        place = f"{path.name}, line {number}"
+        try:
+            value = msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise UnreadableRecording(f"{place}: {error}") from error
+        yield _recording(place, f"{path.stem}-{number}", value)
+
+
+def _recording(place: str, name: str, value: Any) -> Recording:
+    if isinstance(value, dict):
+        name = str(value.get("id", name))
+        if isinstance(value.get("messages"), list):
+            return Recording(name, tuple(_checked(place, value["messages"])))
+        if isinstance(value.get("sessions"), list) and isinstance(value.get("speakers"), list):
+            try:
+                return Recording(name, tuple(_dialogue(value)))
+            except (KeyError, TypeError, IndexError) as error:
+                raise UnreadableRecording(f"{place}: a session lacks {error}.") from error
+    raise UnreadableRecording(f'{place}: expected an object with "messages", or with "speakers" and "sessions".')
+
+
+def _checked(place: str, messages: Sequence[Any]) -> Iterator[Message]:
+    for number, message in enumerate(messages, 1):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise UnreadableRecording(f"{place}: message {number} has no role.")
+        yield message
+
+
+def _dialogue(value: Mapping[str, Any]) -> list[Message]:
+    """The first speaker as user, the other as assistant; a session's date stands before its first words."""
+    roles = {speaker: role for speaker, role in zip(value["speakers"], ("user", "assistant"), strict=False)}
+    messages: list[Message] = []
+    for session in value["sessions"]:
+        date = f"[{session['date_time']}] "
+        for turn in session["turns"]:
+            role, text = roles[turn["speaker"]], date + turn["text"]
+            date = ""
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += f"\n{text}"
+            else:
+                messages.append({"role": role, "content": text})
+    return messages
+
+
+def _chained(group: Sequence[Recording]) -> Recording:
+    messages: list[Message] = []
+    for number, recording in enumerate(group):
+        kept = recording.messages if number == 0 else [m for m in recording.messages if m["role"] != "system"]
+        messages += _with_own_ids(kept, number)
+    return Recording(f"{group[0].name}+{len(group) - 1}", tuple(messages))
+
+
+def _with_own_ids(messages: Sequence[Message], number: int) -> Iterator[Message]:
+    """The messages with the ids of their tool calls made anew, in order."""
+    renamed: dict[str, str] = {}
+    made = 0
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            for call in calls:
+                renamed[call["id"]] = f"call_{number}_{made}"
+                made += 1
+            yield {**message, "tool_calls": [{**call, "id": renamed[call["id"]]} for call in calls]}
+        elif message["role"] == "tool" and message.get("tool_call_id") in renamed:
+            yield {**message, "tool_call_id": renamed[message["tool_call_id"]]}
+        else:
+            yield message
+
+
+def _batched(recordings: Sequence[Recording], length: int) -> Iterator[Sequence[Recording]]:
+    return (recordings[start : start + length] for start in range(0, len(recordings), length))

@@ -1,0 +1,93 @@
+"""The guard: who is abandoned, and what opens the breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.store.errors import StoreUnavailable
+from app.store.guard import Guard
+
+
+async def answer(after: float = 0, value: str = "answer") -> str:
+    await asyncio.sleep(after)
+    return value
+
+
+async def fail() -> str:
+    raise ConnectionRefusedError(111, "Connection refused")
+
+
+@pytest.fixture
+async def guard() -> AsyncIterator[Guard]:
+    """Its probe always succeeds, half a second after it opened."""
+    guard = Guard(answer, open_seconds=0.5)
+    yield guard
+    await guard.abandoned_calls(10)
+    await guard.close()
+
+
+async def refuse(guard: Guard, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(StoreUnavailable):
+            await guard.call(fail, 0.1)
+
+
+async def test_two_failures_and_an_answer_leave_the_breaker_closed(guard: Guard) -> None:
+    """Only failures in a row count."""
+    for _ in range(3):
+        await refuse(guard, 2)
+        assert await guard.call(answer, 0.1) == "answer"
+    assert guard.reason is None
+
+
+async def test_third_failure_in_a_row_opens_the_breaker(guard: Guard) -> None:
+    """From then on calls are refused without being tried, until the probe has succeeded."""
+    await refuse(guard, 3)
+    with pytest.raises(StoreUnavailable, match="Connection refused"):
+        await guard.call(answer, 0.1)
+    await asyncio.sleep(0.8)
+    assert await guard.call(answer, 0.1) == "answer"
+
+
+async def test_crowd_that_queues_does_not_open_the_breaker(guard: Guard) -> None:
+    """Calls that came too late while others were answered say nothing about the database."""
+    crowd = [guard.call(lambda: answer(0.05), 0.1), *(guard.call(lambda: answer(0.3), 0.1) for _ in range(5))]
+    answers = await asyncio.gather(*crowd, return_exceptions=True)
+    assert [isinstance(one, StoreUnavailable) for one in answers] == [False, True, True, True, True, True]
+    assert guard.reason is None
+
+
+async def test_abandoned_call_runs_to_its_end_and_hands_over_what_it_got(guard: Guard) -> None:
+    """Nobody cancels it; `late` cleans up after it."""
+    late: list[str] = []
+
+    async def keep(value: str) -> None:
+        late.append(value)
+
+    with pytest.raises(StoreUnavailable, match="within 50 ms"):
+        await guard.call(lambda: answer(0.2, "lease"), 0.05, keep)
+    assert late == []
+    await guard.abandoned_calls(5)
+    assert late == ["lease"]
+
+
+async def test_loop_that_was_held_up_is_not_taken_for_a_slow_database(guard: Guard) -> None:
+    """The answer was there in time; it was this process that did not look."""
+    waiting = asyncio.ensure_future(guard.call(lambda: answer(0.01), 0.1))
+    await asyncio.sleep(0)
+    time.sleep(0.4)  # noqa: ASYNC251 - that is the point
+    assert await waiting == "answer"
+
+
+async def test_programming_errors_are_not_hidden(guard: Guard) -> None:
+    """Only the database's errors become StoreUnavailable."""
+
+    async def broken() -> None:
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError, match="bug"):
+        await guard.call(broken, 0.1)

@@ -1,0 +1,181 @@
+"""What holds for every conversation: random histories, grown turn by turn, branched, and compacted by the real flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.budget import Budget, Shares, Window, budget_for
+from app.core.chunks import SummaryChunk
+from app.core.compaction import compact
+from app.core.messages import INSTRUCTION_ROLES, Message
+from app.core.plan import plan_compaction
+from app.core.verify import problems
+from app.core.view import Carried, Conversation, Summary, Verbatim, View, least_view, whole
+from tests.unit.conversations import SETTINGS, conversation, count, message, notes, play, words
+
+BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0))
+
+
+@st.composite
+def turn(draw: st.DrawFn, number: int) -> list[Message]:
+    """A user message, tool steps with parallel calls, an answer; sometimes instructions in the middle."""
+    size = draw(st.integers(1, 900))
+    steps: list[Message] = [message("user", f"u{number} {words(size)}")]
+    if draw(st.integers(0, 9)) == 0:
+        steps.append(message("developer", f"d{number} {words(3)}"))
+    for step in range(draw(st.integers(0, 3))):
+        calls = [f"t{number}.{step}.{call}" for call in range(draw(st.integers(1, 3)))]
+        steps.append(message("assistant", calls=calls, tokens=10))
+        steps += [message("tool", words(draw(st.integers(1, 400)), f"r{call}"), answers=call) for call in calls]
+    return [*steps, message("assistant", f"a{number} {words(draw(st.integers(1, 300)))}")]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Message]]:
+    """Turns, to be sent one by one; the first may be preceded by a greeting."""
+    greeting = [[message("assistant", "hello")]] if draw(st.booleans()) else []
+    return greeting + [draw(turn(number)) for number in range(draw(st.integers(2, 40)))]
+
+
+@dataclass
+class Shelf:
+    """A store of chunks, and what was sent so far."""
+
+    chunks: list[SummaryChunk] = field(default_factory=list)
+    compactions: int = 0
+
+    def view(self, talk: Conversation, budget: Budget = BUDGET) -> View:
+        """What Steno would send: the least view, after a compaction where that is due."""
+        found = least_view(talk, self.chunks, budget.trigger)
+        if found is None and (plan := plan_compaction(talk, self.chunks, budget, SETTINGS, "s")) is not None:
+            _, outcome = play(compact(talk, "c", plan, budget, SETTINGS, count), *[notes()] * 100)
+            assert outcome.failure is None
+            self.chunks += outcome.made
+            self.compactions += 1
+            found = least_view(talk, self.chunks, budget.trigger)
+        return found or least_view(talk, self.chunks, budget.limit) or whole(talk)
+
+
+def requests(history: list[list[Message]]) -> list[Conversation]:
+    """What a client sends: the history up to each answer."""
+    sent: list[Conversation] = []
+    past: list[Message] = [message("system", "the rules")]
+    for current, following in pairwise(chain.from_iterable(history)):
+        past.append(current)
+        if following.role == "assistant":
+            sent.append(conversation(*past))
+    return sent
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_every_view_is_one_a_provider_takes_and_covers_every_message_once(history: list[list[Message]]) -> None:
+    shelf = Shelf()
+    for talk in requests(history):
+        view = shelf.view(talk)
+        assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []
+        assert view.tokens <= max(BUDGET.limit, talk.floor + sum(c.tokens for c in view.chunks) + 2_000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_instructions_in_the_middle_are_never_summarised_away(history: list[list[Message]]) -> None:
+    shelf = Shelf()
+    for talk in requests(history):
+        verbatim = _verbatim(shelf.view(talk))
+        assert all(index in verbatim for index, m in enumerate(talk.transcript.messages) if m.role in INSTRUCTION_ROLES)
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.randoms(use_true_random=False))
+def test_the_order_in_which_chunks_were_stored_does_not_matter(history: list[list[Message]], random: Random) -> None:
+    shelf = Shelf()
+    sent = requests(history)
+    for talk in sent:
+        shelf.view(talk)
+    shuffled = list(shelf.chunks)
+    random.shuffle(shuffled)
+    for talk in sent:
+        assert least_view(talk, shuffled, BUDGET.trigger) == least_view(talk, shelf.chunks, BUDGET.trigger)
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories())
+def test_a_larger_window_gets_the_whole_history_back(history: list[list[Message]]) -> None:
+    shelf = Shelf()
+    for talk in requests(history):
+        shelf.view(talk)
+        assert least_view(talk, shelf.chunks, 10**9) == whole(talk)
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_between_two_compactions_each_payload_extends_the_previous_one(history: list[list[Message]]) -> None:
+    shelf = Shelf()
+    previous: list[bytes] = []
+    for talk in requests(history):
+        before = shelf.compactions
+        payload = _payload(talk, shelf.view(talk))
+        if shelf.compactions == before:
+            assert payload[: len(previous)] == previous
+        previous = payload
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.integers(0, 30), st.integers(1, 400))
+def test_a_branch_gets_no_chunk_that_was_not_made_from_its_own_messages(
+    history: list[list[Message]], at: int, size: int
+) -> None:
+    shelf = Shelf()
+    sent = requests(history)
+    for talk in sent:
+        shelf.view(talk)
+    original = sent[-1].transcript.messages
+    at = min(at, len(original) - 1)
+    edited = [*original[:at], message(original[at].role, words(size, "edited")), *original[at + 1 :]]
+    branch = conversation(message("system", "the rules"), *edited)
+    view = least_view(branch, shelf.chunks, BUDGET.trigger)
+    for chunk in view.chunks if view else ():
+        assert chunk.last_index < at
+        assert chunk.from_digest in sent[-1].chain.positions
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories())
+def test_the_same_request_again_makes_no_summary(history: list[list[Message]]) -> None:
+    shelf = Shelf()
+    for talk in requests(history):
+        view = shelf.view(talk)
+        made = len(shelf.chunks)
+        if view.tokens <= BUDGET.trigger:
+            assert shelf.view(talk) == view
+            assert len(shelf.chunks) == made
+
+
+def _verbatim(view: View) -> set[int]:
+    kept: set[int] = set()
+    for part in view.parts:
+        if isinstance(part, Verbatim):
+            kept.update(range(part.start, part.stop))
+        elif isinstance(part, Carried):
+            kept.add(part.index)
+    return kept
+
+
+def _payload(talk: Conversation, view: View) -> list[bytes]:
+    """The messages that would be sent, as bytes."""
+    messages = talk.transcript.messages
+    sent: list[bytes] = [m.raw for m in talk.instructions]
+    for part in view.parts:
+        if isinstance(part, Summary):
+            sent.append(part.chunk.id.encode())
+        elif isinstance(part, Verbatim):
+            sent += [m.raw for m in messages[part.start : part.stop]]
+        elif isinstance(part, Carried):
+            sent.append(messages[part.index].raw)
+    return sent
