@@ -77,7 +77,8 @@ def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
     from app.store import Store, StoreError
 
     async def run() -> tuple[str | None, str]:
-        store = Store.open(settings.storage.url.get_secret_value())
+        storage = settings.storage
+        store = Store.open(storage.url.get_secret_value(), statement_cache=storage.statement_cache)
         try:
             return await store.migrate()
         finally:

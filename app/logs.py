@@ -49,4 +49,9 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
 
 def _unexpected(record: logging.LogRecord) -> bool:
     """Leaves out the server's traceback of what was reported where it was decided: a broken answer, a failed start."""
-    return not (record.exc_info and isinstance(record.exc_info[1], AbortedAnswer | DatabaseUnusable))
+    if record.exc_info and isinstance(record.exc_info[1], AbortedAnswer):
+        return False
+    # Starlette hands the failed start to the server as text; its last line names the error.
+    is_server = record.name == "uvicorn.error"
+    last_line = record.getMessage().rstrip().rpartition("\n")[2] if is_server else ""
+    return not last_line.startswith(f"{DatabaseUnusable.__module__}.")

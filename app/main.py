@@ -28,6 +28,7 @@ from app.errors import InvalidRequest, StenoError, StorageUnavailable
 from app.services import Services
 from app.settings import ConfigurationError, Settings
 from app.store import DatabaseUnusable, Store, StoreUnavailable
+from app.store.database import read_url
 from app.summariser import Summariser
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
@@ -90,7 +91,11 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def server_secret(settings: Settings) -> bytes:
-    """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
+    """The key of all digests: as set, or made once beside the SQLite file.
+
+    Raises `ConfigurationError` or `DatabaseURLError`.
+    """
+    address = read_url(settings.storage.url.get_secret_value())
     if settings.secret is not None:
         secret = settings.secret.get_secret_value().encode()
         if len(secret) < SHORTEST_SECRET:
@@ -98,18 +103,17 @@ def server_secret(settings: Settings) -> bytes:
                 f"STENO_SECRET has {len(secret)} characters; at least {SHORTEST_SECRET} are needed."
             )
         return secret
-    url = settings.storage.url.get_secret_value()
-    if not url.startswith(("sqlite", "memory")):
+    if address.kind == "postgresql":
         raise ConfigurationError(
             "STENO_SECRET is not set. With a shared database all replicas need the same one:"
             " make it once, for example with `openssl rand -hex 32`."
         )
-    path = url.partition(":///")[2].partition("?")[0]
-    return (
-        _kept_secret(Path(path).with_suffix(".secret"))
-        if path and ":memory:" not in path
-        else secrets.token_bytes(SECRET_BYTES)
-    )
+    return _kept_secret(secret_beside(address.path)) if address.path else secrets.token_bytes(SECRET_BYTES)
+
+
+def secret_beside(database: Path) -> Path:
+    """Where the secret of a SQLite file is kept."""
+    return database.with_suffix(".secret")
 
 
 def _kept_secret(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from contextlib import suppress
 from types import FrameType
@@ -11,6 +12,7 @@ import structlog
 import uvicorn
 
 from app import __version__
+from app.api.protocol import protocol_within
 from app.logs import configure_logging
 from app.main import create_app
 from app.services import Services
@@ -31,7 +33,8 @@ def serve(settings: Settings) -> str | None:
         app,
         host=settings.server.host,
         port=settings.server.port,
-        http="httptools",  # h11 accepts a length beside chunks, which smuggles requests.
+        # httptools: h11 accepts a length beside chunks, which smuggles requests.
+        http=protocol_within(settings.limits.receive_seconds),
         log_config=None,
         access_log=False,
         # The provider's own pass; `api.gate` adds what an answer of ours lacks.
@@ -41,12 +44,19 @@ def serve(settings: Settings) -> str | None:
         lifespan="on",
     )
     server = _Server(config, app.state.services)
+    # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)
     with suppress(SystemExit):  # uvicorn's own, when the start failed.
         server.run()
     if server.started:
         return None
     failure: str | None = app.state.failure
-    return failure or f"cannot listen on {settings.server.host}:{settings.server.port}; the log says why"
+    return failure or server.failure or "The start failed; the log says why."
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A signal that was obeyed already."""
 
 
 class _Server(uvicorn.Server):
@@ -55,13 +65,21 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
         super().__init__(config)
         self._services = services
+        self.failure: str | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._services.tasks.draining = True
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except SystemExit as end:
+            if isinstance(end.__context__, OSError):  # What uvicorn logs before it gives up the address.
+                why = (end.__context__.strerror or "").rpartition(": ")[2]
+                server = self._services.settings.server
+                self.failure = f"Steno cannot listen on {server.host}:{server.port}: {why}."
+            raise
         if self.started:
             address = self.servers[0].sockets[0].getsockname()
             settings = self._services.settings

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -19,15 +22,13 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
-    YamlConfigSettingsSource,
 )
-from yaml import YAMLError
 
 from app.core.prompts import SUMMARY_PROMPT
 from app.wire.events import EventShape
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
-Seconds = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 SESSION_HEADERS = (
     "x-session-id",
@@ -90,6 +91,15 @@ class ModelSettings(_Section):
     """Tokens the prompt may have, where that is less than the window."""
     max_output_tokens: int | None = Field(None, ge=1)
     """Tokens an answer may have."""
+
+    @model_validator(mode="after")
+    def _input_fits_the_window(self) -> ModelSettings:
+        if self.max_input_tokens is not None and self.max_input_tokens > self.context_window:
+            raise ValueError(
+                f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
+                " which counts prompt and completion together"
+            )
+        return self
 
 
 class TriggerSettings(_Section):
@@ -166,6 +176,11 @@ class IdentitySettings(_Section):
     """Take the body's `prompt_cache_key` as the conversation id."""
     use_user: bool = False
     """Take the body's `user` as the conversation id."""
+
+    @field_validator("session_headers")
+    @classmethod
+    def _in_lower_case(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name.lower() for name in names)  # as they are on the wire's side of the server
 
     @field_validator("ignore")
     @classmethod
@@ -256,14 +271,16 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
         if path := os.environ.get("STENO_CONFIG"):
-            sources.append(YamlConfigSettingsSource(settings_cls, yaml_file=path))
+            sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
         return tuple(sources)
 
 
 _OUTSIDE_NAMES = frozenset(
     {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
 )
-_SECRETS = frozenset({"storage", "secret"})
+_KUBERNETES = re.compile(r"STENO_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP)|PORT=\w+://)")
+"""Variables that Kubernetes puts into every container beside a Service called steno, with their values."""
+_NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
@@ -273,17 +290,82 @@ def load(**flags: Any) -> Settings:
         return Settings(**flags)
     except ValidationError as error:
         problems = "; ".join(map(_problem, error.errors()))
-        raise ConfigurationError(f"Settings that cannot be used: {problems}") from error
-    except (SettingsError, OSError, ValueError, YAMLError) as error:
-        raise ConfigurationError(f"The settings cannot be read: {error}") from error
+        raise ConfigurationError(f"Settings that cannot be used: {problems}.") from error
+    except SettingsError as error:
+        named = _NOT_JSON.search(str(error))
+        which = f"{environment_name(named[1])} must be JSON ({error.__cause__})" if named else str(error)
+        raise ConfigurationError(f"Settings that cannot be used: {which}.") from error
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """A YAML file's sections. Raises `ConfigurationError`."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"The settings file {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"The settings file {path} is not UTF-8.") from error
+    except yaml.YAMLError as error:
+        # The error's own text has several lines and quotes the file, which may hold a password.
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise ConfigurationError(f"The settings file {path} is not YAML: {line}{problem or 'unreadable'}.") from error
+    if not isinstance(content, dict | None) or not all(isinstance(key, str) for key in content or ()):
+        raise ConfigurationError(f"The settings file {path} must hold sections, such as `upstream:`.")
+    return content or {}
+
+
+def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Each setting with its dotted key; a list is one setting."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from every_setting(field.annotation, f"{within}{name}.")
+        else:
+            yield within + name, field
+
+
+def environment_name(key: str) -> str:
+    """The variable that sets the setting of that dotted key."""
+    return f"STENO_{key.replace('.', '__').upper()}"
 
 
 def _problem(error: ErrorDetails) -> str:
-    """One line: the key, what is allowed, what was given, unless that may be secret."""
-    key = ".".join(map(str, error["loc"])) or "settings"
-    given = error["input"]
-    shown = isinstance(given, str | int | float) and error["loc"][:1] and error["loc"][0] not in _SECRETS
-    return f"{key}: {error['msg']}" + (f" (got {given!r})" if shown else "")
+    """One line: the key, what was given unless that may be secret, and what is allowed."""
+    key = ".".join(map(str, error["loc"]))
+    siblings, field = _place(error["loc"])
+    given, kind = error["input"], error["type"]
+    open_to_all = field is not None and field.annotation is not SecretStr and "@" not in str(given)
+    got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
+    if kind == "extra_forbidden":
+        return f"{key} is no setting; known there: {', '.join(siblings)}"
+    if kind == "value_error":
+        return f"{key}: {error['ctx']['error']}{got}"
+    return f"{key}: {error['msg']}{_range(field)}{got}"
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
+    """The field at that place and its siblings; no field where there is no such setting."""
+    siblings: Mapping[str, FieldInfo] = Settings.model_fields
+    field = None
+    for name in (part for part in loc if isinstance(part, str)):
+        if field is not None:
+            kinds = (field.annotation, *get_args(field.annotation))
+            sections = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+            siblings = next((section.model_fields for section in sections), {})
+        field = siblings.get(name)
+    return siblings, field
+
+
+def _range(field: FieldInfo | None) -> str:
+    """What numbers a field takes, where it has bounds."""
+    words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+    bounds = [
+        f"{word} {bound}"
+        for constraint in (field.metadata if field else ())
+        for name, word in words.items()
+        if (bound := getattr(constraint, name, None)) is not None
+    ]
+    return f"; allowed is {' and '.join(bounds)}" if bounds else ""
 
 
 def _aliases() -> dict[str, Any]:
@@ -292,7 +374,10 @@ def _aliases() -> dict[str, Any]:
     if url := os.environ.get("DATABASE_URL"):
         aliases["storage"] = {"url": url}
     if path := os.environ.get("STENO_SECRET_FILE"):
-        aliases["secret"] = Path(path).read_text().strip()
+        try:
+            aliases["secret"] = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"STENO_SECRET_FILE names {path}, which cannot be read: {error}.") from error
     if allowed := os.environ.get("STENO_ALLOW_UNAUTHENTICATED"):
         aliases["server"] = {"allow_unauthenticated": allowed}
     return aliases
@@ -300,12 +385,13 @@ def _aliases() -> dict[str, Any]:
 
 def _check_names() -> None:
     """A mistyped variable would be ignored in silence."""
-    known = {f"STENO_{name.upper()}" for name in Settings.model_fields}
-    for name in os.environ:
-        if name.startswith("STENO_") and name not in _OUTSIDE_NAMES and name.split("__")[0] not in known:
-            raise ConfigurationError(
-                f"{name} is no setting of Steno. Known: {', '.join(sorted(known))} (nested with __)."
-            )
+    known = {environment_name(name) for name in Settings.model_fields}
+    for name, value in os.environ.items():
+        if not name.startswith("STENO_") or name in _OUTSIDE_NAMES or name.split("__")[0] in known:
+            continue
+        if _KUBERNETES.match(f"{name}={value}"):
+            continue
+        raise ConfigurationError(f"{name} is no setting of Steno. Known: {', '.join(sorted(known))} (nested with __).")
     path = os.environ.get("STENO_CONFIG")
     if path and not Path(path).is_file():
         raise ConfigurationError(f"STENO_CONFIG names {path}, which is no file.")

@@ -135,7 +135,7 @@ class HttpxUpstream:
         """Built directly: the shared client would merge in its headers and other callers' cookies."""
         timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
-        extensions = {"target": self._path + target, "timeout": timeout}
+        extensions = {"target": self._path + target or b"/", "timeout": timeout}
         return httpx.Request(method, self._base, headers=list(headers), content=content, extensions=extensions)
 
     async def _whole(self, request: httpx.Request) -> Completed:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.types import Receive, Send
 
-from app.api.headers import Headers
+from app.api.headers import Headers, value_of
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 
 
@@ -23,22 +23,36 @@ class AbortedAnswer(Exception):
     """
 
 
-async def read_body(receive: Receive, at_most: int, seconds: float) -> bytes:
-    """The whole body. Raises `BodyTooLarge`, `RequestTimedOut` or `ClientDisconnected`."""
+def _uncounted(_: int) -> None:
+    """For callers with no sum to keep."""
+
+
+async def read_body(
+    receive: Receive, headers: Headers, at_most: int, seconds: float, count: Callable[[int], None] = _uncounted
+) -> bytes:
+    """The whole body; `count` is told the bytes of each piece, and may raise.
+
+    Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
+    `ClientDisconnected`.
+    """
+    _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     pieces: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(seconds):
             async for piece in body_pieces(receive):
                 size += len(piece)
-                if size > at_most:
-                    raise BodyTooLarge(
-                        f"The request body is larger than {at_most} bytes. Send less, or raise limits.body_bytes."
-                    )
+                _check_size(size, at_most)
+                count(len(piece))
                 pieces.append(piece)
     except TimeoutError as error:
         raise RequestTimedOut(f"The request body did not arrive within {seconds:g} seconds.") from error
     return b"".join(pieces)
+
+
+def _check_size(size: int, at_most: int) -> None:
+    if size > at_most:
+        raise BodyTooLarge(f"The request body is larger than {at_most} bytes. Send less, or raise limits.body_bytes.")
 
 
 async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:

@@ -35,15 +35,19 @@ class ChatEndpoint:
         limits = self._services.settings.limits
         answer = Answer(send, limits.write_stall_seconds)
         headers: Headers = list(scope["headers"])
-        size = 0
+        received = 0
         exchange = None
-        try:
-            tenant = self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
-            body = await read_body(receive, limits.body_bytes, limits.receive_seconds)
-            size = len(body)
+
+        def count(size: int) -> None:
+            nonlocal received
+            received += size
             self._in_flight += size
             if self._in_flight > limits.in_flight_bytes:
                 raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
+
+        try:
+            tenant = self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
+            body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
             exchange = Exchange(self._services, answer, scope, headers, body, tenant)
             await until_disconnect(receive, exchange.serve())
         except ClientDisconnected:
@@ -54,7 +58,7 @@ class ChatEndpoint:
             own = exchange.own_headers if exchange else []
             await answer.error(error, [*own, (b"retry-after", b"1")] if error.repeatable else own)
         finally:
-            self._in_flight -= size
+            self._in_flight -= received
 
 
 @dataclass(slots=True)

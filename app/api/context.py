@@ -187,10 +187,11 @@ async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: 
 async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanOut:
     """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
     limits = services.settings.limits
-    body = await read_body(request.receive, limits.body_bytes, limits.receive_seconds)
+    headers = request.scope["headers"]
+    body = await read_body(request.receive, headers, limits.body_bytes, limits.receive_seconds)
     try:
         chat = read_request(body)
-        understood = await understand(services, chat, tenant, request.scope["headers"], None, remember=False)
+        understood = await understand(services, chat, tenant, headers, None, remember=False)
     except Unreadable as error:
         raise InvalidRequest(f"The body is no chat completions request that Steno can read: {error}") from error
     job = understood.job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +24,11 @@ from app.wire.sse import StreamEditor
 
 INLINE_BYTES = 32_768
 """More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
-INPUT_SHARE = 0.70
-"""Of what the summariser has room for, what one call may read: the rest is for quoting and for wrong estimates."""
+INPUT_SHARE = 0.85
+"""Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
+LONGEST_REASON = 1_000
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 PATIENCE_SHARE = 0.8
 """Of the read timeout a client announces, what a compaction may use."""
 
@@ -79,7 +82,9 @@ class Understood:
             after = prepared.view.tokens if prepared.view else before
             headers.append((b"x-context-tokens-after", str(after).encode()))
         if prepared and prepared.reason:
-            headers.append((b"x-context-reason", prepared.reason.encode("ascii", "replace")))
+            # It may quote the request, which may hold line ends.
+            reason = _UNPRINTABLE.sub("?", prepared.reason[:LONGEST_REASON])
+            headers.append((b"x-context-reason", reason.encode()))
         return headers
 
     def stream_editor(self, prepared: Prepared, sent_id: str | None = None) -> StreamEditor:
@@ -174,7 +179,8 @@ def _summary_settings(services: Services, model: str, budget: Budget) -> Summary
     return SummarySettings(
         model=summariser,
         prompt=summary.prompt,
-        input_tokens=int(INPUT_SHARE * room.limit),
+        # The prompt stands in a call twice: at four characters a token, half its length.
+        input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(summary.prompt) // 2),
         part_tokens=int(PART_SHARE * min(room.window, room.limit)),
     )
 

@@ -14,7 +14,7 @@ from app.core import prompts
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
 from app.core.gate import Answer, objection, visible_text
-from app.core.plan import FOLD_MINIMUM, Plan, Span, SummarySettings, carried_in, halves, summary_tokens
+from app.core.plan import FOLD_MINIMUM, Plan, Span, SummarySettings, carried_in, halves, quoted_tokens, summary_tokens
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation
 
@@ -154,7 +154,8 @@ class _ChunkMaker:
         tokens = transcript.tokens(span.start, span.stop)
         # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
         readable = self.settings.input_tokens
-        longest = max(200, readable * 3 // len(messages)) if tokens > readable else None
+        too_large = quoted_tokens(transcript, span.start, span.stop) > readable
+        longest = max(200, readable * 3 // len(messages)) if too_large else None
         chunk = self._blank(span.start, span.stop, carried, ())
         replaces = tokens - sum(messages[offset].tokens for offset in carried)
         quoted = prompts.quote_messages(messages, span.start, carried, fence, longest)

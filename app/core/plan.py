@@ -13,6 +13,9 @@ from app.core.view import Conversation, Path, widest_path
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
 
+QUOTE_TOKENS = 6
+"""What quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
+
 MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
 
@@ -24,7 +27,7 @@ class SummarySettings:
     model: str
     prompt: str
     input_tokens: int
-    """One call reads at most this."""
+    """One call reads a transcript of at most this."""
     part_tokens: int
     """What exceeds one call is read in parts of at most this."""
 
@@ -138,11 +141,11 @@ def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> 
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
     parts: list[Span] = []
     start = span.start
-    fits_one_call = transcript.tokens(span.start, span.stop) <= summary.input_tokens
+    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
     at_most = summary.input_tokens if fits_one_call else summary.part_tokens
-    while transcript.tokens(start, span.stop) > at_most:
+    while quoted_tokens(transcript, start, span.stop) > at_most:
         ahead = [cut for cut in inside if cut > start]
-        fitting = [cut for cut in ahead if transcript.tokens(start, cut) <= at_most]
+        fitting = [cut for cut in ahead if quoted_tokens(transcript, start, cut) <= at_most]
         cut = next((cut for cut in reversed(fitting) if cut in starts), fitting[-1] if fitting else None)
         cut = cut if cut is not None else (ahead[0] if ahead else None)
         if cut is None:
@@ -150,6 +153,11 @@ def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> 
         parts.append(Span(start, cut))
         start = cut
     return (*parts, Span(start, span.stop))
+
+
+def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
+    """The size of a range as the summariser reads it."""
+    return transcript.tokens(start, stop) + QUOTE_TOKENS * (stop - start)
 
 
 def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:

@@ -26,6 +26,7 @@ KEPT_SHARE = 0.95
 """On a turn without a compaction at least this share of the previous payload's bytes begins this one."""
 
 Kind = Literal[
+    "no_answer",  # The client got none.
     "not_sent",  # No payload reached the provider, or more than one.
     "refused",  # The provider did not accept it.
     "instructions",  # Not first, or not verbatim.

@@ -45,7 +45,7 @@ def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None) 
     """Notes on the text of the last user message."""
     users = [message for message in messages if message["role"] == "user"]
     source = "\n".join(texts_of(users[-1])) if users else ""
-    allowed = max_words if max_tokens is None else min(max_words, int(0.6 * max_tokens))
+    allowed = max_words if max_tokens is None else min(max_words, int(0.5 * max_tokens))
     return summarise(source, allowed) if source else ""
 
 

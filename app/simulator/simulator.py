@@ -73,7 +73,7 @@ class Simulator:
         self.reply = reply
         """What the model says to these messages."""
         self.summary_words = summary_words
-        """A summary has at most so many words, and at most 0.6 for each token the caller allows."""
+        """A summary has at most so many words, and at most one for every two tokens the caller allows."""
         self.skew = skew
         """Prompt tokens = skew x count + offset."""
         self.offset = offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -221,43 +221,46 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     """The payload's raw messages in order; what is verbatim keeps its bytes.
 
     `alternate`: for a provider that refuses two user messages in a row, each summary is merged into the user message
-    after it, whose text stays whole.
+    beside it, whose text stays whole.
     """
     messages = conversation.transcript.messages
     payload = [message.raw for message in conversation.instructions]
-    notes: list[str] = []
+    notes: set[int] = set()
     for part in view.parts:
         match part:
             case Summary(chunk):
-                notes.append(prompts.chunk_text(chunk))
-                if not alternate:
-                    payload.append(_user_message(notes.pop()))
+                notes.add(len(payload))
+                payload.append(msgspec.json.encode({"role": "user", "content": prompts.chunk_text(chunk)}))
             case Verbatim(start, stop):
-                payload += _after_notes(notes, [message.raw for message in messages[start:stop]])
+                payload += [message.raw for message in messages[start:stop]]
             case Carried(index):
-                payload += _after_notes(notes, [messages[index].raw])
+                payload.append(messages[index].raw)
             case Shortened(index, texts, _):
-                payload += _after_notes(notes, [_with_texts(messages[index].raw, texts)])
-    return payload
+                payload.append(_with_texts(messages[index].raw, texts))
+    return _alternating(payload, notes) if alternate else payload
 
 
-def _after_notes(notes: list[str], raw_messages: list[bytes]) -> list[bytes]:
-    """The messages with the pending notes in the first, where that is a user message, else before it."""
-    if not notes:
-        return raw_messages
-    text = "\n\n".join(notes)
-    notes.clear()
-    first = _decoded(raw_messages[0])
-    if first.get("role") != "user":
-        return [_user_message(text), *raw_messages]
-    content = first.get("content")
-    original = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-    merged = msgspec.json.encode([{"type": "text", "text": text}, *original])
-    return [RawObject(raw_messages[0]).spliced({"content": merged}), *raw_messages[1:]]
+def _alternating(payload: Sequence[bytes], notes: Container[int]) -> list[bytes]:
+    merged: list[bytes] = []
+    for index, raw in enumerate(payload):
+        beside_a_note = index in notes or index - 1 in notes
+        if merged and beside_a_note and _is_user(merged[-1]) and _is_user(raw):
+            content = msgspec.json.encode([*_parts(merged[-1]), *_parts(raw)])
+            # The message that is no note keeps its other members.
+            kept = merged[-1] if index in notes else raw
+            merged[-1] = RawObject(kept).spliced({"content": content})
+        else:
+            merged.append(raw)
+    return merged
 
 
-def _user_message(text: str) -> bytes:
-    return msgspec.json.encode({"role": "user", "content": text})
+def _is_user(raw: bytes) -> bool:
+    return _decoded(raw).get("role") == "user"
+
+
+def _parts(raw: bytes) -> list[Any]:
+    content = _decoded(raw).get("content")
+    return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
 
 
 def _with_texts(raw: bytes, texts: Sequence[str]) -> bytes:

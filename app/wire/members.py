@@ -50,6 +50,8 @@ class RawObject:
             position = start + len(value)
             self.members[name] = Member(key.start(1), start, position)
         self.end = text.rindex(b"}")
+        if text[position : self.end].strip(_SPACE):  # A value that begins like the last one of its key.
+            raise RepeatedKey("A key stands more than once.")
 
     def __contains__(self, name: str) -> bool:
         return name in self.members
@@ -65,7 +67,7 @@ class RawObject:
             return None
         try:
             return msgspec.json.decode(raw)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def spliced(

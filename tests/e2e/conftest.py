@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,14 @@ from tests.e2e import running
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider
 
+TABLES = Path(__file__).parents[2] / ".tables"
+"""Where Steno finds its tokenizer tables too: both count alike."""
+
 
 @pytest.fixture
 def simulator() -> Simulator:
     """The provider, which `provider` runs: to script it and to read its log."""
-    return Simulator(window=WINDOW)
+    return Simulator(window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 
+from app.api.protocol import protocol_within
 from app.main import create_app
 from app.services import Services
 from app.settings import load
@@ -62,8 +63,10 @@ def start(provider_url: str, sections: Sections) -> Steno:
         "storage": {"url": "memory", "timeout_seconds": 5.0},
         "secret": "a secret for the end-to-end tests",
     }
-    app = create_app(load(**_laid_over(defaults, sections)))
-    server = serve(app, http="httptools", date_header=False, server_header=False, lifespan="on", grace_seconds=5)
+    settings = load(**_laid_over(defaults, sections))
+    app = create_app(settings)
+    protocol = protocol_within(settings.limits.receive_seconds)
+    server = serve(app, http=protocol, date_header=False, server_header=False, lifespan="on", grace_seconds=5)
     return Steno(server, app.state.services)
 
 

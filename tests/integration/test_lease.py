@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import func, select, update
 
 from app.store import Busy, Lease, Store
@@ -110,6 +111,20 @@ async def test_release_of_a_lost_lease_leaves_the_new_holder_alone(store: Store)
     await take(store, 0, 4, holder="h2")
     await store.release(lost)
     assert await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+
+
+async def test_lease_renewed_at_the_last_moment_is_not_taken_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looked before the renewal is still refused by the statement that takes."""
+    lease = await take(store, 0, 4)
+
+    async def saw_nothing(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("app.store.lease.find_live", saw_nothing)
+    assert isinstance(await store.acquire(TENANT, "c2", span(0, 4), chain(100), "h2"), Busy)
+    assert await store.renew(lease)
 
 
 async def test_only_the_holder_of_the_epoch_renews(store: Store) -> None:

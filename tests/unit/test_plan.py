@@ -105,7 +105,7 @@ def test_small_chunks_are_not_folded() -> None:
 
 def test_what_one_call_can_read_is_one_part() -> None:
     talk = conversation(*turns(10), QUESTION)
-    assert split_span(talk.transcript, Span(0, 20), replace(SETTINGS, input_tokens=1_000, part_tokens=10)) == (
+    assert split_span(talk.transcript, Span(0, 20), replace(SETTINGS, input_tokens=1_120, part_tokens=10)) == (
         Span(0, 20),
     )
 

@@ -71,7 +71,7 @@ def test_a_chunk_always_has_the_same_bytes_and_says_that_it_is_data() -> None:
 def test_the_rules_stand_before_the_transcript_and_after_it() -> None:
     request = summary_request("Keep all ids.", "the transcript", 100, 200, ("a hint",))
     assert request.max_tokens == 200
-    assert "at most 60 words" in request.instructions
+    assert "at most 50 words" in request.instructions
     assert request.transcript.startswith("the transcript")
     assert request.transcript.endswith(request.instructions)
     assert "a hint" in request.instructions

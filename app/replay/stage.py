@@ -1,0 +1,54 @@
+"""The stage: Steno on a real socket of loopback, and behind it a provider whose log can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.main import create_app
+from app.replay.recorder import Recorder
+from app.settings import load
+from app.simulator import Record, Simulator
+from app.simulator.server import serve
+from app.tokenizer import Tokenizer
+
+STORE_SECONDS = 5.0
+"""Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
+
+
+class Provider(Protocol):
+    """A provider that logs what it receives."""
+
+    @property
+    def log(self) -> tuple[Record, ...]: ...
+
+    def clear_log(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    base_url: str
+    """Steno's."""
+    provider: Provider
+    count: Callable[[str], int]
+
+
+@contextmanager
+def stage(model: str, window: int, upstream: str | None = None, database_url: str | None = None) -> Iterator[Stage]:
+    """Steno in front of the simulator, or of a real provider that is listened in on.
+
+    Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
+    """
+    count = Tokenizer(load().tokenizer.directory).counter(model)
+    provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
+    with provider.serve() as behind:
+        settings = load(
+            upstream={"base_url": f"{behind.url}/v1"},
+            models=[{"match": "*", "context_window": window}],
+            storage={"url": database_url or "memory", "timeout_seconds": STORE_SECONDS},
+        )
+        steno = create_app(settings)
+        with serve(steno, date_header=False, server_header=False, lifespan="on") as server:
+            yield Stage(f"{server.url}/v1", provider, count)

@@ -1,0 +1,484 @@
+"""What the provider receives: the client's own bytes and headers, or as little less as possible."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
+from tests.e2e.raw import CHAT, connected, is_closed, post, read_answer, read_until, request_bytes, send
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import ScriptedProvider, answer
+
+ODD_MEMBERS = b'"seed": 9007199254740993, "temperature" :1.0,"x_new":[1.50, {"a\\/b":123456789012345678901234567890}]'
+ODD = b"\n{ " + ODD_MEMBERS + b',\t"messages": [ {"content":"h\\u0065llo", "role":"user"} ] ,"model":"gpt-4o"}\n'
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# Headers
+
+
+def test_headers_pass_except_those_of_the_connection_and_of_proxies(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T3a"""
+    kept = [
+        (b"OpenAI-Beta", b"assistants=v2"),
+        (b"OpenAI-Organization", b"org-1"),
+        (b"X-Twice", b"a"),
+        (b"X-Twice", b"b"),
+        (b"Idempotency-Key", b"k"),
+        (b"x-brand-new", b"1"),
+    ]
+    dropped = [
+        b"cookie: a=b",
+        b"forwarded: for=1.2.3.4",
+        b"x-forwarded-for: 1.2.3.4",
+        b"x-real-ip: 1.2.3.4",
+        b"via: 1.1 other",
+        b"te: trailers",
+        b"keep-alive: timeout=5",
+        b"proxy-authorization: Basic eDp5",
+        b"x-context-preset: default",
+        b"x-only-for-steno: 1",
+        b"connection: keep-alive, x-only-for-steno",
+    ]
+    lines = [name + b": " + value for name, value in kept]
+    post(before_scripted().url, chat(), *lines, *dropped)
+    [received] = scripted.requests
+    ours = {b"host", b"content-length", b"accept-encoding"}
+    passed = [(name, value) for name, value in received.headers if name.lower() not in ours]
+    usual = [(b"content-type", b"application/json"), (b"authorization", b"Bearer sk-test")]
+    assert passed == [*usual, *((name.lower(), value) for name, value in kept)]
+
+
+def test_nothing_is_sent_that_the_client_did_not_send(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T3b"""
+    body = chat()
+    send(before_scripted().url, request_bytes(body, usual=False))
+    [received] = scripted.requests
+    host = scripted.url.removeprefix("http://").encode()
+    assert sorted((name.lower(), value) for name, value in received.headers) == [
+        (b"accept-encoding", b"identity"),
+        (b"content-length", b"%d" % len(body)),
+        (b"host", host),
+    ]
+
+
+def test_client_chooses_the_encoding_of_what_steno_does_not_read(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T3c"""
+    steno = before_scripted()
+    post(steno.url, chat(), b"accept-encoding: gzip, br")
+    send(steno.url, request_bytes(None, b"accept-encoding: gzip, br", method="GET", target="/v1/models"))
+    send(steno.url, request_bytes(None, method="GET", target="/v1/models"))
+    assert [request.all(b"accept-encoding") for request in scripted.requests] == [[b"identity"], [b"gzip, br"], []]
+
+
+def test_cookies_of_one_caller_never_reach_another(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T3d"""
+    scripted.then(answer(b"{}", b"set-cookie: session=first-caller; Path=/"))
+    steno = before_scripted()
+    assert post(steno.url, chat()).header("set-cookie") == "session=first-caller; Path=/"
+    assert post(steno.url, chat()).header("set-cookie") is None
+    send(steno.url, request_bytes(None, method="GET", target="/v1/models"))
+    assert all(not request.all(b"cookie") for request in scripted.requests)
+
+
+def test_credentials_pass_and_are_never_logged_or_stored(
+    scripted: ScriptedProvider,
+    before_scripted: StartSteno,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    sqlite_url: str,
+) -> None:
+    """T3e: neither where all is well, nor where the provider fails or the answer breaks off."""
+    caplog.set_level("DEBUG")
+    steno = before_scripted(storage={"url": sqlite_url})
+    canary = b"sk-canary-5d41402abc4b"
+    scripted.then(answer()).then("close").then(answer(b"x" * 10)[:-5], "close")
+    scripted.then(answer(status=b"500 Oops")).then(b"nonsense\r\n\r\n", "close")
+    for _ in range(5):
+        with connected(steno.url) as connection:
+            request = request_bytes(chat(), b"authorization: Bearer " + canary, b"user-agent: mine/1", usual=False)
+            connection.sendall(request)
+            connection.recv(1 << 16)
+    assert {tuple(request.all(b"authorization")) for request in scripted.requests} == {(b"Bearer " + canary,)}
+    assert {tuple(request.all(b"user-agent")) for request in scripted.requests} == {(b"mine/1",)}
+    steno.stop()
+    out, err = capfd.readouterr()
+    stored = b"".join(path.read_bytes() for path in Path(sqlite_url.removeprefix("sqlite:///")).parent.iterdir())
+    assert stored
+    for place in (out.encode(), err.encode(), caplog.text.encode(), stored):
+        assert canary not in place
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[b"x-many-%d: 1" % number for number in range(101)], [b"x-large: " + b"a" * 33_000]],
+    ids=["too many", "too large"],
+)
+def test_too_many_or_too_large_headers_are_refused(
+    scripted: ScriptedProvider, before_scripted: StartSteno, headers: list[bytes]
+) -> None:
+    """T3f"""
+    refused = post(before_scripted().url, chat(), *headers)
+    assert refused.status == 431
+    assert refused.json["error"]["code"] == "headers_too_large"
+    assert not scripted.requests
+
+
+def test_header_name_with_an_underscore_is_refused(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T3f"""
+    assert post(before_scripted().url, chat(), b"x_forwarded_for: 1.2.3.4").status == 400
+    assert not scripted.requests
+
+
+@pytest.mark.parametrize(
+    "smuggled",
+    [
+        b"POST /v1/x HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/x HTTP/1.1\r\nhost: x\r\nx-a: 1\r\n folded\r\n\r\n",
+        b"POST /v1/x HTTP/1.1\nhost: x\n\n",
+    ],
+    ids=["two lengths", "folded header", "bare line feeds"],
+)
+def test_requests_that_servers_read_differently_are_refused(
+    scripted: ScriptedProvider, before_scripted: StartSteno, smuggled: bytes
+) -> None:
+    """T3f"""
+    with connected(before_scripted().url) as connection:
+        connection.sendall(smuggled)
+        assert read_answer(connection).status == 400
+    assert not scripted.requests
+
+
+def test_body_that_does_not_arrive_in_time_is_given_up(before_scripted: StartSteno) -> None:
+    """T3f"""
+    steno = before_scripted(limits={"receive_seconds": 0.3})
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat())[:-10])
+        late = read_answer(connection)
+    assert late.status == 408
+    assert late.json["error"]["code"] == "request_timeout"
+    assert late.header("x-should-retry") == "false"
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", b"POST / HTTP/1.1\r\nhost: x\r\n"])
+def test_header_that_does_not_arrive_in_time_closes_the_connection(before_scripted: StartSteno, sent: bytes) -> None:
+    """T3f"""
+    steno = before_scripted(limits={"receive_seconds": 0.3})
+    with connected(steno.url) as connection:
+        began = time.monotonic()
+        connection.sendall(sent)
+        assert is_closed(connection)
+        assert 0.2 < time.monotonic() - began < 2
+
+
+def test_second_header_on_a_connection_has_a_deadline_too(before_scripted: StartSteno) -> None:
+    """T3f: and a request that takes longer than that to be answered is not cut by it."""
+    steno = before_scripted(limits={"receive_seconds": 0.3})
+    with connected(steno.url) as connection:
+        for _ in range(2):
+            connection.sendall(request_bytes(None, method="GET", target="/livez"))
+            assert read_answer(connection, "GET").status == 200
+        connection.sendall(b"\r\nGET /livez")
+        assert is_closed(connection)
+
+
+def test_deadline_for_the_header_does_not_cut_a_slow_answer(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T3f"""
+    scripted.default = (0.8, answer(b'{"slow":1}'))
+    assert post(before_scripted(limits={"receive_seconds": 0.3}).url, chat()).json["slow"] == 1
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    "body",
+    [ODD, json.dumps({"model": MODEL, "messages": HELLO, "vendor": {"deep": [None, 1e400]}}).encode()],
+    ids=["odd", "infinite"],
+)
+def test_untouched_request_has_the_clients_bytes(
+    scripted: ScriptedProvider, before_scripted: StartSteno, body: bytes
+) -> None:
+    """T1"""
+    post(before_scripted().url, body)
+    assert sha256(scripted.requests[0].body) == sha256(body)
+
+
+def test_compacted_request_differs_in_messages_only(simulator: Simulator, steno: StartSteno) -> None:
+    """T2: every other member keeps its bytes and its place, and so does every message that is kept."""
+    messages = long_history()
+    odd = (
+        b'{"content" : [{"type":"text","text":"h\\u0065re","x":1.0}],"role":"user", "n":123456789012345678901234567890}'
+    )
+    raw_messages = [*(json.dumps(message).encode() for message in messages[:-1]), odd]
+    before = b'{"user":"a\\/b", "temperature": 1.0 ,"seed":9007199254740993,"messages" :['
+    after = b'] , "model":"gpt-4o", "metadata" : {"k":"1.50"}\n}'
+    simulator.lenient_messages = True
+    simulator.when(lambda record: record.kind == "chat", body=b'{"id":"c"}')
+    served = steno()
+    answered = post(served.url, before + b", ".join(raw_messages) + after)
+    assert answered.header("x-context-status") == "summarized", answered
+    [sent] = simulator.chats
+    assert sent.body.startswith(before)
+    assert sent.body.endswith(after)
+    inner = sent.body[len(before) : -len(after)]
+    assert inner.endswith(raw_messages[-2] + b"," + odd)
+    assert len(inner) < len(b", ".join(raw_messages)) / 2
+
+
+def test_same_request_gives_the_same_bytes_also_after_a_restart(
+    simulator: Simulator, steno: StartSteno, sqlite_url: str
+) -> None:
+    """T2b, T17"""
+    body = chat(long_history())
+    for _ in range(2):
+        served = steno(storage={"url": sqlite_url})
+        post(served.url, body)
+        post(served.url, body)
+        served.stop()
+    assert len({sha256(record.body) for record in simulator.chats}) == 1
+    assert len(simulator.chats) == 4
+    assert len(simulator.summaries) == 1
+
+
+UNREADABLE = {
+    "no JSON": b"{",
+    "empty": b"",
+    "no object": b"[1]",
+    "no messages": b'{"model":"gpt-4o"}',
+    "messages are a string": b'{"model":"gpt-4o","messages":"hello"}',
+    "messages are null": b'{"model":"gpt-4o","messages":null}',
+    "a message is a number": b'{"model":"gpt-4o","messages":[1]}',
+    "a message has no role": b'{"model":"gpt-4o","messages":[{"content":"x"}]}',
+    "no model": b'{"messages":[{"role":"user","content":"x"}]}',
+    "model is a number": b'{"model":4,"messages":[{"role":"user","content":"x"}]}',
+    "byte order mark": b"\xef\xbb\xbf" + chat(),
+    "NaN": b'{"model":"gpt-4o","temperature":NaN,"messages":[{"role":"user","content":"x"}]}',
+    "lone surrogate": b'{"model":"gpt-4o","messages":[{"role":"user","content":"\\ud800"}]}',
+    "invalid UTF-8 in a message": b'{"model":"gpt-4o","messages":[{"role":"user","content":"\xff"}]}',
+    "invalid UTF-8 in the model": b'{"model":"gpt-4o\xff","messages":[{"role":"user","content":"x"}]}',
+    "invalid UTF-8 in a key": b'{"model":"gpt-4o","\xff":1,"messages":[{"role":"user","content":"x"}]}',
+    "deep nesting": b'{"model":"gpt-4o","messages":[{"role":"user","content":' + b"[" * 5000 + b"]" * 5000 + b"}]}",
+    "two bodies": chat() + chat(),
+    "repeated key": b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"messages":[]}',
+    "repeated key, the first value longer": b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"n":12,"n":1}',
+    "repeated key in another spelling": b'{"model":"gpt-4o","messages":[{"role":"user","content":"x"}],"mod\\u0065l":"x"}',
+}
+
+
+@pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE)
+def test_body_that_steno_cannot_read_is_for_the_provider_to_judge(
+    scripted: ScriptedProvider, before_scripted: StartSteno, body: bytes
+) -> None:
+    """T6b, T6d"""
+    judged = answer(b'{"error": {"message":"no","odd":1.0}}', status=b"400 Bad Request")
+    scripted.then(judged)
+    answered = post(before_scripted().url, body)
+    assert sha256(scripted.requests[0].body) == sha256(body)
+    assert (answered.status, answered.body) == (400, b'{"error": {"message":"no","odd":1.0}}')
+    assert answered.header("x-context-status") == "full"
+    assert answered.header("x-context-reason") == "unreadable"
+
+
+ODD_MESSAGES = {
+    "a large number in a message": '{"role":"user","content":"x","n":123456789012345678901234567890}',
+    "an infinite number in a message": '{"role":"user","content":"x","n":1e999}',
+    "content is an object": '{"role":"user","content":{"type":"text"}}',
+    "content is a number": '{"role":"user","content":5}',
+    "parts are odd": '{"role":"user","content":[1,null,{"type":5},{"type":"image_url"},{"type":"text","text":null}]}',
+    "calls are odd": '{"role":"assistant","tool_calls":[1,{"id":5,"function":"x"},{"function":{"arguments":{"a":1}}}]}',
+    "calls are no list": '{"role":"assistant","tool_calls":{"a":1},"function_call":"x"}',
+    "arguments are no JSON": '{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{"}}]}',
+    "arguments hold a large number": '{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"{\\"a\\":1e999,'
+    '\\"b\\":123456789012345678901234567890}"}}]}',
+    "arguments hold a lone surrogate": '{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"\\"\\\\ud800\\""}}]}',
+    "arguments are deep": '{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":"'
+    + "[" * 3000
+    + "]" * 3000
+    + '"}}]}',
+    "keys are repeated": '{"role":"user","content":"x","role":"assistant"}',
+    "a result without a call": '{"role":"tool","tool_call_id":"nobody","content":"x"}',
+    "name is a list": '{"role":"user","name":[],"content":"x","refusal":{}}',
+    "role is unknown": '{"role":"critic","content":"x"}',
+}
+
+
+@pytest.mark.parametrize("message", ODD_MESSAGES.values(), ids=ODD_MESSAGES)
+@pytest.mark.parametrize("beginning", [[], long_history()[:-1]], ids=["short", "long"])
+def test_odd_message_is_no_reason_to_fail(
+    scripted: ScriptedProvider, before_scripted: StartSteno, message: str, beginning: list[object]
+) -> None:
+    """T6b: an optimisation must not become a validator."""
+    others = [json.dumps(other) for other in beginning]
+    question = '{"role":"user","content":"And now?"}'
+    body = f'{{"model":"gpt-4o","messages":[{",".join([*others, message, question])}]}}'.encode()
+    answered = post(before_scripted().url, body)
+    assert answered.status == 200, answered
+    sent = [request for request in scripted.requests if not request.all(b"x-context-call")]
+    assert len(sent) == 1
+    if not beginning:
+        assert sha256(sent[0].body) == sha256(body)
+    assert sent[0].body.endswith(question.encode() + b"]}")
+
+
+def test_encoded_body_is_not_looked_at(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T6b"""
+    body = chat(long_history())
+    answered = post(before_scripted().url, body, b"content-encoding: gzip")
+    assert answered.header("x-context-reason") == "unreadable"
+    [received] = scripted.requests
+    assert received.body == body
+    assert received.all(b"content-encoding") == [b"gzip"]
+
+
+def test_body_over_the_limit_is_refused(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T6c"""
+    steno = before_scripted(limits={"body_bytes": 1_000})
+    refused = post(steno.url, chat(padding="x" * 1_000))
+    assert refused.status == 413
+    assert refused.json["error"]["code"] == "request_too_large"
+    assert "1000" in refused.json["error"]["message"]
+    assert refused.header("x-should-retry") == "false"
+    assert not scripted.requests
+
+
+def test_body_over_the_limit_is_refused_before_it_is_sent(before_scripted: StartSteno) -> None:
+    """T6c: a client that asks first is not told to go on."""
+    steno = before_scripted(limits={"body_bytes": 1_000})
+    with connected(steno.url) as connection:
+        head = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 5000000\r\nexpect: 100-continue\r\n\r\n"
+        )
+        connection.sendall(head)
+        assert b"413" in connection.recv(12)
+
+
+def test_too_many_bytes_in_flight_are_refused_for_now(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T6c: what is still arriving counts too."""
+    steno = before_scripted(limits={"in_flight_bytes": 5_000})
+    arriving = request_bytes(chat(padding="x" * 4_500))[:-100]
+    with connected(steno.url) as held:
+        held.sendall(arriving)
+        time.sleep(0.3)
+        refused = post(steno.url, chat(padding="x" * 1_000))
+        assert refused.status == 503
+        assert refused.header("retry-after") == "1"
+        assert refused.header("x-should-retry") is None
+        assert refused.json["error"]["code"] == "overloaded"
+    time.sleep(0.2)
+    assert post(steno.url, chat(padding="x" * 1_000)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        (b'{"context":{"preset":"x"},%s}', b"{%s}"),
+        (b'{%s ,\n"context" : {"a":[1,2]} }', b"{%s }"),
+        (b'{"conversation_id":"c-1",%s,"context":{}, "n":1.0}', b'{%s,"n":1.0}'),
+        (b'{ "context_management": [{"type":"compaction","compact_threshold":9}] , %s}', b"{ %s}"),
+    ],
+    ids=["first", "last", "both ends", "management"],
+)
+def test_own_members_are_cut_out_and_the_rest_stays(
+    scripted: ScriptedProvider, before_scripted: StartSteno, sent: bytes, received: bytes
+) -> None:
+    """T6e"""
+    rest = b'"model":"gpt-4o","messages" : [{"role":"user","content":"1.0"}]'
+    post(before_scripted().url, sent % rest)
+    assert scripted.requests[0].body == received % rest
+
+
+def test_own_headers_need_no_change_of_the_body(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T6e"""
+    steno = before_scripted()
+    body = chat(long_history())
+    answered = post(steno.url, body, b"x-context-compaction: off", b"x-context-conversation-id: c-9")
+    [received] = scripted.requests
+    assert received.body == body
+    assert not [name for name, _ in received.headers if name.startswith(b"x-context-")]
+    assert answered.header("x-context-reason") == "compaction_off"
+    assert answered.header("x-context-conversation-id") == "c-9"
+
+
+def test_switched_off_compaction_in_the_body_leaves_the_messages(simulator: Simulator, steno: StartSteno) -> None:
+    """T6e"""
+    messages = long_history()
+    answered = post(steno().url, chat(messages, context={"compaction": False}))
+    assert answered.json["context"]["reason"] == "compaction_off"
+    assert simulator.chats[0].body == chat(messages)
+    assert not simulator.summaries
+
+
+def test_stream_options_are_never_added(simulator: Simulator, steno: StartSteno) -> None:
+    """T6f, rule 3: a compacted stream asks for no usage that the client did not ask for."""
+    steno_url = steno().url
+    for messages in (HELLO, long_history()):
+        post(steno_url, chat(messages, stream=True))
+    assert all("stream_options" not in record.payload for record in simulator.chats)
+
+
+def test_routing_members_of_a_body_route_nothing(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """K2"""
+    evil = "http://127.0.0.1:9/"
+    body = chat(api_base=evil, base_url=evil, api_key="sk-other", user=evil)
+    assert post(before_scripted().url, body).status == 200
+    assert scripted.requests[0].body == body
+    assert scripted.requests[0].all(b"authorization") == [b"Bearer sk-test"]
+
+
+def test_images_are_never_fetched(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """K2: also not to be summarised."""
+    with ScriptedProvider() as images:
+        picture = {"type": "image_url", "image_url": {"url": f"{images.url}/cat.png"}}
+        first = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]}
+        post(before_scripted().url, chat([first, *turns(15)[1:]]))
+        assert len(scripted.requests) > 1
+        assert images.connections == 0
+
+
+def test_summary_call_bears_the_mark_and_the_callers_key_and_nothing_of_the_request(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T20, K2"""
+    of_the_request = (b"idempotency-key: k", b"accept: text/event-stream", b"x-stainless-retry-count: 1")
+    post(before_scripted().url, chat(long_history()), b"openai-project: p", *of_the_request)
+    summary = scripted.requests[0]
+    assert summary.target == CHAT.encode()
+    assert summary.all(b"x-context-call") == [b"summary"]
+    assert summary.all(b"authorization") == [b"Bearer sk-test"]
+    assert summary.all(b"openai-project") == [b"p"]
+    assert summary.all(b"accept") == summary.all(b"content-type") == [b"application/json"]
+    assert not summary.all(b"idempotency-key")
+    assert not re.search(rb"x-stainless", summary.head)
+    assert set(json.loads(summary.body)) == {"model", "messages", "max_tokens"}
+
+
+def test_pipelined_and_reused_connections_get_their_own_answers(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """K1: nothing of one request shows in the next."""
+    scripted.default = (answer(b'{"plain":true}'),)
+    with connected(before_scripted().url) as connection:
+        for number in range(3):
+            connection.sendall(request_bytes(chat(n_th=number)))
+            assert read_answer(connection).json["plain"] is True
+        connection.sendall(request_bytes(None, method="GET", target="/livez"))
+        assert b'{"status":"ok"}' in read_until(connection, b"}")
+    assert [json.loads(request.body)["n_th"] for request in scripted.requests] == [0, 1, 2]
+    assert scripted.connections == 1

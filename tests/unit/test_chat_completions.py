@@ -1,0 +1,327 @@
+"""Chat Completions: bytes in, core messages out, and bytes again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from app.core.messages import Media, ToolCall
+from app.core.prompts import summary_request
+from app.core.view import Conversation, Path, Shortened, Verbatim, View, build_view, whole
+from app.wire.chat_completions import (
+    MessageReader,
+    canonical,
+    read_answer,
+    read_request,
+    render,
+    summary_body,
+    with_status,
+)
+from app.wire.members import RepeatedKey, Unreadable
+from tests.unit.conversations import IDENTITY, chunk, count
+
+BODY = (
+    b'{"temperature": 1.0, "seed":9007199254740993,\n "messages" : [ {"role":"user","content":"a"} , '
+    b'{"content":"b\\/", "role":"assistant"} ], "model": "gpt-4o", "x_unknown": [1.50], "max_tokens": 7}'
+)
+
+
+def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
+    return MessageReader(IDENTITY, count, ignore, cache_bytes)
+
+
+def talk(*messages: dict[str, Any]) -> Conversation:
+    raw = [json.dumps(message).encode() for message in messages]
+    return Conversation.of(reader().read(raw), IDENTITY, "t", 0)
+
+
+def digest(message: dict[str, Any], ignore: tuple[str, ...] = ()) -> bytes:
+    return reader(ignore).read([json.dumps(message).encode()])[0].digest
+
+
+def test_a_request_is_read_as_far_as_steno_needs_it() -> None:
+    request = read_request(BODY)
+    assert (request.model, request.stream, request.choices, request.output) == ("gpt-4o", False, 1, 7)
+    assert request.raw_messages == (b'{"role":"user","content":"a"}', b'{"content":"b\\/", "role":"assistant"}')
+    assert request.untouched is request.source.text == BODY
+
+
+def test_only_messages_are_replaced() -> None:
+    replaced = read_request(BODY).with_messages([b'{"role":"user"}', b"{}"])
+    assert replaced == BODY[: BODY.index(b"[ {")] + b'[{"role":"user"},{}]' + BODY[BODY.index(b', "model"') :]
+
+
+def test_stenos_own_members_are_cut_out_and_the_rest_keeps_its_bytes() -> None:
+    body = (
+        b'{"conversation_id":"c","model":"m", "context": {"compaction": false}, "messages":[],"context_management":[]}'
+    )
+    request = read_request(body)
+    assert request.untouched == b'{"model":"m", "messages":[]}'
+    assert request.options == {"compaction": False}
+    assert request.conversation_id == "c"
+    assert request.with_messages([]) == request.untouched
+
+
+@pytest.mark.parametrize("key", ["conversation_id", "session_id"])
+def test_metadata_may_name_the_conversation_and_stays(key: str) -> None:
+    body = b'{"model":"m","messages":[],"metadata":{"%s":"x"}}' % key.encode()
+    request = read_request(body)
+    assert request.conversation_id == "x"
+    assert request.untouched == body
+
+
+def test_the_larger_members_that_cost_tokens_are_declared() -> None:
+    body = b'{"model":"m","messages":[],"tools":[1],"response_format":{"type":"x"},"max_completion_tokens":9}'
+    request = read_request(body)
+    assert request.declarations == ("[1]", '{"type":"x"}')
+    assert request.output == 9
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"model":"m"}',
+        b'{"messages":[]}',
+        b'{"model":1,"messages":[]}',
+        b'{"model":"m","messages":{}}',
+        b'\xef\xbb\xbf{"model":"m","messages":[]}',
+        b'{"model":"m","messages":[NaN]}',
+        b'{"model":"m","messages":[],"a":1e}',
+        b'{"model":"m","messages":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    ],
+)
+def test_what_a_provider_should_judge_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read_request(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"model":"m","messages":[],"model":"m"}', b'{"messages":[1],"messages":[],"model":"m"}']
+)
+def test_a_repeated_key_is_unreadable(body: bytes) -> None:
+    with pytest.raises(RepeatedKey):
+        read_request(body)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'"text"', b"{}", b'{"role":1}', b'{"role":"user","content":"\\ud800"}', b'{"role":"user","content":"\xff"}'],
+)
+def test_an_element_that_is_no_message_is_unreadable(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        reader().read([raw])
+
+
+def test_all_parts_of_a_message_are_read() -> None:
+    (message,) = talk(
+        {
+            "role": "user",
+            "name": "ann",
+            "content": [
+                {"type": "text", "text": "one"},
+                {"type": "image_url", "image_url": {"url": "data:xxxx", "detail": "low"}},
+                {"type": "input_audio", "input_audio": {"data": "yyy", "format": "wav"}},
+                {"type": "text", "text": "two"},
+                {"type": "novel", "novel": "zz"},
+                {"type": "odd"},
+                "not a part",
+            ],
+        }
+    ).transcript.messages
+    assert message.texts == ("one", "two")
+    assert message.name == "ann"
+    assert message.media == (Media("image", 12, "low"), Media("audio", 6), Media("novel", 2), Media("odd", 0))
+
+
+def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    messages = talk(
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [call, {"id": "c2", "custom": {"name": "g", "input": "x"}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "r"},
+        {"role": "assistant", "content": None, "function_call": {"name": "h", "arguments": "{}"}},
+        {"role": "assistant", "content": None, "refusal": "no", "tool_calls": [1, {"id": "c3", "function": None}]},
+    ).transcript.messages
+    assert messages[0].calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "x"))
+    assert messages[1].answers == "c1"
+    assert messages[2].calls == (ToolCall("", "h", "{}"),)
+    assert messages[3].texts == ("no",)
+    assert messages[3].calls == (ToolCall("c3", "", ""),)
+
+
+def test_a_message_is_read_once_and_forgotten_when_the_cache_is_full() -> None:
+    small = reader(cache_bytes=60)
+    first, second = b'{"role":"user","content":"a"}', b'{"role":"user","content":"bbbbbbb"}'
+    assert small.read([first])[0] is small.read([first])[0]
+    assert small.unread_bytes([first, second]) == len(second)
+    small.read([second])
+    assert small.unread_bytes([first, second]) == len(first)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"content": "hi", "role": "user"},
+        {"role": "user", "content": "hi", "name": None, "tool_calls": [], "annotations": [1]},
+        {"role": "user", "content": [{"text": "hi", "type": "text", "cache_control": {"type": "ephemeral"}}]},
+    ],
+)
+def test_what_means_the_same_has_the_same_digest(same: dict[str, Any]) -> None:
+    assert digest({"role": "user", "content": "hi"}) == digest(same)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"role": "assistant", "content": "hi"},
+        {"role": "user", "content": "hi "},
+        {"role": "user", "content": "hi", "name": "ann"},
+        {"role": "user", "content": "hi", "novel": 1},
+        {"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "text", "text": ""}]},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "hi"}}]},
+    ],
+)
+def test_what_means_something_else_has_another_digest(other: dict[str, Any]) -> None:
+    assert digest({"role": "user", "content": "hi"}) != digest(other)
+
+
+def test_arguments_count_by_value() -> None:
+    def called(arguments: Any, **extra: Any) -> bytes:
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}, **extra}
+        return digest({"role": "assistant", "content": None, "tool_calls": [call]})
+
+    assert called('{"a": 1, "b": 2}') == called('{"b":2,"a":1}', index=0)
+    assert called('{"a": 1}') != called('{"a": 2}')
+    assert called("not json") != called("not JSON")
+
+
+def test_legacy_calls_audio_and_odd_values_have_digests_of_their_own() -> None:
+    audio = {"role": "assistant", "content": None, "audio": {"id": "a", "data": "xxx"}}
+    assert digest(audio) == digest({**audio, "audio": {"id": "a", "expires_at": 3}})
+    legacy = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a":1}'}}
+    assert digest(legacy) == digest({**legacy, "function_call": {"arguments": '{ "a" : 1}', "name": "f"}})
+    odd = {"role": "assistant", "content": ["x"], "tool_calls": [1]}
+    assert digest(odd) != digest({**odd, "tool_calls": [2]})
+
+
+def test_volatile_text_can_be_left_out_of_digests() -> None:
+    ignore = (r"Today is \d+-\d+-\d+\.",)
+    one, two = ({"role": "user", "content": f"Today is 2026-11-{day}. Hello"} for day in (20, 21))
+    assert digest(one) != digest(two)
+    assert digest(one, ignore) == digest(two, ignore)
+    parts = [{"type": "text", "text": one["content"]}, {"type": "text", "text": "x"}]
+    other = [{"type": "text", "text": two["content"]}, {"type": "text", "text": "x"}]
+    assert digest({"role": "user", "content": parts}, ignore) == digest({"role": "user", "content": other}, ignore)
+    assert canonical({"role": "user", "content": "abc"}, [re.compile("b")]) == b'{"content":"ac","role":"user"}'
+
+
+HISTORY = talk(
+    {"role": "system", "content": "rules"},
+    {"role": "user", "content": "q1"},
+    {"role": "assistant", "content": "a1"},
+    {"role": "user", "content": [{"type": "text", "text": "q2"}], "name": "ann"},
+)
+
+
+def test_a_view_is_rendered_with_the_clients_own_bytes() -> None:
+    raw = [m.raw for m in (*HISTORY.instructions, *HISTORY.transcript.messages)]
+    assert render(HISTORY, whole(HISTORY)) == raw
+    payload = render(HISTORY, build_view(HISTORY, Path((chunk(HISTORY, 0, 2),), 2, 20)))
+    assert [payload[0], payload[2]] == [raw[0], raw[3]]
+    assert json.loads(payload[1])["role"] == "user"
+    assert "notes on 0 to 2" in json.loads(payload[1])["content"]
+
+
+def test_carried_messages_follow_their_summary() -> None:
+    made = chunk(HISTORY, 0, 2, carried=(0,))
+    payload = render(HISTORY, build_view(HISTORY, Path((made,), 2, 20)))
+    assert payload[2] == HISTORY.transcript.messages[0].raw
+
+
+def test_where_roles_must_alternate_a_summary_joins_the_user_message_beside_it() -> None:
+    payload = render(HISTORY, build_view(HISTORY, Path((chunk(HISTORY, 0, 2),), 2, 20)), alternate=True)
+    joined = json.loads(payload[1])
+    assert [json.loads(raw)["role"] for raw in payload] == ["system", "user"]
+    assert joined["name"] == "ann"
+    assert joined["content"][1:] == [{"type": "text", "text": "q2"}]
+    assert "notes on 0 to 2" in joined["content"][0]["text"]
+
+
+def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former() -> None:
+    agent = talk(
+        *({"role": role, "content": f"{role} {n}"} for n in range(3) for role in ("user", "assistant")),
+        {"role": "assistant", "content": "more"},
+    )
+    chunks = (chunk(agent, 0, 5, carried=(4,)), chunk(agent, 5, 6))
+    payload = render(agent, build_view(agent, Path(chunks, 6, 40)), alternate=True)
+    assert [json.loads(raw)["role"] for raw in payload] == ["user", "assistant"]
+    texts = [part["text"] for part in json.loads(payload[0])["content"]]
+    assert texts[1] == "user 2"
+    assert "notes on 5 to 6" in texts[2]
+
+
+def test_a_summary_before_an_answer_stays_a_message_of_its_own() -> None:
+    payload = render(HISTORY, build_view(HISTORY, Path((chunk(HISTORY, 0, 1),), 1, 20)), alternate=True)
+    assert [json.loads(raw)["role"] for raw in payload] == ["system", "user", "assistant", "user"]
+
+
+def test_the_clients_own_neighbouring_user_messages_are_not_joined() -> None:
+    twice = talk({"role": "user", "content": "a"}, {"role": "user", "content": "b"})
+    assert len(render(twice, whole(twice), alternate=True)) == 2
+
+
+def test_a_shortened_message_keeps_everything_but_its_text() -> None:
+    history = talk(
+        {"role": "tool", "tool_call_id": "c", "content": "long", "x": 1.0},
+        {"role": "tool", "tool_call_id": "d", "content": [{"type": "text", "text": "long", "k": 1}, {"type": "image"}]},
+        {"role": "user", "content": "q"},
+    )
+    view = View((Shortened(0, ("short",), 1), Shortened(1, ("cut",), 1), Verbatim(2, 3)), 9)
+    first, second, last = render(history, view)
+    assert first == b'{"role": "tool", "tool_call_id": "c", "content": "short", "x": 1.0}'
+    assert json.loads(second)["content"] == [{"type": "text", "text": "cut", "k": 1}, {"type": "image"}]
+    assert last == history.transcript.messages[2].raw
+
+
+def test_the_summary_call_quotes_and_sends_no_tools() -> None:
+    body = json.loads(summary_body(summary_request("Do.", "said", 10, 20), "m", {"max_tokens": 20}))
+    assert set(body) == {"model", "messages", "max_tokens"}
+    assert [m["role"] for m in body["messages"]] == ["system", "user"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"message": {"content": "t"}, "finish_reason": "stop"}, ("t", "stop", False)),
+        ({"message": {"content": "t"}}, ("t", "stop", False)),
+        ({"message": {"content": [{"type": "text", "text": "t"}]}, "finish_reason": "end_turn"}, ("t", "stop", False)),
+        ({"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}, ("", "tool_calls", True)),
+        ({"message": {"content": "t"}, "finish_reason": "length"}, ("t", "length", False)),
+    ],
+)
+def test_a_completion_is_read_as_an_answer(choice: dict[str, Any], expected: tuple[str, str, bool]) -> None:
+    answer = read_answer(json.dumps({"choices": [choice]}).encode())
+    assert answer is not None
+    assert (answer.text, answer.finish, answer.calls) == expected
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"choices":[]}', b'{"choices":[{"message":1}]}', b"[]", b'"x"'])
+def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
+    assert read_answer(body) is None
+
+
+def test_the_status_is_spliced_in_before_the_last_brace() -> None:
+    assert with_status(b'{"id":1 }\n', b'"context_status":"full"') == b'{"id":1,"context_status":"full" }\n'
+    assert with_status(b"{}", b'"a":1') == b'{"a":1}'
+    for body in (b"[]", b"oops", b'{"context_status":"summarized"}'):
+        assert with_status(body, b'"a":1') == body
