@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from app.core.compaction import Store as StoreChunk
 from app.core.estimate import Count
 from app.core.fit import fit
 from app.core.gate import Answer
-from app.core.plan import Plan, SummarySettings, plan_compaction
+from app.core.plan import Plan, SummarySettings, changes_every_turn, plan_compaction
 from app.core.verify import problems
 from app.core.view import (
     Carried,
@@ -46,6 +46,7 @@ log = structlog.get_logger("steno.compactor")
 ADDITIVE_SERIES = "additive"
 HEARTBEAT_SECONDS = 5.0
 POLL_SECONDS = 0.25
+CHANGES_WITHIN_SECONDS = 3_600.0
 ROUNDS = 3
 """How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
 
@@ -107,12 +108,42 @@ def _nobody(_: Started) -> None:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one request has learnt so far."""
+    """One request on its way down the line, and what it has learnt so far."""
 
+    job: Job
+    on_start: OnStart
+    deadline: float
+    """By the monotonic clock, in seconds."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
-    reason: str | None = None
-    compaction: Started | None = None
     made: tuple[SummaryChunk, ...] = ()
+    compaction: Started | None = None
+    reason: str | None = None
+
+    @property
+    def fits(self) -> bool:
+        return least_view(self.job.conversation, self.chunks.values(), self.job.budget.trigger) is not None
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.deadline - monotonic())
+
+    def learn(self, chunks: Iterable[SummaryChunk]) -> None:
+        self.chunks |= {chunk.id: chunk for chunk in chunks}
+
+    def plan(self) -> Plan | None:
+        job = self.job
+        plan = plan_compaction(job.conversation, self.chunks.values(), job.budget, job.summary, ADDITIVE_SERIES)
+        self.reason = None if plan else "nothing_to_summarise"
+        return plan
+
+    def tell(self, started: Started) -> None:
+        """The client is told once, of the first compaction."""
+        if self.compaction is None:
+            self.compaction = started
+            self.on_start(started)
+
+    def settle(self) -> Prepared:
+        return settle(self.job, self.chunks.values(), self.reason, self.compaction, self.made)
 
 
 class Compactor:
@@ -126,85 +157,70 @@ class Compactor:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
         if (early := untouched(job)) is not None:
             return early
-        turn = _Turn()
-        deadline = monotonic() + job.wait_seconds
-        for _ in range(ROUNDS):
-            try:
-                found = await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, job.conversation.chain.digests)
-            except StoreUnavailable:
-                turn.reason = "storage"
-                break
-            turn.chunks |= {chunk.id: chunk for chunk in found}
-            if self._fits(job, turn) or not await self._compact(job, turn, deadline, on_start):
-                break
-        return settle(job, turn.chunks.values(), turn.reason, turn.compaction, turn.made)
+        turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
+        try:
+            for _ in range(ROUNDS):
+                turn.learn(await self._read(job))
+                if turn.fits or not await self._compact(turn):
+                    break
+        except StoreUnavailable:
+            turn.reason = "storage"
+        return turn.settle()
 
     async def plan(self, job: Job) -> tuple[Prepared, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := untouched(job)) is not None:
             return early, ()
-        turn = _Turn()
-        found = await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, job.conversation.chain.digests)
-        turn.chunks |= {chunk.id: chunk for chunk in found}
-        if not self._fits(job, turn) and (plan := self._plan(job, turn)) is not None:
-            turn.made = _imagine(self._flow(job, plan)).made
-            turn.chunks |= {chunk.id: chunk for chunk in turn.made}
-        return settle(job, turn.chunks.values(), turn.reason, None, turn.made), turn.made
+        turn = _Turn(job, _nobody, 0.0)
+        turn.learn(await self._read(job))
+        if not turn.fits and (plan := turn.plan()) is not None:
+            turn.made = _imagine(_flow(job, plan)).made
+            turn.learn(turn.made)
+        return turn.settle(), turn.made
 
-    def _fits(self, job: Job, turn: _Turn) -> bool:
-        return least_view(job.conversation, turn.chunks.values(), job.budget.trigger) is not None
+    async def _read(self, job: Job) -> list[SummaryChunk]:
+        return await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, job.conversation.chain.digests)
 
-    def _plan(self, job: Job, turn: _Turn) -> Plan | None:
-        chunks = turn.chunks.values()
-        plan = plan_compaction(job.conversation, chunks, job.budget, job.summary, ADDITIVE_SERIES)
-        if plan is None:
-            turn.reason = "nothing_to_summarise"
-        return plan
-
-    async def _compact(self, job: Job, turn: _Turn, deadline: float, on_start: OnStart) -> bool:
+    async def _compact(self, turn: _Turn) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
-        plan = self._plan(job, turn)
+        job, plan = turn.job, turn.plan()
         if plan is None:
             return False
         if self._tasks.draining:
             turn.reason = "stopping"
             return False
-        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
-        try:
-            lease = await self._store.acquire(
-                job.tenant, job.conversation_id, plan.range, job.conversation.chain.positions, self._holder
-            )
-            if isinstance(lease, Busy):
-                turn.compaction = turn.compaction or started
-                on_start(turn.compaction)
-                return await self._wait(job, plan, turn, deadline)
-        except StoreUnavailable:
-            turn.reason = "storage"
+        if await self._is_in_vain(job):
+            turn.reason = "history_changes_every_turn"
             return False
-
-        def announce() -> None:
-            turn.compaction = turn.compaction or started
-            on_start(turn.compaction)
-
-        work = self._tasks.start(self._run(job, plan, lease, announce), name=f"compaction {started.id}")
+        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
+        chain = job.conversation.chain.positions
+        lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)
+        if isinstance(lease, Busy):
+            turn.tell(started)
+            return await self._wait(turn, plan)
+        work = self._tasks.start(self._run(job, plan, lease, lambda: turn.tell(started)), f"compaction {started.id}")
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
-        await asyncio.wait({work}, timeout=max(0.0, deadline - monotonic()))
+        await asyncio.wait({work}, timeout=turn.seconds_left)
         if not work.done():
             turn.reason = "summary_takes_too_long"
             return False
         outcome = work.result()
         turn.made += outcome.made
-        turn.chunks |= {chunk.id: chunk for chunk in outcome.made}
+        turn.learn(outcome.made)
         turn.reason = outcome.failure
         return outcome.failure == "lease_lost"
 
-    async def _wait(self, job: Job, plan: Plan, turn: _Turn, deadline: float) -> bool:
+    async def _is_in_vain(self, job: Job) -> bool:
+        digests = [message.digest for message in job.conversation.transcript.messages]
+        recent = await self._store.recent_first_chunks(job.tenant, ADDITIVE_SERIES, digests, CHANGES_WITHIN_SECONDS)
+        return changes_every_turn(job.conversation, recent)
+
+    async def _wait(self, turn: _Turn, plan: Plan) -> bool:
         """Waits for the result of somebody else's compaction, not for the lease."""
-        while monotonic() < deadline:
-            await asyncio.sleep(POLL_SECONDS * random.uniform(0.75, 1.25))
-            if not await self._store.lease_is_live(
-                job.tenant, job.conversation_id, plan.range, job.conversation.chain.positions
-            ):
+        job, chain = turn.job, turn.job.conversation.chain.positions
+        while turn.seconds_left:
+            await asyncio.sleep(min(turn.seconds_left, POLL_SECONDS * random.uniform(0.75, 1.25)))
+            if not await self._store.lease_is_live(job.tenant, job.conversation_id, plan.range, chain):
                 return True
         turn.reason = "summary_takes_too_long"
         return False
@@ -216,7 +232,7 @@ class Compactor:
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease))
-                outcome = await self._drive(self._flow(job, plan), job, lease, announce)
+                outcome = await self._drive(_flow(job, plan), job, lease, announce)
                 beating.cancel()
         except* _LeaseLost:
             pass
@@ -233,9 +249,6 @@ class Compactor:
             reason=outcome.failure,
         )
         return outcome
-
-    def _flow(self, job: Job, plan: Plan) -> Flow:
-        return compact(job.conversation, job.conversation_id, plan, job.budget, job.summary, job.count)
 
     async def _drive(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Outcome:
         """Performs what the flow asks for, until it returns."""
@@ -347,6 +360,10 @@ def coverage_of(conversation: Conversation, view: View | None) -> list[dict[str,
                 place = {"first_index": start, "last_index": stop - 1}
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(start, stop)})
     return parts
+
+
+def _flow(job: Job, plan: Plan) -> Flow:
+    return compact(job.conversation, job.conversation_id, plan, job.budget, job.summary, job.count)
 
 
 def _messages(plan: Plan) -> int:

@@ -46,8 +46,8 @@ class StenoError(Exception):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        headers = [(b"content-type", b"application/json")]
-        return headers if self.repeatable else [*headers, (b"x-should-retry", b"false")]
+        advice = (b"retry-after", b"1") if self.repeatable else (b"x-should-retry", b"false")
+        return [(b"content-type", b"application/json"), advice]
 
 
 class _RequestError(StenoError):

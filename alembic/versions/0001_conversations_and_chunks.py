@@ -75,4 +75,5 @@ def upgrade() -> None:
     op.create_index(
         "ix_summary_chunks_tenant_series_through_digest", "summary_chunks", ["tenant", "series", "through_digest"]
     )
+    op.create_index("ix_summary_chunks_tenant_last_message_digest", "summary_chunks", ["tenant", "last_message_digest"])
     op.create_index("ix_summary_chunks_tenant_conversation_id", "summary_chunks", ["tenant", "conversation_id"])

@@ -15,7 +15,7 @@ from app.api.gate import CONVERSATION, TARGET
 from app.api.headers import CALL_MARKER, Headers, forwarded, returned, value_of
 from app.api.intake import Understood, understand
 from app.api.passthrough import relay_raw
-from app.compactor import Prepared, Started
+from app.compactor import OnStart, Prepared, Started
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
 from app.services import Services
 from app.upstream import Answering
@@ -24,6 +24,9 @@ from app.wire.members import Unreadable
 from app.wire.sse import FrameSplitter, StreamEditor, event
 
 log = structlog.get_logger("steno.chat")
+
+INTERNAL_ERROR = "internal_error"
+"""The reason where our own code failed; the log has the rest."""
 
 
 class ChatEndpoint:
@@ -55,8 +58,7 @@ class ChatEndpoint:
         except StenoError as error:
             if answer.started:
                 raise AbortedAnswer(error.message) from error
-            own = exchange.own_headers if exchange else []
-            await answer.error(error, [*own, (b"retry-after", b"1")] if error.repeatable else own)
+            await answer.error(error, exchange.own_headers if exchange else [])
         finally:
             self._in_flight -= received
 
@@ -76,17 +78,31 @@ class Exchange:
 
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
-            await self._relay_unread([(b"x-context-status", b"full")])
+            await self._relay_unread([])
             return
         try:
-            if value_of(self.headers, b"content-encoding"):
-                raise Unreadable("The body is encoded.")
-            request = read_request(self.body)
-            understood = await understand(self.services, request, self.tenant, self.headers, self.scope[CONVERSATION])
+            understood = await self._understand()
         except Unreadable:
-            await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", b"unreadable")])
-            return
-        await self._serve(understood)
+            await self._relay_unread([(b"x-context-reason", b"unreadable")])
+        except Exception:
+            # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
+            log.exception("a request was not understood")
+            await self._relay_unread([(b"x-context-reason", INTERNAL_ERROR.encode())])
+        else:
+            await self._serve(understood)
+
+    async def _understand(self) -> Understood:
+        if value_of(self.headers, b"content-encoding"):
+            raise Unreadable("The body is encoded.")
+        request = read_request(self.body)
+        return await understand(self.services, request, self.tenant, self.headers, self.scope[CONVERSATION])
+
+    async def _prepare(self, understood: Understood, on_start: OnStart) -> Prepared:
+        try:
+            return await self.services.compactor.prepare(understood.job, on_start)
+        except Exception:
+            log.exception("a request was not prepared", conversation=understood.job.conversation_id)
+            return Prepared(None, reason=INTERNAL_ERROR, failed=True)
 
     async def _serve(self, understood: Understood) -> None:
         started: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
@@ -95,7 +111,7 @@ class Exchange:
             if not started.done():
                 started.set_result(compaction)
 
-        preparing = asyncio.ensure_future(self.services.compactor.prepare(understood.job, on_start))
+        preparing = asyncio.ensure_future(self._prepare(understood, on_start))
         try:
             if understood.events != "off":
                 first: set[asyncio.Future[Any]] = {preparing, started}
@@ -134,11 +150,12 @@ class Exchange:
         headers = forwarded(self.headers, read_here=True)
         return await self.services.upstream.relay(b"POST", self.scope[TARGET], headers, body)
 
-    async def _relay_unread(self, own: Headers) -> None:
+    async def _relay_unread(self, reason: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
+        self.own_headers = [(b"x-context-status", b"full"), *reason]
         answering = await self._send(self.body)
         try:
-            await relay_raw(answering, self.answer, own)
+            await relay_raw(answering, self.answer, self.own_headers)
         finally:
             await answering.close()
 

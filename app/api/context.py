@@ -193,7 +193,8 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
         chat = read_request(body)
         understood = await understand(services, chat, tenant, headers, None, remember=False)
     except Unreadable as error:
-        raise InvalidRequest(f"The body is no chat completions request that Steno can read: {error}") from error
+        why = str(error).rstrip(".")
+        raise InvalidRequest(f"The body is no chat completions request that Steno can read: {why}.") from error
     job = understood.job
     prepared, made = await services.compactor.plan(job)
     budget = job.budget

@@ -48,6 +48,15 @@ class SummaryChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstChunk:
+    """Where a recent chunk that begins at the root ends: by its own last message, and by the whole history before."""
+
+    last_index: int
+    last_message_digest: bytes
+    through_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRange:
     """What a chunk in the making will cover: the key of its lease."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.core.budget import Budget
-from app.core.chunks import ChunkRange, SummaryChunk
+from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.messages import INSTRUCTION_ROLES, Transcript
 from app.core.view import Conversation, Path, widest_path
 
@@ -18,6 +18,11 @@ QUOTE_TOKENS = 6
 
 MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
+
+
+HABIT = 2
+TELLING_TOKENS = 20
+"""A message of this size hardly stands at the same place of two unrelated conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,25 @@ def _worth_it(conversation: Conversation, base: Path, spans: Iterable[Span], bud
     if view > budget.limit:
         return gain > 0
     return gain >= MINIMUM_GAIN * view and view - gain <= budget.trigger
+
+
+def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk]) -> bool:
+    """Whether what was summarised keeps being rewritten, so that no summary is ever used again.
+
+    A history with, say, a time of day in its first message gets a new chain each turn. Its first chunks then end with
+    messages that this history holds at the same places, under chains that are not its own. Two of them are a habit;
+    short messages do not count, because unrelated conversations share them.
+    """
+    messages = conversation.transcript.messages
+    elsewhere = {
+        first.through_digest
+        for first in recent
+        if first.last_index < len(messages)
+        and first.through_digest not in conversation.chain.positions
+        and messages[first.last_index].digest == first.last_message_digest
+        and messages[first.last_index].tokens >= TELLING_TOKENS
+    }
+    return len(elsewhere) >= HABIT
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | None:

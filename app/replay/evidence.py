@@ -14,6 +14,7 @@ INSTRUCTION_ROLES = frozenset({"system", "developer"})
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
 
+_WORD = re.compile(r"\w+")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
 
 
@@ -42,7 +43,7 @@ class Section:
 
     def quotes(self, message: Message) -> bool:
         """Whether it shows the whole message and nothing else, under its role."""
-        if message.role not in self.heading.split():
+        if message.role not in _WORD.findall(self.heading):
             return False
         if message.plain:
             return self.body == "\n".join(message.pieces)

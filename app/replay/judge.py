@@ -126,7 +126,7 @@ class Judge:
         chats = [record for record in records if record.kind == "chat"]
         folds = sum(map(self._calls.is_fold, made))
         if len(chats) != 1:
-            found = ("not_sent", f"The provider received {len(chats) or 'no'} payloads for this request."),
+            found = (("not_sent", f"The provider received {len(chats) or 'no'} payloads for this request."),)
             return Verdict(self._violations(request, found), len(made), folds, bool(made))
         record = chats[0]
         walk = _Walk(self._calls, self._reader.split(sent), self._reader.split(record.body))

@@ -79,17 +79,16 @@ class Player:
         """Why the client got no answer, or None."""
         create: Any = client.chat.completions.create
         streaming = number % 2 == 0 if self.stream is None else self.stream
+        # As extra_body: for `messages` the SDK looks up the type of every value again, most of a long replay's time.
+        body = {"model": self.model, "messages": [], "extra_body": {"messages": list(history)}}
         try:
             if streaming:
-                reasons = [c.choices[0].finish_reason for c in create(**self._body(history), stream=True) if c.choices]
+                reasons = [c.choices[0].finish_reason for c in create(**body, stream=True) if c.choices]
                 return None if any(reasons) else "The stream ended without a reason to finish."
-            create(**self._body(history))
+            create(**body)
         except openai.OpenAIError as error:
             return f"The client got an error: {error}"
         return None
-
-    def _body(self, history: Sequence[Any]) -> dict[str, Any]:
-        return {"model": self.model, "messages": list(history)}
 
     def _prompt_tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._message_tokens, messages))

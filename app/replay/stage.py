@@ -16,6 +16,8 @@ from app.tokenizer import Tokenizer
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
+WORDS_PER_WINDOW_TOKEN = 1 / 64
+"""Length of the simulator's notes: identifiers take four tokens a word, and notes cut at the cap are refused."""
 
 
 class Provider(Protocol):
@@ -42,7 +44,13 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
     count = Tokenizer(load().tokenizer.directory).counter(model)
-    provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
+    provider = (
+        Recorder(upstream, count)
+        if upstream
+        else Simulator(
+            window=window, models="any", count=count, summary_words=max(50, int(WORDS_PER_WINDOW_TOKEN * window))
+        )
+    )
     with provider.serve() as behind:
         settings = load(
             upstream={"base_url": f"{behind.url}/v1"},

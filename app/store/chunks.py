@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Row, Select, delete, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.chunks import SummaryChunk
+from app.core.chunks import FirstChunk, SummaryChunk
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -41,6 +41,27 @@ async def chunks_in(
             )
         )
         found += [_chunk(row) for row in rows if row.from_digest in known]
+    return found
+
+
+async def recent_first_chunks(
+    connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_ms: int
+) -> list[FirstChunk]:
+    """The chunks made of late that begin a history and end with one of these messages, whatever stood before it."""
+    found: list[FirstChunk] = []
+    ends = (summary_chunks.c.last_index, summary_chunks.c.last_message_digest, summary_chunks.c.through_digest)
+    for batch in batches(list(frozenset(messages))):
+        rows = await connection.execute(
+            select(*ends).where(
+                summary_chunks.c.tenant == tenant,
+                summary_chunks.c.series == series,
+                summary_chunks.c.level == 0,
+                summary_chunks.c.first_index == 0,
+                summary_chunks.c.created_at > now_ms() - within_ms,
+                summary_chunks.c.last_message_digest.in_(batch),
+            )
+        )
+        found += [FirstChunk(*row) for row in rows]
     return found
 
 

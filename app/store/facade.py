@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import text
 
-from app.core.chunks import ChunkRange, SummaryChunk
+from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.store import chunks, conversations, lease
 from app.store.conversations import Conversation, ConversationSeen, Head
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
@@ -102,6 +102,13 @@ class Store:
     async def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
         """The series' chunks that begin and end in the chain."""
         return await self._guarded(self._read(chunks.chunks_in, tenant, series, chain))
+
+    async def recent_first_chunks(
+        self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
+    ) -> list[FirstChunk]:
+        """Where histories that end like parts of this one were summarised of late, under this chain or another."""
+        within_ms = round(within_seconds * 1000)
+        return await self._guarded(self._read(chunks.recent_first_chunks, tenant, series, messages, within_ms))
 
     async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
         """The digests that some conversation was seen with, each with the newest such conversation."""

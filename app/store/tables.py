@@ -116,6 +116,7 @@ summary_chunks = Table(
         "tenant", "series", "level", "from_digest", "through_digest", "version", name="uq_summary_chunks_range"
     ),
     Index(None, "tenant", "series", "through_digest"),
+    Index(None, "tenant", "last_message_digest"),
     Index(None, "tenant", "conversation_id"),
 )
 

@@ -287,3 +287,16 @@ def _only(proxy: Steno) -> str:
     """The id of the one conversation there is."""
     (conversation,) = get(proxy, "/conversations")["data"]
     return str(conversation["id"])
+
+
+def test_a_history_that_changes_every_turn_is_not_summarised_over_and_over(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    """A client that writes the time into its first message would pay for a summary each turn and use none."""
+    proxy = steno()
+    reasons = []
+    for minute in range(5):
+        stamped = [{"role": "user", "content": f"It is 09:0{minute}. {FILLER}"}, *LONG[1:48], *talk(minute, first=60)]
+        reasons.append(ask(proxy, stamped).context["reason"])
+    assert reasons == [None, None, *["history_changes_every_turn"] * 3]
+    assert len(simulator.summaries) == 2
