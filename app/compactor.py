@@ -17,7 +17,7 @@ import structlog
 
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
-from app.core.compaction import Announce, Flow, Outcome, Reply, Summarise, compact
+from app.core.compaction import LEASE_LOST, Announce, Flow, Outcome, Reply, Summarise, compact
 from app.core.compaction import Store as StoreChunk
 from app.core.estimate import Count
 from app.core.fit import fit
@@ -36,6 +36,7 @@ from app.core.view import (
     whole,
     widest_path,
 )
+from app.setbacks import Setbacks
 from app.store import Busy, Lease, Store, StoreUnavailable
 from app.summariser import Summariser
 from app.tasks import OwnedTasks
@@ -152,6 +153,7 @@ class Compactor:
         self._summariser = summariser
         self._tasks = tasks
         self._holder = holder
+        self._setbacks = Setbacks()
 
     async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Prepared:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
@@ -189,6 +191,11 @@ class Compactor:
         if self._tasks.draining:
             turn.reason = "stopping"
             return False
+        # Not the end of the range: that moves with every turn, and the failure with it.
+        undertaking = (job.tenant, job.conversation_id, plan.range.from_digest)
+        if self._setbacks.pauses(undertaking):
+            turn.reason = "summary_failed_lately"
+            return False
         if await self._is_in_vain(job):
             turn.reason = "history_changes_every_turn"
             return False
@@ -208,7 +215,11 @@ class Compactor:
         turn.made += outcome.made
         turn.learn(outcome.made)
         turn.reason = outcome.failure
-        return outcome.failure == "lease_lost"
+        if outcome.made:
+            self._setbacks.succeeded(undertaking)
+        elif outcome.failure != LEASE_LOST:
+            self._setbacks.failed(undertaking)
+        return outcome.failure == LEASE_LOST
 
     async def _is_in_vain(self, job: Job) -> bool:
         digests = [message.digest for message in job.conversation.transcript.messages]
@@ -228,7 +239,7 @@ class Compactor:
     async def _run(self, job: Job, plan: Plan, lease: Lease, announce: Callable[[], None]) -> Outcome:
         """The owned task: from the lease to its release, whoever is still waiting."""
         began = monotonic()
-        outcome = Outcome((), "lease_lost")
+        outcome = Outcome((), LEASE_LOST)
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease))

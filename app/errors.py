@@ -7,6 +7,7 @@
       HeadersTooLarge         431  headers_too_large
       BadTarget               400  invalid_target
       MissingCredentials      401  missing_credentials
+      UnknownPath             404  unknown_path
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
       InvalidRequest          400  invalid_request
@@ -76,6 +77,10 @@ class InvalidRequest(_RequestError):
 
 class MissingCredentials(_RequestError):
     status, type, code = 401, "authentication_error", "missing_credentials"
+
+
+class UnknownPath(_RequestError):
+    status, code = 404, "unknown_path"
 
 
 class ConversationNotFound(_RequestError):

@@ -24,7 +24,7 @@ from app.api.passthrough import PassthroughEndpoint
 from app.compactor import Compactor
 from app.conversations import Conversations
 from app.core.identity import Identity
-from app.errors import InvalidRequest, StenoError, StorageUnavailable
+from app.errors import InvalidRequest, StenoError, StorageUnavailable, UnknownPath
 from app.services import Services
 from app.settings import ConfigurationError, Settings
 from app.store import DatabaseUnusable, Store, StoreUnavailable
@@ -176,7 +176,7 @@ def _add_error_handlers(app: FastAPI) -> None:
             first = error.errors()[0]
             shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
         else:
-            shown = InvalidRequest("Steno has no such path.")
+            shown = UnknownPath("Steno has no such path, or not for this method.")
         status = error.status_code if isinstance(error, HTTPException) else shown.status
         headers = {name.decode(): value.decode() for name, value in shown.headers}
         return Response(shown.envelope, status, headers)

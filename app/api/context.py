@@ -14,7 +14,7 @@ from app.api.asgi import read_body
 from app.api.intake import understand
 from app.compactor import coverage_of
 from app.core.chunks import SummaryChunk
-from app.errors import ConversationNotFound, InvalidRequest, SummaryNotFound
+from app.errors import ConversationNotFound, InvalidRequest, SummaryNotFound, UnknownPath
 from app.services import Services
 from app.store import Conversation, Page, UnknownCursor
 from app.wire.chat_completions import read_request
@@ -216,7 +216,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
 
 @router.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
 async def unknown(path: str) -> Response:
-    raise InvalidRequest(f"Steno has no /context/{path}; see /openapi.json for what it has.")
+    raise UnknownPath(f"Steno has no /context/{path}; see /openapi.json for what it has.")
 
 
 async def _known(services: Services, tenant: str, conversation_id: str) -> Conversation:

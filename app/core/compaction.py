@@ -21,6 +21,9 @@ from app.core.view import Conversation
 SUMMARY_MESSAGE_TOKENS = 4
 """What a user message costs beside its text: 3 and its role."""
 
+LEASE_LOST = "lease_lost"
+"""The failure of a compaction that another one has overtaken: its result is worth looking for."""
+
 MAX_HALVINGS = 3
 
 
@@ -223,7 +226,7 @@ class _ChunkMaker:
             tokens=self.count(body) + SUMMARY_MESSAGE_TOKENS,
         )
         stored = yield Store(chunk)
-        return stored if isinstance(stored, SummaryChunk) else Failure("lease_lost")
+        return stored if isinstance(stored, SummaryChunk) else Failure(LEASE_LOST)
 
 
 def _content_address(chunk: SummaryChunk, text: str) -> str:

@@ -41,12 +41,16 @@ def default_reply(messages: Sequence[Any]) -> str:
     return f"Answer {turn}: about {' '.join(words) or 'nothing in particular'}."
 
 
-def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None) -> str:
-    """Notes on the text of the last user message."""
+def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None, count: Count) -> str:
+    """Notes on the text of the last user message, as many as end within the caller's limit: a model stops by itself."""
     users = [message for message in messages if message["role"] == "user"]
     source = "\n".join(texts_of(users[-1])) if users else ""
     allowed = max_words if max_tokens is None else min(max_words, int(0.5 * max_tokens))
-    return summarise(source, allowed) if source else ""
+    notes = summarise(source, allowed) if source else ""
+    while max_tokens is not None and (tokens := count(notes)) > max_tokens:
+        allowed = min(allowed - 1, allowed * max_tokens // tokens)
+        notes = summarise(source, allowed) if allowed else ""
+    return notes
 
 
 def compose(sequence: int, request: ChatRequest, fault: Fault, text: str, count: Count) -> Answer:

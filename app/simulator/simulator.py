@@ -225,7 +225,7 @@ class Simulator:
 
     def _text(self, kind: Kind, request: ChatRequest) -> str:
         if kind == "summary":
-            return summary_of(request.messages, self.summary_words, request.max_tokens)
+            return summary_of(request.messages, self.summary_words, request.max_tokens, self.count)
         return self.reply(list(request.messages))
 
     def _other(self, record: Record) -> Content:

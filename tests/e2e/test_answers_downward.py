@@ -72,9 +72,7 @@ def test_end_to_end_headers_are_exact(scripted: ScriptedProvider, before_scripte
     assert answered.header("content-length") == str(len(answered.body))
 
 
-def test_answers_without_date_and_server_get_one_each(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
+def test_answers_without_date_and_server_get_one_each(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """T4b"""
     scripted.default = (answer(COMPLETION),)
     steno = before_scripted()
@@ -95,7 +93,9 @@ def test_plain_answer_is_the_providers_with_two_members_more(
     """T4d, T26a: taking them out gives the provider's bytes; the usage is the provider's."""
     scripted.then(answer(COMPLETION))
     answered = post(before_scripted().url, chat())
-    status = b'"context_status":"full","context":' + json.dumps(answered.json["context"], separators=(",", ":")).encode()
+    status = (
+        b'"context_status":"full","context":' + json.dumps(answered.json["context"], separators=(",", ":")).encode()
+    )
     assert answered.body.count(status) == 1
     assert answered.body.replace(b"," + status, b"") == COMPLETION
     assert answered.json["usage"] == {"prompt_tokens": 7}
@@ -202,7 +202,11 @@ def test_tools_and_the_answers_length_count_towards_the_floor(simulator: Simulat
     """T12"""
     url = steno().url
     tool = {"type": "function", "function": {"name": "f", "description": "word " * 8_000}}
-    for members in ({"tools": [tool]}, {"max_tokens": 7_990}, {"response_format": {"type": "json_object", "x": "y " * 8_000}}):
+    for members in (
+        {"tools": [tool]},
+        {"max_tokens": 7_990},
+        {"response_format": {"type": "json_object", "x": "y " * 8_000}},
+    ):
         answered = post(url, chat(turns(2), **members))
         assert (answered.header("x-context-reason") or "").startswith("floor_exceeds_limit"), members
     assert not simulator.summaries
@@ -377,9 +381,7 @@ def test_sdk_reads_own_errors(steno: StartSteno) -> None:
     assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
 
 
-def test_trouble_of_stenos_own_does_not_fail_a_request(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
+def test_trouble_of_stenos_own_does_not_fail_a_request(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """T19: whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
 
     class Broken:

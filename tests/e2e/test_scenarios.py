@@ -300,3 +300,13 @@ def test_a_history_that_changes_every_turn_is_not_summarised_over_and_over(
         reasons.append(ask(proxy, stamped).context["reason"])
     assert reasons == [None, None, *["history_changes_every_turn"] * 3]
     assert len(simulator.summaries) == 2
+
+
+def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    proxy = steno()
+    simulator.when(lambda record: record.kind == "summary", status=500)
+    reasons = [ask(proxy, [*LONG, *talk(turns, first=60)]).context["reason"] for turns in range(4)]
+    assert reasons == ["summariser_status_500"] * 2 + ["summary_failed_lately"] * 2
+    assert len(simulator.summaries) == 2

@@ -1,0 +1,536 @@
+"""Streams: the provider's bytes in order and on time, compaction events, and ends that are never mistaken."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import openai
+import pytest
+
+from app.simulator import Fault, Simulator, ToolCall
+from app.wire.events import EVENT_SHAPES
+from tests.e2e.histories import HELLO, MODEL, chat, long_history
+from tests.e2e.raw import CHAT, arrival, connected, curl, pieces, post, read_until, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, open_stream_head, stream_head
+
+LONG: Any = long_history()
+FIRST = b'data: {"id":"c1","x_new":1.0, "choices" :[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+TEXT = b'data: {"choices":[{"delta":{"content":"caf\\u00e9"},"index":0,"finish_reason": null}],"id":"c1"}\n\n'
+FINISH = b'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}] }\n\n'
+DONE = b"data: [DONE]\n\n"
+SUMMARY = json.dumps(
+    {
+        "choices": [
+            {
+                "message": {"role": "assistant", "content": "The customer asked about fifteen orders. " * 10},
+                "finish_reason": "stop",
+            }
+        ]
+    }
+).encode()
+
+
+def data(stream: bytes) -> list[Any]:
+    """The JSON of every data frame but `[DONE]`."""
+    frames = (frame for frame in stream.split(b"\n\n") if frame.startswith(b"data: {"))
+    return [json.loads(frame.removeprefix(b"data: ")) for frame in frames]
+
+
+def without_members(stream: bytes) -> bytes:
+    """The stream as the provider sent it: without what Steno adds to a first and to a finishing chunk."""
+    lines = []
+    for line in stream.split(b"\n"):
+        start = line.find(b',"context_status"')
+        lines.append(line if start == -1 else line[:start] + line[line.rindex(b"}") :])
+    return b"\n".join(lines).replace(b"}]}\n\ndata: [DONE]", b"}] }\n\ndata: [DONE]")
+
+
+def compactions(frames: Iterable[Any]) -> list[Any]:
+    return [frame["compaction"] for frame in frames if "compaction" in frame]
+
+
+# Untouched streams
+
+
+def test_stream_passes_to_the_byte_but_for_the_status(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T7: comments, unknown fields, odd spacing and line ends included."""
+    comment, odd = b": OPENROUTER PROCESSING\n\n", b"event: x\ndata: not JSON\nid: 7\n\n"
+    crlf = TEXT.replace(b"\n", b"\r\n")
+    scripted.then(stream_head() + chunked(comment + FIRST + odd + TEXT + crlf + FINISH + DONE) + LAST_CHUNK)
+    answered = post(before_scripted().url, chat(stream=True))
+    status = b',"context_status":"full"'
+    context = answered.body.partition(b',"context":')[2].partition(b" }\n\ndata: [DONE]")[0]
+    assert json.loads(context)["status"] == "full"
+    first = FIRST.replace(b"]}\n", b"]" + status + b"}\n")
+    finish = FINISH.replace(b"] }", b"]" + status + b',"context":' + context + b" }")
+    assert answered.body == comment + first + odd + TEXT + crlf + finish + DONE
+    assert answered.header("content-type") == "text/event-stream"
+    assert answered.header("x-context-status") == "full"
+
+
+def test_stream_with_an_answer_of_one_chunk_gets_each_member_once(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T7"""
+    scripted.then(stream_head() + chunked(FINISH + DONE) + LAST_CHUNK)
+    answered = post(before_scripted().url, chat(stream=True))
+    assert answered.body.count(b'"context_status"') == answered.body.count(b'"context":') == 1
+
+
+def test_frames_leave_as_they_arrive(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T7: a piece is not held back for the next one, and its end may come later than its beginning."""
+    scripted.then(
+        stream_head() + chunked(FIRST), 0.3, chunked(TEXT + FINISH[:9]), 0.3, chunked(FINISH[9:] + DONE + LAST_CHUNK)
+    )
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_bytes(chat(stream=True), b"connection: close"))
+        arrived = pieces(connection)
+    first, text, done = (arrival(arrived, mark) for mark in (b"assistant", b"caf", b"[DONE]"))
+    assert text - first == pytest.approx(0.3, abs=0.2)
+    assert done - text == pytest.approx(0.3, abs=0.2)
+
+
+def test_no_byte_leaves_before_the_providers_status(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T8: not even of the header."""
+    scripted.then(0.5, answer(b'{"error":{}}', status=b"429 Too Many Requests"))
+    with connected(before_scripted().url) as connection:
+        began = time.monotonic()
+        connection.sendall(request_bytes(chat(stream=True), b"connection: close"))
+        arrived = pieces(connection)
+    assert arrived[0][0] - began > 0.4
+    assert arrived[0][1].startswith(b"HTTP/1.1 429")
+
+
+def test_stored_summary_holds_the_status_too(simulator: Simulator, steno: StartSteno) -> None:
+    """T8, T9a: using a stored chunk is no reason to start early; the SDK can retry."""
+    served = steno()
+    post(served.url, chat(LONG))
+    simulator.next_chat(status=503)
+    refused = post(served.url, chat(LONG, stream=True))
+    assert (refused.status, refused.header("x-context-status")) == (503, "summarized")
+    frames = data(post(served.url, chat(LONG, stream=True)).body)
+    assert [frame.get("context_status") for frame in (frames[0], frames[1], frames[-1])] == [
+        "summarized",
+        None,
+        "summarized",
+    ]
+    assert frames[-1]["context"]["actions"] == ["summarized"]
+    assert not compactions(frames)
+    assert len(simulator.summaries) == 1
+
+
+def test_json_answer_to_a_stream_request_passes(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T7: as the JSON that it is."""
+    scripted.then(answer(b'{"id":"c1"}'))
+    answered = post(before_scripted().url, chat(stream=True))
+    assert answered.json["id"] == "c1"
+    assert answered.json["context_status"] == "full"
+
+
+def test_stream_whose_first_frame_is_an_error_passes_to_the_byte(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T10a: and nothing of ours follows it."""
+    error = b'data: {"error": {"message":"overloaded","code":529, "odd":1.0}}\n\n'
+    scripted.then(stream_head() + chunked(error) + LAST_CHUNK)
+    assert post(before_scripted().url, chat(stream=True)).body == error
+
+
+def test_error_in_the_middle_of_a_stream_is_not_doubled(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T10a"""
+    error = b'data: {"error": {"message":"overloaded","code":529, "odd":1.0}}\n\n'
+    scripted.then(stream_head() + chunked(FIRST + TEXT + error) + LAST_CHUNK)
+    answered = post(before_scripted().url, chat(stream=True))
+    assert answered.body.endswith(TEXT + error)
+
+
+# Cuts
+
+CUTS = {
+    "reset": (stream_head(), chunked, "reset"),
+    "close": (stream_head(), chunked, "close"),
+    "clean end": (stream_head(), chunked, LAST_CHUNK),
+    "end of the connection": (open_stream_head(), bytes, "close"),
+}
+
+
+@pytest.mark.parametrize(("head", "frame", "end"), CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("sent", [b"", FIRST, FIRST + TEXT, FIRST + TEXT[:20]], ids=["0", "1", "2", "1.5"])
+def test_cut_stream_ends_with_an_error(
+    scripted: ScriptedProvider, before_scripted: StartSteno, head: bytes, frame: Any, end: Any, sent: bytes
+) -> None:
+    """T10b, T10c: also where the connection was to be closed, and nothing tells a cut from an end."""
+    scripted.then(head, frame(sent) if sent else b"", 0.05, end)
+    answered = post(before_scripted().url, chat(stream=True))
+    *_, last, rest = answered.body.split(b"\n\n")
+    assert rest == b""
+    assert last.startswith(b'data: {"error":{"message":')
+    assert json.loads(last[6:])["error"]["code"] == "upstream_disconnected"
+    assert b"[DONE]" not in answered.body
+
+
+@pytest.mark.parametrize(
+    "kept", [FINISH, FINISH + DONE, DONE, FINISH[:-1]], ids=["finish", "both", "done", "no blank line"]
+)
+def test_stream_that_had_its_end_ends_cleanly(
+    scripted: ScriptedProvider, before_scripted: StartSteno, kept: bytes
+) -> None:
+    """T10d: an error after the finish chunk would spoil a good answer."""
+    scripted.then(stream_head() + chunked(FIRST + TEXT + kept), 0.05, "reset")
+    answered = post(before_scripted().url, chat(stream=True))
+    assert b'"error"' not in answered.body
+    assert b"caf" in answered.body
+
+
+def test_cut_after_one_of_two_choices_is_a_cut(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T10c: each choice has an end of its own."""
+    other = TEXT.replace(b'"index":0', b'"index":1')
+    scripted.then(stream_head() + chunked(FIRST + FINISH + other), 0.05, "close")
+    answered = post(before_scripted().url, chat(stream=True, n=2))
+    assert data(answered.body)[-1]["error"]["code"] == "upstream_disconnected"
+
+
+def test_silence_in_the_middle_of_a_stream_is_an_error(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T11e"""
+    scripted.then(stream_head() + chunked(FIRST), "hang")
+    answered = post(before_scripted(upstream={"between_bytes_seconds": 0.3}).url, chat(stream=True))
+    assert data(answered.body)[-1]["error"]["code"] == "upstream_timeout"
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
+
+
+@pytest.mark.parametrize("cut", ["reset", "close", "end"])
+@pytest.mark.parametrize("messages", [HELLO, LONG], ids=["untouched", "compacted"])
+def test_sdk_raises_on_a_cut_stream(simulator: Simulator, steno: StartSteno, cut: Any, messages: Any) -> None:
+    """T10b: a cut answer is not taken for a whole one."""
+    simulator.next_chat(cut=cut, after=3)
+    stream = steno().sdk().chat.completions.create(model=MODEL, messages=messages, stream=True)
+    with pytest.raises(openai.APIError, match="ended in the middle|closed the connection"):
+        list(stream)
+
+
+def test_raw_relay_that_breaks_off_is_curls_partial_file(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T10b: on a path that Steno does not read it aborts the connection."""
+    steno = before_scripted()
+    scripted.default = (stream_head() + chunked(b"data: 1\n\n"), 0.05, "close")
+    assert curl(f"{steno.url}/v1/responses", "--data", "{}").returncode == 18
+    scripted.default = (stream_head() + chunked(b"data: 1\n\n") + LAST_CHUNK,)
+    assert curl(f"{steno.url}/v1/responses", "--data", "{}").returncode == 0
+
+
+# Compaction events
+
+
+def stream_of(steno: Steno, *headers: bytes, messages: Any = LONG, **members: Any) -> bytes:
+    return post(steno.url, chat(messages, stream=True, **members), *headers).body
+
+
+def test_compaction_is_told_in_chunks(simulator: Simulator, steno: StartSteno) -> None:
+    """clients.md, the default shape: no event line, choices never empty, one role, one id, no comment."""
+    simulator.next_summary(delay=0.2)
+    answered = post(steno().url, chat(LONG, stream=True))
+    frames = data(answered.body)
+    assert b"\nevent:" not in b"\n" + answered.body
+    assert b"\n:" not in b"\n" + answered.body
+    assert all(frame["choices"] for frame in frames)
+    assert len({frame["id"] for frame in frames}) == 1
+    roles = [choice["delta"].get("role") for frame in frames for choice in frame["choices"]]
+    assert roles == ["assistant", *[None] * (len(frames) - 1)]
+    started, completed = compactions(frames)
+    assert compactions(frames[:2]) == [started, completed]
+    assert (started["type"], completed["type"]) == ("compaction_started", "compaction_completed")
+    assert started["id"] == completed["id"]
+    assert started["tokens"]["window"] == 8_000
+    assert completed["status"] == frames[-1]["context_status"] == "summarized"
+    assert answered.header("x-context-status") == "pending"
+    assert answered.header("cache-control") == "no-cache"
+    assert answered.header("x-accel-buffering") == "no"
+    assert answered.header("content-type") == "text/event-stream; charset=utf-8"
+    assert answered.body.endswith(b"data: [DONE]\n\n")
+
+
+def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
+    """T9a: the client learns of it while the summary is being made, not after."""
+    simulator.next_summary(delay=0.6)
+    simulator.next_chat(delay=0.3)
+    with connected(steno().url) as connection:
+        connection.sendall(request_bytes(chat(LONG, stream=True), b"connection: close"))
+        arrived = pieces(connection)
+    started, completed, text = (
+        arrival(arrived, mark) for mark in (b"compaction_started", b"compaction_completed", b"Answer")
+    )
+    [summary] = simulator.summaries
+    assert summary.at - 0.05 < started < summary.at + 0.4
+    assert completed - started > 0.4
+    assert text - completed > 0.2
+
+
+@pytest.mark.parametrize("shape", EVENT_SHAPES)
+@pytest.mark.parametrize("asked_by", ["header", "setting"])
+def test_sdk_reads_a_compacted_stream_in_every_shape(
+    simulator: Simulator, steno: StartSteno, shape: str, asked_by: str
+) -> None:
+    """clients.md: the answer is whole, with one id and one role, whatever the events look like."""
+    simulator.next_summary(delay=0.1)
+    served = steno(events={"stream": shape} if asked_by == "setting" else {})
+    headers = {"x-context-events": shape} if asked_by == "header" else {}
+    with served.sdk().chat.completions.stream(model=MODEL, messages=LONG, extra_headers=headers) as stream:
+        chunks = [event.chunk for event in stream if event.type == "chunk"]
+        final = stream.get_final_completion()
+    chunks = [chunk for chunk in chunks if chunk.choices is not None]  # A named event has none: it is opt-in.
+    assert final.choices[0].message.content == simulator.chats[0].text
+    assert final.choices[0].message.role == "assistant"
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert [chunk.choices[0].delta.role for chunk in chunks] == ["assistant", *[None] * (len(chunks) - 1)]
+    told = [extra["compaction"]["type"] for chunk in chunks if "compaction" in (extra := chunk.model_extra or {})]
+    assert told == (["compaction_started", "compaction_completed"] if shape == "chunk" else [])
+    assert (chunks[-1].model_extra or {})["context_status"] == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "started", "completed"),
+    [
+        (b"named", b'event: compaction_started\ndata: {"type":"compaction_started",', b"event: compaction_completed\n"),
+        (b"comment", b': compaction_started {"type":"compaction_started",', b": compaction_completed {"),
+    ],
+)
+def test_other_shapes_stand_before_the_providers_untouched_stream(
+    simulator: Simulator, steno: StartSteno, shape: bytes, started: bytes, completed: bytes
+) -> None:
+    """clients.md: no chunk of ours was sent, so the provider keeps its id and its role."""
+    told, closed, *rest = stream_of(steno(), b"x-context-events: " + shape).split(b"\n\n")
+    assert told.startswith(started)
+    assert closed.startswith(completed)
+    frames = data(b"\n\n".join(rest))
+    assert frames[0]["id"].startswith("chatcmpl-0000")
+    assert frames[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert frames[0]["context_status"] == frames[-1]["context_status"] == "summarized"
+
+
+def test_no_event_holds_the_status(simulator: Simulator, steno: StartSteno) -> None:
+    """T9a: `x-context-events: off`"""
+    simulator.next_chat(status=429)
+    refused = post(steno().url, chat(LONG, stream=True), b"x-context-events: off")
+    assert (refused.status, refused.header("x-context-status")) == (429, "summarized")
+    assert len(simulator.summaries) == 1
+
+
+def test_unknown_shape_is_the_default(steno: StartSteno) -> None:
+    """T9a"""
+    assert b'"compaction"' in stream_of(steno(), b"x-context-events: smoke")
+
+
+def test_several_choices_hold_the_status(simulator: Simulator, steno: StartSteno) -> None:
+    """DESIGN 4: a role chunk of ours would belong to one of them only."""
+    served = steno()
+    simulator.next_chat(status=429)
+    refused = post(served.url, chat(LONG, stream=True, n=2))
+    assert (refused.status, refused.header("x-context-status")) == (429, "summarized")
+    stream = served.sdk().chat.completions.create(model=MODEL, messages=LONG, n=2, stream=True)
+    roles = [(choice.index, choice.delta.role) for chunk in stream for choice in chunk.choices if choice.delta.role]
+    assert roles == [(0, "assistant"), (1, "assistant")]
+
+
+@pytest.mark.parametrize("shape", ["chunk", "named", "comment"])
+def test_keep_alives_come_while_a_summary_is_made(
+    scripted: ScriptedProvider, before_scripted: StartSteno, shape: str
+) -> None:
+    """T9b: at frame boundaries, no faster than asked; also while the provider is silent after it."""
+    steno = before_scripted(events={"keep_alive_seconds": 1.0})
+    scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
+    with connected(steno.url) as connection:
+        headers = (b"connection: close", b"x-context-events: " + shape.encode())
+        connection.sendall(request_bytes(chat(LONG, stream=True), *headers))
+        arrived = pieces(connection)
+    alive = b'"delta":{},"finish_reason":null}]}\n\n' if shape == "chunk" else b": keep-alive\n\n"
+    beats = [at for at, piece in arrived if piece.rstrip(b"\r\n").endswith(alive.rstrip())]
+    assert len(beats) == 3
+    assert min(later - earlier for earlier, later in pairwise(beats)) > 0.9
+    frames = data(b"".join(piece for _, piece in arrived).replace(b"\r\n", b"\n"))
+    assert [event["type"] for event in compactions(frames)] == (
+        ["compaction_started", "compaction_completed"] if shape == "chunk" else []
+    )
+
+
+def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
+    """T9b: through the SDK."""
+    simulator.next_summary(delay=2.5)
+    client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=1.6)
+    chunks = list(client.chat.completions.create(model=MODEL, messages=LONG, stream=True))
+    assert all(chunk.choices for chunk in chunks)
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_tool_calls_survive_an_early_start(simulator: Simulator, steno: StartSteno) -> None:
+    """clients.md: the SDK assembles them as without Steno."""
+    simulator.next_chat(
+        tool_calls=[ToolCall(name="look_up", arguments='{"order": "ORD-0007"}'), ToolCall(name="look_up")]
+    )
+    tool: Any = {
+        "type": "function",
+        "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}},
+    }
+    with steno().sdk().chat.completions.stream(model=MODEL, messages=LONG, tools=[tool]) as stream:
+        stream.until_done()
+        choice = stream.get_final_completion().choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.role == "assistant"
+    calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()]
+    assert calls == [("look_up", '{"order": "ORD-0007"}'), ("look_up", "{}")]
+
+
+@pytest.mark.parametrize("role", ["first", "every", "never"])
+def test_role_comes_once_however_often_the_provider_says_it(simulator: Simulator, steno: StartSteno, role: Any) -> None:
+    """clients.md: on an early stream only ours."""
+    simulator.next_chat(role=role)
+    frames = data(stream_of(steno()))
+    assert [frame["choices"][0]["delta"].get("role") for frame in frames].count("assistant") == 1
+
+
+def test_early_stream_keeps_the_other_bytes_of_a_frame(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T7: only the id and the role are taken out."""
+    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
+    body = stream_of(before_scripted())
+    ours = data(body)[0]["id"].encode()
+    assert FIRST.replace(b'"role":"assistant",', b"").replace(b"c1", ours).removesuffix(b"}\n\n") in body
+    assert TEXT.replace(b"c1", ours) in body
+
+
+def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: StartSteno) -> None:
+    """T6f, T26a: with the same id as the others."""
+    chunks = list(
+        steno()
+        .sdk()
+        .chat.completions.create(model=MODEL, messages=LONG, stream=True, stream_options={"include_usage": True})
+    )
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.prompt_tokens == simulator.chats[0].prompt_tokens
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+# After the commitment
+
+
+def test_providers_error_after_the_commitment_raises_in_the_sdk(simulator: Simulator, steno: StartSteno) -> None:
+    """T10a: with the provider's own code, as one frame with `error` first, and without [DONE]."""
+    simulator.next_chat(status=429, retry_after=3)
+    served = steno()
+    body = stream_of(served)
+    last = body.rstrip(b"\n").rpartition(b"\n\n")[2]
+    assert last.startswith(b'data: {"error":{')
+    error = json.loads(last[6:])["error"]
+    assert (error["code"], error["status"]) == ("rate_limit_exceeded", 429)
+    assert {"message", "type", "param", "code"} <= set(error)
+    assert b"[DONE]" not in body
+    assert body.index(b"compaction_completed") < body.index(b'"error"')
+    served.services.tasks  # noqa: B018
+    simulator.next_chat(status=503)
+    other = [*LONG, {"role": "assistant", "content": "word " * 1_500}, {"role": "user", "content": "word " * 3_000}]
+    with pytest.raises(openai.APIError, match="overloaded"):
+        list(served.sdk().chat.completions.create(model=MODEL, messages=other, stream=True))
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        (("close",), "upstream_disconnected"),
+        ((answer(b"<html>busy</html>", status=b"502 Bad Gateway", kind=b"text/html"),), "upstream_disconnected"),
+        ((answer(b'{"error":"busy"}', status=b"500 Oops"),), "upstream_disconnected"),
+        ((answer(b'{"id":"c1","choices":[]}'),), "upstream_disconnected"),
+        ((answer(b"\x1f\x8b", b"content-encoding: gzip", kind=b"text/event-stream"),), "upstream_disconnected"),
+        ((answer(b'{"error":{"code":"busy"}}'),), "busy"),
+        ((stream_head() + chunked(FIRST), 0.05, "reset"), "upstream_disconnected"),
+        ((answer(b'{"error":{"code":"busy"}}', status=b"500 Oops")[:-3], "close"), "upstream_disconnected"),
+    ],
+)
+def test_every_failure_after_the_commitment_is_an_error_frame(
+    scripted: ScriptedProvider, before_scripted: StartSteno, steps: Any, code: str
+) -> None:
+    """T10a, T10b"""
+    scripted.then(answer(SUMMARY)).then(*steps)
+    body = stream_of(before_scripted())
+    error = data(body)[-1]["error"]
+    assert error["code"] == code
+    assert isinstance(error["message"], str) or code == "busy"
+    assert body.count(b'data: {"error":') == 1
+    assert b"[DONE]" not in body
+
+
+@pytest.mark.parametrize("fault", [Fault(status=500), Fault(text="no"), Fault(cut="reset"), Fault(refusal="I won't.")])
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_failed_compaction_is_told_and_the_answer_still_comes(
+    simulator: Simulator, steno: StartSteno, fault: Fault, stream: bool
+) -> None:
+    """T19, T10a: one step down the ladder, with the reason."""
+    simulator.summary_default = fault
+    answered = post(steno().url, chat(LONG, stream=stream))
+    assert answered.status == 200
+    if not stream:
+        assert answered.json["context_status"] == answered.header("x-context-status") == "full"
+        assert answered.json["context"]["reason"] == answered.header("x-context-reason")
+        return
+    frames = data(answered.body)
+    started, failed = compactions(frames)
+    assert (started["type"], failed["type"]) == ("compaction_started", "compaction_failed")
+    assert started["id"] == failed["id"]
+    assert failed["reason"] == frames[-1]["context"]["reason"]
+    assert failed["reason"]
+    assert frames[-1]["context_status"] == "full"
+    assert frames[-1]["choices"][0]["finish_reason"] == "stop"
+    assert [record.body for record in simulator.chats] == [chat(LONG, stream=True)]
+
+
+def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, steno: StartSteno) -> None:
+    """T9c: a plain request waits less than the client says it will, then goes on without; the summary is kept."""
+    simulator.next_summary(delay=1.5)
+    served = steno()
+    began = time.monotonic()
+    answered = post(served.url, chat(LONG), b"x-stainless-read-timeout: 0.5")
+    assert time.monotonic() - began < 1.2
+    assert answered.header("x-context-reason") == "summary_takes_too_long"
+    time.sleep(max(0.0, began + 2 - time.monotonic()))
+    assert post(served.url, chat(LONG)).header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+def test_stream_can_go_without_members(simulator: Simulator, steno: StartSteno) -> None:
+    """T4d: the setting leaves them out of streams too."""
+    answered = post(steno(events={"body": False}).url, chat(stream=True))
+    assert b"context" not in answered.body
+    assert answered.header("x-context-status") == "full"
+
+
+def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: StartSteno) -> None:
+    """T20: the one behind leaves the marked call alone, and the word of the one that compacted stands."""
+    behind = steno()
+    ahead = steno(upstream={"base_url": behind.base_url})
+    for stream in (False, True):
+        answered = post(ahead.url, chat(LONG, stream=stream, temperature=0.1 if stream else 0.2))
+        assert len(answered.all("x-context-status")) == 1
+        told = data(answered.body)[-1] if stream else answered.json
+        assert told["context_status"] == told["context"]["status"] == "summarized"
+        assert answered.body.count(b'"context":') == 1
+    assert len(simulator.summaries) == 1
+    assert simulator.summaries[0].header("x-context-call") == "summary"
+
+
+def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(simulator: Simulator, steno: StartSteno) -> None:
+    """T26b: what was done to the context is not hidden by who did nothing to it."""
+    behind = steno()
+    ahead = steno(upstream={"base_url": behind.base_url}, compaction={"enabled": False})
+    for stream in (False, True):
+        answered = post(ahead.url, chat(LONG, stream=stream), b"x-context-events: off")
+        assert answered.all("x-context-status") == ["summarized"]
+        told = data(answered.body)[-1] if stream else answered.json
+        assert told["context_status"] == "summarized"
