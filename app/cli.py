@@ -74,11 +74,11 @@ def serve(
 def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
     """Bring the database to the newest schema."""
     settings = _settings(config, storage={"url": database_url})
-    from app.store import Store, StoreError
+    from app.main import open_store
+    from app.store import StoreError
 
     async def run() -> tuple[str | None, str]:
-        storage = settings.storage
-        store = Store.open(storage.url.get_secret_value(), statement_cache=storage.statement_cache)
+        store = open_store(settings)
         try:
             return await store.migrate()
         finally:

@@ -33,7 +33,7 @@ from app.summariser import Summariser
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
 from app.tokenizer import Tokenizer
-from app.upstream import HttpxUpstream
+from app.upstream import HttpxUpstream, Upstream
 
 log = structlog.get_logger("steno")
 
@@ -46,16 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
     identity = Identity(server_secret(settings))
     tokenizer = Tokenizer(settings.tokenizer.directory)
     _check_tables(tokenizer, settings)
-    storage, upstream_settings = settings.storage, settings.upstream
-    store = Store.open(
-        storage.url.get_secret_value(), timeout=storage.timeout_seconds, statement_cache=storage.statement_cache
-    )
-    upstream = HttpxUpstream(
-        upstream_settings.base_url,
-        connect=upstream_settings.connect_seconds,
-        first_byte=upstream_settings.first_byte_seconds,
-        between_bytes=upstream_settings.between_bytes_seconds,
-    )
+    store, upstream = open_store(settings), open_upstream(settings)
     tasks = OwnedTasks()
     summariser = Summariser(upstream, settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
     services = Services(
@@ -88,6 +79,24 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
+
+
+def open_store(settings: Settings) -> Store:
+    """Raises `DatabaseURLError`."""
+    storage = settings.storage
+    return Store.open(
+        storage.url.get_secret_value(), timeout=storage.timeout_seconds, statement_cache=storage.statement_cache
+    )
+
+
+def open_upstream(settings: Settings) -> Upstream:
+    upstream = settings.upstream
+    return HttpxUpstream(
+        upstream.base_url,
+        connect=upstream.connect_seconds,
+        first_byte=upstream.first_byte_seconds,
+        between_bytes=upstream.between_bytes_seconds,
+    )
 
 
 def server_secret(settings: Settings) -> bytes:

@@ -18,6 +18,14 @@ LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
 
 
+class ModelsRefused(Exception):
+    """The provider is there, and answers with this status when it is asked for its models."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
 class Answering(Protocol):
     """A provider's answer whose status and headers have arrived."""
 
@@ -25,7 +33,9 @@ class Answering(Protocol):
     def status(self) -> int: ...
 
     @property
-    def headers(self) -> Headers: ...
+    def headers(self) -> Headers:
+        """Names in lower case, in the provider's order, with its repeats."""
+        ...
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body's bytes as they arrive, undecoded. Raises `UpstreamDisconnected` or `UpstreamTimedOut`."""
@@ -57,7 +67,7 @@ class Upstream(Protocol):
         ...
 
     async def discover(self, headers: Headers) -> list[dict[str, Any]]:
-        """The provider's models as it lists them; empty where it lists none."""
+        """The provider's models as it lists them. Raises `ModelsRefused` or the upstream errors."""
         ...
 
     async def close(self) -> None: ...
@@ -73,7 +83,7 @@ class _HttpxAnswering:
 
     @property
     def headers(self) -> Headers:
-        return self.response.headers.raw
+        return [(name.lower(), value) for name, value in self.response.headers.raw]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
@@ -120,8 +130,10 @@ class HttpxUpstream:
 
     async def discover(self, headers: Headers) -> list[dict[str, Any]]:
         answer = await self._whole(self._request("GET", b"/models", headers, b"", self._connect))
+        if answer.status != 200:
+            raise ModelsRefused(answer.status)
         try:
-            listed = msgspec.json.decode(answer.body)["data"] if answer.status == 200 else []
+            listed = msgspec.json.decode(answer.body)["data"]
         except (msgspec.DecodeError, KeyError, TypeError):
             return []
         return [model for model in listed if isinstance(model, dict)]

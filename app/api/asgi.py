@@ -67,7 +67,7 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def until_disconnect(
-    receive: Receive, work: Coroutine[Any, Any, None], arrived: asyncio.Event | None = None
+    receive: Receive, answer: Answer, work: Coroutine[Any, Any, None], arrived: asyncio.Event | None = None
 ) -> None:
     """Does the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
 
@@ -77,6 +77,8 @@ async def until_disconnect(
     leaving = asyncio.ensure_future(_disconnected(receive, arrived))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if answer.ended:  # To the server everybody has left then, and the work has only to tidy up.
+            await asyncio.wait({working})
     finally:
         leaving.cancel()
         if not working.done():
@@ -100,6 +102,7 @@ class Answer:
         self._send = send
         self._stall_seconds = stall_seconds
         self.started = False
+        self.ended = False
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
@@ -110,6 +113,7 @@ class Answer:
             await self._within(self._send({"type": "http.response.body", "body": piece, "more_body": True}))
 
     async def end(self, piece: bytes = b"") -> None:
+        self.ended = True
         await self._within(self._send({"type": "http.response.body", "body": piece, "more_body": False}))
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
@@ -120,5 +124,8 @@ class Answer:
         await self.whole(error.status, [*error.headers, *(headers or [])], error.envelope)
 
     async def _within(self, sending: Awaitable[None]) -> None:
-        async with asyncio.timeout(self._stall_seconds):
-            await sending
+        try:
+            async with asyncio.timeout(self._stall_seconds):
+                await sending
+        except TimeoutError as error:
+            raise AbortedAnswer(f"The client took nothing for {self._stall_seconds:g} seconds.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +13,15 @@ from starlette.types import Receive, Scope, Send
 from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, read_body, until_disconnect
 from app.api.early import EarlyStream
 from app.api.gate import CONVERSATION, TARGET
-from app.api.headers import CALL_MARKER, Headers, forwarded, returned, value_of
+from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
 from app.api.passthrough import relay_raw
 from app.compactor import OnStart, Prepared, Started
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
 from app.services import Services
 from app.upstream import Answering
-from app.wire.chat_completions import read_request, with_status
-from app.wire.members import Unreadable
+from app.wire.chat_completions import read_request
+from app.wire.members import RawObject, Unreadable
 from app.wire.sse import FrameSplitter, StreamEditor, event
 
 log = structlog.get_logger("steno.chat")
@@ -52,7 +53,7 @@ class ChatEndpoint:
             tenant = self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
             body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
             exchange = Exchange(self._services, answer, scope, headers, body, tenant)
-            await until_disconnect(receive, exchange.serve())
+            await until_disconnect(receive, answer, exchange.serve())
         except ClientDisconnected:
             return
         except StenoError as error:
@@ -129,13 +130,16 @@ class Exchange:
         self.own_headers = understood.headers(prepared)
         answering = await self.forward(understood, prepared)
         try:
-            kind = value_of([(name.lower(), value) for name, value in answering.headers], b"content-type") or ""
-            readable = answering.status == 200 and self.services.settings.events.body and not _encoded(answering)
-            if readable and kind.startswith("text/event-stream"):
-                headers = returned(answering.headers, body_changed=True)
-                await self.answer.start(answering.status, [*headers, *self.own_headers])
+            if prepared.view is None and value_of(answering.headers, b"x-context-status"):
+                await relay_raw(answering, self.answer, [])  # Another Steno, which may have done more.
+                return
+            readable = answering.status == 200 and self.services.settings.events.body
+            kind = media_type(answering.headers) if readable else ""
+            if kind == EVENT_STREAM:
+                headers = returned(answering.headers, self.own_headers, body_changed=True)
+                await self.answer.start(answering.status, headers)
                 await self.relay_stream(answering, understood.stream_editor(prepared))
-            elif readable and kind.startswith("application/json"):
+            elif kind == "application/json":
                 await self._relay_plain(answering, understood.status_members(prepared))
             else:
                 await relay_raw(answering, self.answer, self.own_headers)
@@ -161,8 +165,11 @@ class Exchange:
 
     async def _relay_plain(self, answering: Answering, members: bytes) -> None:
         body = b"".join([chunk async for chunk in answering.chunks()])
-        headers = returned(answering.headers, body_changed=True)
-        await self.answer.whole(answering.status, [*headers, *self.own_headers], with_status(body, members))
+        with suppress(Unreadable):
+            body = RawObject(body).with_status(members)
+        await self.answer.whole(
+            answering.status, returned(answering.headers, self.own_headers, body_changed=True), body
+        )
 
     async def relay_stream(self, answering: Answering, editor: StreamEditor) -> None:
         """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
@@ -173,15 +180,11 @@ class Exchange:
                 await self.answer.body(b"".join(map(editor.edit, splitter.feed(chunk))))
         except StenoError as error:
             broken = error
+        rest = editor.edit(splitter.flush())
         if editor.complete:
-            rest = splitter.flush()
-            await self.answer.end(editor.edit(rest) if rest else b"")
+            await self.answer.end(rest)
             return
         broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
         log.warning("stream cut", code=broken.code)
-        # What is left of an incomplete frame is dropped: the error must stand in a frame of its own.
+        # What is left of a frame is dropped: the error must stand in a frame of its own.
         await self.answer.end(event(broken.envelope))
-
-
-def _encoded(answering: Answering) -> bool:
-    return any(name.lower() == b"content-encoding" and value != b"identity" for name, value in answering.headers)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from app.api.headers import Headers
+from app.api.headers import EVENT_STREAM, Headers, media_type
 from app.api.intake import Understood
 from app.compactor import Prepared, Started
 from app.errors import StenoError, UpstreamDisconnected
@@ -55,17 +55,16 @@ class EarlyStream:
         await answer.body(closing(report, understood.status_member(prepared)))
         try:
             answering = await self._meanwhile(self.exchange.forward(understood, prepared), events)
+            try:
+                await self._relay(answering, prepared, events)
+            finally:
+                await answering.close()
+                self.exchange.services.store.record(understood.seen(prepared))
         except StenoError as error:
             await answer.end(event(error.envelope))
-            return
-        try:
-            await self._relay(answering, prepared, events)
-        finally:
-            await answering.close()
-            self.exchange.services.store.record(understood.seen(prepared))
 
     async def _relay(self, answering: Answering, prepared: Prepared, events: CompactionEvents) -> None:
-        if answering.status == 200:
+        if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
             editor = self.understood.stream_editor(prepared, events.sent_id)
             await self.exchange.relay_stream(answering, editor)
         else:

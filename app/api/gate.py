@@ -47,7 +47,7 @@ class Gate:
         conversation, below = _below_v1(path)
         if below is None:
             return self._app
-        if any(unquote_to_bytes(segment) in (b".", b"..") for segment in below.split(b"/")):
+        if not {b".", b".."}.isdisjoint(unquote_to_bytes(below).split(b"/")):
             raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
         query: bytes = scope["query_string"]
         scope[TARGET] = below + b"?" + query if query else below

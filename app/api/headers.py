@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 Headers = list[tuple[bytes, bytes]]
 
+EVENT_STREAM = "text/event-stream"
+
 HOP_BY_HOP = frozenset(
     {
         b"connection",
@@ -59,11 +61,21 @@ def _about_the_request(name: bytes) -> bool:
     return name in NOT_FOR_SUMMARIES or name == CALL_MARKER or name.startswith(b"x-stainless-")
 
 
-def returned(headers: Iterable[tuple[bytes, bytes]], body_changed: bool) -> Headers:
-    """The provider's headers for the client; a length that no longer holds is left out."""
-    lowered = [(key.lower(), value) for key, value in headers]
-    dropped = HOP_BY_HOP | _named_by_connection(lowered) | ({b"content-length"} if body_changed else set())
-    return [(key, value) for key, value in lowered if key not in dropped]
+def returned(
+    headers: Iterable[tuple[bytes, bytes]], own: Iterable[tuple[bytes, bytes]] = (), *, body_changed: bool = False
+) -> Headers:
+    """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
+    listed, own = list(headers), list(own)
+    dropped = HOP_BY_HOP | _named_by_connection(listed) | {key for key, _ in own}
+    dropped |= {b"content-length"} if body_changed else set()
+    return [*((key, value) for key, value in listed if key not in dropped), *own]
+
+
+def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """What a body is, without parameters; nothing for an encoded one, which Steno does not read."""
+    listed = list(headers)
+    encoded = (value_of(listed, b"content-encoding") or "identity") != "identity"
+    return "" if encoded else (value_of(listed, b"content-type") or "").partition(";")[0].strip().lower()
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:

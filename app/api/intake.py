@@ -88,7 +88,8 @@ class Understood:
         return headers
 
     def stream_editor(self, prepared: Prepared, sent_id: str | None = None) -> StreamEditor:
-        return StreamEditor(self.status_member(prepared), self.status_members(prepared), sent_id)
+        members = self.status_member(prepared), self.status_members(prepared)
+        return StreamEditor(*members, sent_id, self.request.choices)
 
     def announcement(self, started: Started) -> dict[str, Any]:
         """What `compaction_started` tells."""

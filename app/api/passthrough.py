@@ -26,7 +26,8 @@ class PassthroughEndpoint:
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
         try:
-            await until_disconnect(receive, self._relay(scope, headers, receive, arrived, answer), arrived)
+            self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
+            await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer), arrived)
         except ClientDisconnected:
             return
         except StenoError as error:
@@ -63,7 +64,8 @@ async def _arriving(receive: Receive, arrived: asyncio.Event) -> AsyncIterator[b
 
 async def relay_raw(answering: Answering, answer: Answer, own: Headers) -> None:
     """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
-    await answer.start(answering.status, [*returned(answering.headers, body_changed=False), *own])
+    # A 304 has the length of a body that does not come; uvicorn would wait for it.
+    await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
     try:
         async for chunk in answering.chunks():
             await answer.body(chunk)

@@ -11,9 +11,6 @@ from app.main import create_app
 from app.replay.recorder import Recorder
 from app.settings import load
 from app.simulator import Record, Simulator
-from app.simulator.answers import summary_of
-from app.simulator.log import Kind
-from app.simulator.requests import ChatRequest
 from app.simulator.server import serve
 from app.tokenizer import Tokenizer
 
@@ -28,21 +25,6 @@ class Provider(Protocol):
     def log(self) -> tuple[Record, ...]: ...
 
     def clear_log(self) -> None: ...
-
-
-class NoteTaker(Simulator):
-    """A simulator whose summaries end by themselves: as long as the caller allows, in tokens."""
-
-    def _text(self, kind: Kind, request: ChatRequest) -> str:
-        if kind != "summary" or request.max_tokens is None:
-            return super()._text(kind, request)
-        words = self.summary_words
-        while True:
-            text = summary_of(request.messages, words, None)
-            tokens = self.count(text)
-            if tokens <= request.max_tokens or words <= 1:
-                return text
-            words = int(min(words, len(text.split())) * 0.95 * request.max_tokens / tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +42,7 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
     count = Tokenizer(load().tokenizer.directory).counter(model)
-    provider = Recorder(upstream, count) if upstream else NoteTaker(window=window, models="any", count=count)
+    provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
     with provider.serve() as behind:
         settings = load(
             upstream={"base_url": f"{behind.url}/v1"},

@@ -71,10 +71,8 @@ class Store:
         """Flush what waits, for at most five seconds, and close every connection."""
         await self._readiness.stop()
         await self._writes.stop()
-        try:
-            await self.flush()
-        except StoreUnavailable as error:
-            logger.warning("closed before every conversation was stored: %s", error.reason)
+        if self._writes.waiting:
+            await self._flush_last()
         await self._guard.close()
         await self._guard.abandoned_calls(CLOSE_SECONDS)
         await self._database.close()
@@ -271,6 +269,12 @@ class Store:
     def _require_ready(self) -> None:
         if self._readiness.reason is not None:
             raise StoreUnavailable(self._readiness.reason)
+
+    async def _flush_last(self) -> None:
+        try:
+            await self.flush()
+        except StoreUnavailable as error:
+            logger.warning("closed before every conversation was stored: %s", error.reason)
 
     async def _give_back(self, granted: Lease | Busy) -> None:
         """A lease that came after its request had given up would keep everybody waiting for nobody."""

@@ -50,6 +50,10 @@ class WriteBehind:
         self._put(key, Sightings(seen, seen.turns, 1, dict(seen.heads)))
         self._recorded.set()
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._queue or self._in_flight)
+
     def start(self, ready: asyncio.Event) -> None:
         """Flush in the background from when the tables are there."""
         self._task = asyncio.ensure_future(self._run(ready))

@@ -12,6 +12,10 @@ _KEY = re.compile(rb'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
 _SPACE = b" \t\n\r"
 
 
+STATUS_MEMBERS = ("context_status", "context")
+"""What is added to an answer; another Steno behind this one may have added them before."""
+
+
 class Unreadable(ValueError):
     """These bytes are not what Steno can read; the provider judges them."""
 
@@ -86,6 +90,10 @@ class RawObject:
             pieces += [self.text[position:start], value]
             position = stop
         return b"".join((*pieces, self.text[position:]))
+
+    def with_status(self, members: bytes) -> bytes:
+        """The object with our status, in place of any that it has."""
+        return self.spliced(remove=STATUS_MEMBERS, add=members)
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
         """A member's span with one comma: the one after it, or before it where only removed ones follow."""

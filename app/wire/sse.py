@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -55,9 +55,11 @@ class StreamEditor:
     finish_members: bytes
     sent_id: str | None = None
     """The id of the chunks that were sent before the provider's."""
+    choices: int = 1
+    """How many answers the stream holds, each with an end of its own."""
     seen_first: bool = False
-    finished: bool = False
-    """A finish reason was seen: what follows is bookkeeping."""
+    finished: set[int] = field(default_factory=set)
+    """Choices with a reason to finish. After the last one what follows is bookkeeping."""
     done: bool = False
     """`[DONE]` was seen."""
     failed: bool = False
@@ -65,8 +67,8 @@ class StreamEditor:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer had an end of its own: a reason to finish, `[DONE]`, or an error."""
-        return self.finished or self.done or self.failed
+        """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
+        return len(self.finished) >= self.choices or self.done or self.failed
 
     def edit(self, frame: bytes) -> bytes:
         data = _data_of(frame)
@@ -77,8 +79,8 @@ class StreamEditor:
         if text.startswith(b"[DONE]"):
             self.done = True
             return frame
-        ends = _FINISH.search(text) is not None
-        if self.seen_first and not ends and self.sent_id is None:
+        told = self.seen_first and self.sent_id is None
+        if told and b'"error"' not in text and _FINISH.search(text) is None:
             return frame
         try:
             chunk = RawObject(text)
@@ -87,23 +89,17 @@ class StreamEditor:
         if "error" in chunk and chunk.value("error"):
             self.failed = True
             return frame
-        members = self._members(ends and _finish_reason(chunk) is not None)
-        edited = chunk.spliced(replace=self._replacements(chunk), add=members)
+        edited = chunk.spliced(self._replacements(chunk))
+        if members := self._members(_finished_choices(chunk)):
+            edited = RawObject(edited).with_status(members)
         return frame if edited == text else frame[:start] + edited + frame[stop:]
 
-    def _members(self, finishes: bool) -> bytes:
-        members = []
-        if not self.seen_first:
-            members.append(self.first_members)
-        if finishes and not self.finished:
-            members.append(self.finish_members if self.seen_first else self._beyond_first())
+    def _members(self, finishes: set[int]) -> bytes:
+        """What the chunk is told: all in the first one that finishes a choice, else the status in the first one."""
+        is_first, is_finish = not self.seen_first, bool(finishes) and not self.finished
         self.seen_first = True
-        self.finished = self.finished or finishes
-        return b",".join(member for member in members if member)
-
-    def _beyond_first(self) -> bytes:
-        """The finish members when the only chunk is first and last: none of them twice."""
-        return self.finish_members.removeprefix(self.first_members).removeprefix(b",")
+        self.finished |= finishes
+        return self.finish_members if is_finish else self.first_members if is_first else b""
 
     def _replacements(self, chunk: RawObject) -> dict[str, bytes]:
         if self.sent_id is None:
@@ -133,12 +129,12 @@ def _data_of(frame: bytes) -> tuple[int, int] | None:
     return None if b"\ndata:" in frame[stop - 1 :] else (start, stop)
 
 
-def _finish_reason(chunk: RawObject) -> str | None:
+def _finished_choices(chunk: RawObject) -> set[int]:
     choices = chunk.value("choices")
     if not isinstance(choices, list):
-        return None
-    reasons = (choice.get("finish_reason") for choice in choices if isinstance(choice, dict))
-    return next((reason for reason in reasons if reason), None)
+        return set()
+    finished = (choice for choice in choices if isinstance(choice, dict) and choice.get("finish_reason"))
+    return {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
 
 
 def _without_role(choices: bytes) -> bytes:

@@ -213,6 +213,17 @@ async def test_closing_ends_although_the_database_is_silent(open_store: OpenStor
     assert not [task for task in asyncio.all_tasks() if "store" in str(task.get_coro())]
 
 
+async def test_closing_cuts_idle_connections_that_do_not_answer(open_store: OpenStore, gate: Gate) -> None:
+    """asyncpg's own close() waits for the server to say goodbye."""
+    await gate.open()
+    store = open_store(gate.url, 0.25)
+    await store.start()
+    await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(3)))
+    await gate.fall_silent()
+    async with asyncio.timeout(4):
+        await store.close()
+
+
 async def test_closing_while_the_database_is_away_ends_at_once(open_store: OpenStore, gate: Gate) -> None:
     """There is nothing to wait for."""
     store = open_store(await gate.reserve(), 0.25)

@@ -1,0 +1,274 @@
+"""The doctor: what is in force, whether it works, and what to do where it does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import typer
+from pydantic import SecretStr
+
+from app import __version__
+from app.errors import StenoError
+from app.main import SHORTEST_SECRET, open_store, open_upstream, secret_beside
+from app.services import window_of
+from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
+from app.store import Check, DatabaseURLError
+from app.store.database import read_url
+from app.tokenizer import Tokenizer
+from app.upstream import ModelsRefused
+
+ALIASES = {
+    "storage.url": "DATABASE_URL",
+    "secret": "STENO_SECRET_FILE",
+    "server.allow_unauthenticated": "STENO_ALLOW_UNAUTHENTICATED",
+}
+WINDOW_NAMES = ("context_window", "max_model_len", "context_length", "max_context_length")
+"""How providers call the window in their list of models; OpenAI itself does not tell it."""
+LONGEST_VALUE = 60
+MOST_NAMES = 8
+
+Model = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    state: Literal["ok", "warning", "problem"]
+    subject: str
+    text: str
+    remedy: str | None = None
+    """What to do about it."""
+
+
+async def examine(settings: Settings) -> bool:
+    """Prints the report. Whether nothing is wrong; warnings are not."""
+    typer.echo(f"Steno {__version__}\n\nsettings in force (* differs from the default)")
+    for line in setting_lines(settings):
+        typer.echo(line)
+    typer.echo("\nchecks")
+    upstream, models = await check_upstream(settings)
+    found = [
+        upstream,
+        *check_windows(settings, models),
+        await check_database(settings),
+        check_secret(settings),
+        check_tables(settings),
+    ]
+    for finding in found:
+        typer.echo(f"  {finding.state:<8} {finding.subject}: {finding.text}")
+        if finding.remedy:
+            typer.echo(f"{'':11}-> {finding.remedy}")
+    states = [finding.state for finding in found]
+    typer.echo(f"\n{states.count('problem')} problems, {states.count('warning')} warnings")
+    return "problem" not in states
+
+
+def setting_lines(settings: Settings) -> Iterator[str]:
+    """Each setting with its value and, where it is not the default, who set it."""
+    defaults, unflagged = Settings.model_construct(), _without_flags()
+    for key, _ in every_setting():
+        value = _value(settings, key)
+        if value == _value(defaults, key):
+            yield f"    {key} = {_shown(key, value)}"
+            continue
+        flagged = unflagged is not None and _value(unflagged, key) != value
+        yield f"  * {key} = {_shown(key, value)}   ({'command line' if flagged else _source(key)})"
+
+
+async def check_upstream(settings: Settings) -> tuple[Finding, list[Model]]:
+    """Any answer shows that the provider is there; only some tell its models."""
+    subject, key = f"upstream {settings.upstream.base_url}", os.environ.get("OPENAI_API_KEY")
+    upstream = open_upstream(settings)
+    headers = [(b"accept-encoding", b"identity")]
+    if key:
+        headers.append((b"authorization", f"Bearer {key}".encode()))
+    try:
+        models: list[Model] = [*await upstream.discover(headers)]
+    except StenoError as error:
+        why = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
+        remedy = "Check upstream.base_url, and that this machine may connect to it."
+        return Finding("problem", subject, f"{error.message}{why}", remedy), []
+    except ModelsRefused as error:
+        return _refused(subject, error.status, bool(key)), []
+    finally:
+        await upstream.close()
+    if not models:
+        remedy = "Check that upstream.base_url is the API's address, with its path (most end in /v1)."
+        return Finding("warning", subject, "reachable, but lists no models", remedy), []
+    return Finding("ok", subject, f"reachable, lists {len(models)} models"), models
+
+
+def check_windows(settings: Settings, models: Sequence[Model]) -> Iterator[Finding]:
+    """What Steno goes by, beside what the provider says, which this release only shows."""
+    names = sorted(str(model["id"]) for model in models if "id" in model)
+    if not names:
+        yield Finding("ok", "windows", "not compared, because the provider lists no models")
+        return
+    announced = {str(model.get("id")): _announced(model) for model in models}
+    taken = {name: window_of(name, settings.models) for name in names}
+    differ = [name for name in names if announced[name] not in (None, taken[name].context)]
+    unknown = [name for name in names if taken[name].source == "default" and announced[name] is None]
+    for name in differ:
+        window, said = taken[name], announced[name]
+        text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said:,}"
+        remedy = f'Put this first under models: {{match: "{name}", context_window: {said}}}'
+        yield Finding("warning", f"window of {name}", text, remedy)
+    if unknown:
+        default = taken[unknown[0]].context
+        text = f"{len(unknown)} models match no setting and are taken for {default:,} tokens: {_listed(unknown)}"
+        yield Finding("warning", "windows", text, "Name the smaller ones of them under models.")
+    known = [name for name in names if name not in differ and name not in unknown]
+    if known:
+        yield Finding("ok", "windows", _listed([f"{name} {taken[name].context:,}" for name in known]))
+
+
+async def check_database(settings: Settings) -> Finding:
+    try:
+        store = open_store(settings)
+    except DatabaseURLError as error:
+        return Finding("problem", "database", str(error), "Correct storage.url or DATABASE_URL.")
+    try:
+        check = await store.check()
+    finally:
+        await store.close()
+    address = read_url(settings.storage.url.get_secret_value())
+    if address.kind == "memory":
+        return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
+    if address.path is not None and not address.path.exists():
+        return _new_file(address.path)
+    return _schema(check)
+
+
+def check_secret(settings: Settings) -> Finding:
+    """Looks only: `serve` makes the secret of a SQLite file."""
+    if settings.secret is not None:
+        length = len(settings.secret.get_secret_value().encode())
+        if length < SHORTEST_SECRET:
+            remedy = "Make one with `openssl rand -hex 32`."
+            return Finding("problem", "secret", f"{length} characters; {SHORTEST_SECRET} are needed", remedy)
+        return Finding("ok", "secret", "set; every replica needs the same one")
+    try:
+        address = read_url(settings.storage.url.get_secret_value())
+    except DatabaseURLError:
+        return Finding("problem", "secret", "not set, and there is no database to keep one beside")
+    if address.kind == "postgresql":
+        remedy = "Make one with `openssl rand -hex 32` and give it to every replica."
+        return Finding("problem", "secret", "STENO_SECRET is not set; PostgreSQL needs it", remedy)
+    if address.path is None:
+        return Finding("ok", "secret", "made anew at each start, as is the database in memory")
+    path = secret_beside(address.path)
+    if not path.exists():
+        return Finding("ok", "secret", f"is made at the first start, in {path}")
+    if path.stat().st_mode & 0o077:
+        return Finding("warning", "secret", f"{path} can be read by others", f"chmod 600 {path}")
+    return Finding("ok", "secret", f"kept in {path}")
+
+
+def check_tables(settings: Settings) -> Finding:
+    missing = Tokenizer(settings.tokenizer.directory).missing
+    if not missing:
+        return Finding("ok", "tokenizer tables", "found and verified")
+    remedy = "`python scripts/fetch_tables.py .tables` fetches them; or name their folder: tokenizer.directory."
+    text = f"{', '.join(missing)} not found; tokens are estimated by bytes, and compaction starts earlier"
+    return Finding("problem" if settings.tokenizer.required else "warning", "tokenizer tables", text, remedy)
+
+
+def _refused(subject: str, status: int, has_key: bool) -> Finding:
+    if status in (401, 403) and not has_key:
+        return Finding("ok", subject, f"reachable; without a key it does not list its models ({status})")
+    if status in (401, 403):
+        return Finding("warning", subject, f"reachable, but refuses the key in OPENAI_API_KEY ({status})", "Check it.")
+    if status == 404:
+        remedy = "Check the path of upstream.base_url (most end in /v1); some providers have no list of models."
+        return Finding("warning", subject, "reachable, but has nothing at /models (404)", remedy)
+    return Finding("warning", subject, f"reachable, but answers with status {status}", "Ask the provider.")
+
+
+def _new_file(path: Path) -> Finding:
+    folder = path.parent
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        return Finding("ok", "database", f"{path} is made at the first start")
+    why = "cannot be written" if folder.is_dir() else "does not exist"
+    return Finding("problem", "database", f"the folder {folder.absolute()} {why}", "Make it, or choose another.")
+
+
+def _schema(check: Check) -> Finding:
+    subject, current, newest = f"database {check.url}", check.current_revision, check.head_revision
+    if not check.reachable:
+        remedy = "Steno serves without it, un-compacted, and goes on trying; start it, or correct storage.url."
+        return Finding("problem", subject, str(check.reason), remedy)
+    if current == newest:
+        return Finding("ok", subject, f"reachable, schema {current}")
+    if current is None:
+        return Finding("warning", subject, "reachable, has no tables yet", "`steno migrate`, or the next start.")
+    if current > newest:  # Revisions are numbers of equal length.
+        remedy = "Start the release that migrated it, or a newer one."
+        return Finding("problem", subject, f"schema {current} is newer than this release ({newest})", remedy)
+    return Finding("warning", subject, f"schema {current}, newest is {newest}", "`steno migrate`, or the next start.")
+
+
+def _announced(model: Model) -> int | None:
+    found = (model.get(name) for name in WINDOW_NAMES)
+    return next((value for value in found if isinstance(value, int)), None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + rest
+
+
+def _value(settings: Settings, key: str) -> Any:
+    return reduce(getattr, key.split("."), settings)
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "secret":
+        return "null" if value is None else "(hidden)"
+    if isinstance(value, SecretStr):
+        try:
+            return read_url(value.get_secret_value()).shown
+        except DatabaseURLError:
+            return "(hidden: cannot be read)"
+    if key == "models":
+        return f"{len(value)} entries"
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+
+
+def _without_flags() -> Settings | None:
+    """The settings as environment and file make them; None where they need a flag to be usable."""
+    try:
+        return load()
+    except ConfigurationError:
+        return None
+
+
+def _source(key: str) -> str:
+    """Who set a setting, among environment and file, in order of precedence."""
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    if (name := environment_name(key)) in environment:
+        return name
+    section, _, rest = key.partition(".")
+    if rest and _holds(environment.get(environment_name(section), ""), rest):
+        return environment_name(section)
+    if environment.get(ALIASES.get(key, "")):
+        return ALIASES[key]
+    return environment.get("STENO_CONFIG") or "command line"
+
+
+def _holds(section: str, key: str) -> bool:
+    """Whether a variable that sets a whole section, as JSON, sets this key of it."""
+    try:
+        content = msgspec.json.decode(section)
+    except msgspec.DecodeError:
+        return False
+    for name in key.split("."):
+        if not isinstance(content, dict) or name not in content:
+            return False
+        content = content[name]
+    return True

@@ -1,0 +1,126 @@
+"""Frames out of chunks, and our members in single frames."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.wire.events import CompactionEvents
+from app.wire.sse import FrameSplitter, StreamEditor, event
+
+STREAM = (
+    b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
+    b'"finish_reason":null}]}\n\n'
+    b'data: {"id":"up","choices":[{"index":0,"delta":{"content":"he \\"finish_reason\\":\\"x"},'
+    b'"finish_reason":null}]}\r\n\r\n'
+    b'data: {"id":"up","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x":1.0}\n\n'
+    b'data: {"id":"up","choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n'
+)
+FIRST, FINISH = b'"context_status":"full"', b'"context_status":"full","context":{"a":1}'
+
+
+def passed(editor: StreamEditor, stream: bytes = STREAM) -> bytes:
+    splitter = FrameSplitter()
+    return b"".join(map(editor.edit, splitter.feed(stream))) + splitter.flush()
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
+def test_frames_are_the_same_however_the_stream_is_cut(places: list[int]) -> None:
+    cuts = [0, *sorted(places), len(STREAM)]
+    splitter = FrameSplitter()
+    frames = [f for a, b in pairwise(cuts) for f in splitter.feed(STREAM[a:b])]
+    assert b"".join(frames) == STREAM
+    assert len(frames) == 6
+
+
+def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:
+    splitter = FrameSplitter()
+    assert list(splitter.feed(b"data: 1\n\ndata: 2")) == [b"data: 1\n\n"]
+    assert splitter.flush() == b"data: 2"
+    assert splitter.flush() == b""
+
+
+def test_only_the_first_chunk_and_the_finishing_one_get_members() -> None:
+    editor = StreamEditor(FIRST, FINISH)
+    expected = STREAM.replace(b'"finish_reason":null}]}\n\n', b'"finish_reason":null}],' + FIRST + b"}\n\n", 1)
+    expected = expected.replace(b'"x":1.0}', b'"x":1.0,' + FINISH + b"}")
+    assert passed(editor) == expected
+    assert editor.finished
+    assert editor.done
+    assert editor.complete
+
+
+def test_a_single_chunk_gets_each_member_once() -> None:
+    frame = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    edited = StreamEditor(FIRST, FINISH).edit(frame)
+    assert edited.count(b"context_status") == 1
+    assert json.loads(edited[6:])["context"] == {"a": 1}
+
+
+def test_after_our_own_chunk_the_role_goes_and_the_id_stays_ours() -> None:
+    editor = StreamEditor(FIRST, FINISH, sent_id="ours")
+    chunks = [json.loads(line[6:]) for line in passed(editor).splitlines() if line.startswith(b"data: {")]
+    assert {chunk["id"] for chunk in chunks} == {"ours"}
+    assert chunks[0]["choices"][0]["delta"] == {"content": ""}
+    assert not any("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"])
+
+
+def test_other_choices_keep_their_role() -> None:
+    given = [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {"role": "a"}}, {"index": 0}]
+    frame = event(json.dumps({"id": "u", "choices": given}).encode())
+    choices = json.loads(StreamEditor(b"", b"", sent_id="o").edit(frame)[6:])["choices"]
+    assert choices == [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {}}, {"index": 0}]
+
+
+def test_what_steno_cannot_read_passes_as_it_is() -> None:
+    editor = StreamEditor(FIRST, FINISH, sent_id="ours")
+    for frame in (
+        b": comment\n\n",
+        b"event: x\n\n",
+        b"data: oops\n\n",
+        b"data: [1]\n\n",
+        b"data: a\ndata: b\n\n",
+        b"\n\n",
+    ):
+        assert editor.edit(frame) == frame
+    assert not editor.seen_first
+
+
+def test_an_error_frame_ends_the_stream_and_passes_as_it_is() -> None:
+    editor = StreamEditor(FIRST, FINISH)
+    frame = b'data: {"error":{"message":"no"}}\n\n'
+    assert editor.edit(frame) == frame
+    assert editor.failed
+    assert editor.complete
+
+
+def test_a_stream_without_any_end_is_not_complete() -> None:
+    editor = StreamEditor(FIRST, FINISH)
+    passed(editor, STREAM[: STREAM.index(b'data: {"id":"up","choices":[{"index":0,"delta":{},"finish')])
+    assert not editor.complete
+
+
+def test_events_have_the_measured_shapes() -> None:
+    def events(shape: str) -> CompactionEvents:
+        return CompactionEvents(shape, "cmp_1", "chatcmpl-1", "m", 5)  # type: ignore[arg-type]
+
+    started = events("chunk").started({"messages": 3})
+    assert started.startswith(b"data: {")
+    chunk = json.loads(started[6:])
+    assert chunk["choices"] == [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]
+    assert chunk["compaction"] == {"type": "compaction_started", "id": "cmp_1", "messages": 3}
+    completed = json.loads(events("chunk").completed({}, b'"context_status":"full"')[6:])
+    assert completed["choices"][0]["delta"] == {}
+    assert completed["context_status"] == "full"
+    assert completed["id"] == chunk["id"] == events("chunk").sent_id
+    assert json.loads(events("chunk").keep_alive()[6:])["choices"][0]["delta"] == {}
+    assert events("named").failed({}) == (
+        b'event: compaction_failed\ndata: {"type":"compaction_failed","id":"cmp_1"}\n\n'
+    )
+    assert events("comment").started({}) == b': compaction_started {"type":"compaction_started","id":"cmp_1"}\n\n'
+    assert events("comment").sent_id is None
+    assert events("comment").keep_alive() == b": keep-alive\n\n"
+    assert event(b"x") == b"data: x\n\n"
