@@ -7,8 +7,10 @@ What a command needs is imported when it runs, so that the others start fast.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -49,6 +51,19 @@ def _settings(config: str | None, **flags: Any) -> Any:
         _fail(str(error))
 
 
+def _silence_log() -> None:
+    """For commands that say themselves what happened."""
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+def _keep_quiet() -> None:
+    """For commands that run servers of their own and tell what came of it."""
+    import structlog
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    _silence_log()
+
+
 @cli.command()
 def serve(
     upstream: Upstream = None,
@@ -74,6 +89,7 @@ def serve(
 def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
     """Bring the database to the newest schema."""
     settings = _settings(config, storage={"url": database_url})
+    _silence_log()
     from app.main import open_store
     from app.store import StoreError
 
@@ -95,10 +111,79 @@ def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
 def doctor(upstream: Upstream = None, config: Config = None, database_url: DatabaseURL = None) -> None:
     """Check settings, provider, database, tokenizer tables and windows; exit 1 if something is wrong."""
     settings = _settings(config, upstream={"base_url": upstream}, storage={"url": database_url})
+    _silence_log()
     from app.doctor import examine
 
     if not asyncio.run(examine(settings)):
         sys.exit(1)
+
+
+@cli.command()
+def demo(
+    upstream: Upstream = None,
+    model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
+    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+) -> None:
+    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network.
+
+    With --upstream eight long prompts go to a real provider instead, with the key in OPENAI_API_KEY; exit 1 if no
+    summary was made.
+    """
+    _keep_quiet()
+    from app.settings import ConfigurationError
+
+    if upstream and not model:
+        _fail("--upstream needs --model, such as gpt-4o-mini.")
+    from app.demo import hold_conversation, hold_long_prompts
+
+    try:
+        status = hold_long_prompts(upstream, model, window) if upstream and model else hold_conversation(window=window)
+    except ConfigurationError as error:
+        _fail(str(error))
+    sys.exit(status)
+
+
+@cli.command()
+def replay(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
+    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+    chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
+    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
+    upstream: Upstream = None,
+    model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
+    database_url: DatabaseURL = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
+    _keep_quiet()
+    if upstream and not model:
+        _fail("--upstream needs --model, such as gpt-4o-mini.")
+    try:
+        from app.replay.command import replay_files
+    except ModuleNotFoundError as error:
+        if error.name != "openai":
+            raise
+        _fail("replaying needs the official OpenAI client: pip install 'steno[replay]'")
+    from app.replay.recordings import UnreadableRecording
+    from app.settings import ConfigurationError
+    from app.store import StoreError
+
+    try:
+        status = replay_files(
+            files,
+            window=window,
+            length=chain,
+            limit=limit,
+            stream=stream,
+            upstream=upstream,
+            model=model,
+            database_url=database_url,
+            as_json=as_json,
+        )
+    except (UnreadableRecording, ConfigurationError, StoreError) as error:
+        _fail(str(error))
+    sys.exit(status)
 
 
 if __name__ == "__main__":

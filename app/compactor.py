@@ -337,13 +337,13 @@ def settle(
 
 
 def _ladder(job: Job, chunks: Collection[SummaryChunk], reason: str | None) -> Iterator[tuple[View, str | None]]:
-    """The least view under the trigger, the least under the limit, the smallest one shortened."""
+    """The least view under the trigger; else the smallest there is, which keeps every chunk in use; that shortened."""
     conversation, budget = job.conversation, job.budget
     if (view := least_view(conversation, chunks, budget.trigger)) is not None:
         yield view, None
-    if (view := least_view(conversation, chunks, budget.limit)) is not None:
-        yield view, reason
     smallest = build_view(conversation, widest_path(conversation, chunks))
+    if smallest.tokens <= budget.limit:
+        yield smallest, reason
     yield fit(conversation, smallest, budget.limit, job.count), reason
 
 

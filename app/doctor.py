@@ -64,7 +64,7 @@ async def examine(settings: Settings) -> bool:
         if finding.remedy:
             typer.echo(f"{'':11}-> {finding.remedy}")
     states = [finding.state for finding in found]
-    typer.echo(f"\n{states.count('problem')} problems, {states.count('warning')} warnings")
+    typer.echo(f"\nproblems: {states.count('problem')}, warnings: {states.count('warning')}")
     return "problem" not in states
 
 

@@ -171,11 +171,11 @@ async def read_summary(services: TheServices, tenant: Tenant, conversation_id: s
 async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: str) -> CoverageOut:
     """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
     conversation = await _known(services, tenant, conversation_id)
-    parts = msgspec.json.decode(conversation.coverage, type=list[dict[str, Any]])
+    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
     return CoverageOut(
         conversation_id=conversation_id,
         context_status=conversation.status,
-        tokens=conversation.tokens_after,
+        tokens=conversation.tokens_after or 0,
         parts=parts,
     )
 
@@ -236,7 +236,9 @@ def _listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
 
 
 def _conversation(conversation: Conversation) -> ConversationOut:
-    before, after = conversation.tokens_before, conversation.tokens_after
+    before, after, window = (
+        tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window)
+    )
     return ConversationOut(
         id=conversation.id,
         model=conversation.model,
@@ -245,7 +247,7 @@ def _conversation(conversation: Conversation) -> ConversationOut:
         requests=conversation.requests,
         context_status=conversation.status,
         reason=conversation.reason,
-        tokens={"estimated": before, "forwarded": after, "saved": before - after, "window": conversation.window},
+        tokens={"estimated": before, "forwarded": after, "saved": before - after, "window": window},
         forked_from=conversation.forked_from,
         created_at=conversation.created_at,
         updated_at=conversation.updated_at,

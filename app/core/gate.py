@@ -9,6 +9,9 @@ MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
 """Over this share of what it replaces, a summary saves too little to lose the original for."""
 
+MISCOUNT = 1.25
+"""Where the provider cut an answer off at so many tokens, we may count more: another tokenizer."""
+
 REASONING = re.compile(r"^\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 REFUSAL = re.compile(
     r"^\W*(i'?m sorry\b|i am sorry\b|sorry, (but )?i\b|i (can(no|')?t|am unable to|'m unable to|will not|won't)\b"
@@ -39,7 +42,8 @@ def visible_text(text: str) -> str:
 def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str | None:
     """Why an answer may not become a chunk, or None.
 
-    `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure.
+    `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
+    is the cap the provider was given.
     """
     text = visible_text(answer.text)
     checks = (
@@ -48,7 +52,7 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str |
         (not text, "summary_empty"),
         (REFUSAL.match(text) is not None, "summary_refused"),
         (tokens < MINIMUM_TOKENS, "summary_too_short"),
-        (tokens > at_most, "summary_too_long"),
+        (tokens > MISCOUNT * at_most, "summary_too_long"),
         (tokens > REPLACED_SHARE * replaces, "summary_not_smaller"),
     )
     return next((reason for failed, reason in checks if failed), None)

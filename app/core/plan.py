@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.core.budget import Budget
@@ -78,22 +78,26 @@ def plan_compaction(
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
 
 
-def _worth_it(conversation: Conversation, base: Path, spans: Iterable[Span], budget: Budget) -> bool:
-    """Whether the summaries free a tenth of the request and bring it under the trigger.
+def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> bool:
+    """Whether the compaction frees a tenth of the request and brings it under the trigger.
 
-    Over the limit, whether they free anything: there the choice is between less and nothing.
+    Over the limit, whether it frees anything: there the choice is between less and nothing.
     """
-    transcript = conversation.transcript
-    view = conversation.instruction_tokens + base.tokens + transcript.tokens(base.covered)
-    gain = sum(
-        transcript.tokens(span.start, span.stop)
-        - sum(transcript.messages[index].tokens for index in carried_in(transcript, span.start, span.stop))
-        - budget.summary
-        for span in spans
-    )
+    view = conversation.instruction_tokens + base.tokens + conversation.transcript.tokens(base.covered)
+    expected = _expected_view(conversation, base, spans[-1].stop, len(spans), budget)
     if view > budget.limit:
-        return gain > 0
-    return gain >= MINIMUM_GAIN * view and view - gain <= budget.trigger
+        return expected < view
+    return view - expected >= MINIMUM_GAIN * view and expected <= budget.trigger
+
+
+def _expected_view(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> int:
+    """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
+    transcript = conversation.transcript
+    held, new = summary_tokens(base.chunks), parts * budget.summary
+    folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+    summaries = 2 * budget.summary if folds else held + new
+    carried = base.tokens - held + sum(transcript.messages[i].tokens for i in carried_in(transcript, base.covered, cut))
+    return conversation.instruction_tokens + summaries + carried + transcript.tokens(cut)
 
 
 def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk]) -> bool:
@@ -128,24 +132,12 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | 
     kept_turns = transcript.turn_starts[-budget.tail_turns :] if budget.tail_turns else ()
     between_turns = [start for start in kept_turns if start in cuts]
     inside_last_turn = [cut for cut in cuts if cut > transcript.last_user]
-    summaries = _expected_summaries(base, budget)
+    user = transcript.last_user
     for cut in (*between_turns, *inside_last_turn):
-        carried = sum(transcript.messages[index].tokens for index in carried_in(transcript, base.covered, cut))
-        last_user = transcript.last_user
-        user_apart = transcript.messages[last_user].tokens if 0 <= last_user < cut else 0
-        tail = transcript.tokens(cut) + user_apart
-        expected = conversation.instruction_tokens + summaries + carried + transcript.tokens(cut)
-        if tail <= budget.tail and expected <= budget.target:
+        tail = transcript.tokens(cut) + (transcript.messages[user].tokens if 0 <= user < cut else 0)
+        if tail <= budget.tail and _expected_view(conversation, base, cut, 1, budget) <= budget.target:
             return cut
     return cuts[-1]
-
-
-def _expected_summaries(base: Path, budget: Budget) -> int:
-    """What the base and a new chunk will take: two chunks' room where the old ones are going to be folded."""
-    held = summary_tokens(base.chunks)
-    if held + budget.summary > budget.fold and len(base.chunks) >= FOLD_MINIMUM:
-        return base.tokens - held + 2 * budget.summary
-    return base.tokens + budget.summary
 
 
 def carried_in(transcript: Transcript, start: int, stop: int) -> tuple[int, ...]:

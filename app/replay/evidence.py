@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -108,8 +109,7 @@ def sections_of(body: bytes) -> tuple[Section, ...]:
     opening = f"<{first[1]} "
     places = [number for number, line in enumerate(lines) if line.startswith(opening) and line.endswith(">")]
     return tuple(
-        Section(lines[start][len(opening) : -1], "\n".join(lines[start + 1 : stop]))
-        for start, stop in zip(places, places[1:], strict=False)
+        Section(lines[start][len(opening) : -1], "\n".join(lines[start + 1 : stop])) for start, stop in pairwise(places)
     )
 
 

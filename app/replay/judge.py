@@ -14,6 +14,7 @@ from app.replay.evidence import (
     INSTRUCTION_ROLES,
     Message,
     MessageReader,
+    Section,
     SummaryCall,
     common_prefix,
     messages_of,
@@ -126,8 +127,8 @@ class Judge:
         chats = [record for record in records if record.kind == "chat"]
         folds = sum(map(self._calls.is_fold, made))
         if len(chats) != 1:
-            found = (("not_sent", f"The provider received {len(chats) or 'no'} payloads for this request."),)
-            return Verdict(self._violations(request, found), len(made), folds, bool(made))
+            sentence = f"The provider received {len(chats) or 'no'} payloads for this request."
+            return Verdict(self._violations(request, [("not_sent", sentence)]), len(made), folds, bool(made))
         record = chats[0]
         walk = _Walk(self._calls, self._reader.split(sent), self._reader.split(record.body))
         found_here = [*_acceptance(record), *walk.problems()]
@@ -174,6 +175,8 @@ class _Walk:
     _position: int = 0
     _carried: list[int] = field(default_factory=list)
     """Messages of the last summary that have to stand behind it."""
+    _objection: str = ""
+    """Why the last summary that was tried does not fit."""
 
     def __post_init__(self) -> None:
         self._instructions = self._position = _leading_instructions(self.history)
@@ -226,49 +229,69 @@ class _Walk:
         self._position = max(self._position, index + 1)
 
     def _take_summary(self, place: int, standing: Sequence[SummaryCall]) -> None:
-        ranges = [(call, self._range(call, self._position)) for call in standing]
-        call, found = next(((call, range) for call, range in ranges if isinstance(range, _Range)), ranges[0])
-        self.standing.append(call)
-        if isinstance(found, str):
-            text = f"The summary in message {place + 1} of the payload was made from other messages:"
-            self._found.append(("foreign_summary", f"{text} {found}"))
+        found = [(call, covered) for call in standing for covered in self._ranges(call, self._position)]
+        if not found:
+            self.standing += standing[:1]
+            text = f"The summary in message {place + 1} of the payload was made from other messages: "
+            self._found.append(("foreign_summary", text + self._objection))
             return
-        self.summarised += [i for i in range(self._position, found.stop) if i not in found.carried]
-        self._carried = list(found.carried)
-        self._position = found.stop
+        # Two calls may have written the same text: the one after which the payload goes on, else the longest.
+        fitting = [(call, covered) for call, covered in found if self._goes_on(place + 1, covered)]
+        call, covered = max(fitting or found, key=lambda pair: pair[1].stop)
+        self.standing.append(call)
+        self.summarised += [i for i in range(self._position, covered.stop) if i not in covered.carried]
+        self._carried = list(covered.carried)
+        self._position = covered.stop
 
-    def _range(self, call: SummaryCall, start: int) -> _Range | str:
-        """The range a call covers if it begins at `start`, or why it does not."""
+    def _goes_on(self, place: int, covered: _Range) -> bool:
+        """Whether the payload has at this place what must follow that covered."""
+        after = place + len(covered.carried)
+        if after >= len(self.payload):
+            return covered.stop == len(self.history)
+        follows = self.payload[after]
+        if covered.stop < len(self.history) and follows.raw == self.history[covered.stop].raw:
+            return True
+        return any(self._ranges(call, covered.stop) for call in self.calls.standing_in(follows))
+
+    def _ranges(self, call: SummaryCall, start: int) -> list[_Range]:
+        """The ranges a call may cover if it begins at `start`; none if it was made from other messages.
+
+        There are several only where calls wrote the same text, and a fold was shown it.
+        """
         if not call.sections:
-            return "its call quotes no transcript."
-        position = start
-        carried: list[int] = []
-        own = start
+            self._objection = "its call quotes no transcript."
+        reached = [_Range(start, ())] if call.sections else []
+        own = True
         for section in call.sections:
             children = [child for child in self.calls.with_text(section.body) if child.sequence < call.sequence]
+            own = own and not children
             if children:
-                ranges = [self._range(child, position) for child in children]
-                found = next((range for range in ranges if isinstance(range, _Range)), ranges[0])
-                if isinstance(found, str):
-                    return found
-                carried += found.carried
-                position = own = found.stop
-                continue
-            if position >= len(self.history):
-                return "its call was shown more messages than the conversation has."
-            if not section.quotes(self.history[position]):
-                return f"{self._name(position)} is not in the input of its call."
-            position += 1
-        if own < position:
-            carried += self._to_carry(own, position)
-        return _Range(position, tuple(carried))
+                reached = [
+                    _Range(after.stop, (*before.carried, *after.carried))
+                    for before in reached
+                    for child in children
+                    for after in self._ranges(child, before.stop)
+                ]
+            else:
+                reached = [_Range(r.stop + 1, r.carried) for r in reached if self._is_quoted(section, r.stop)]
+        return [_Range(r.stop, self._to_carry(start, r.stop)) for r in reached] if own else reached
 
-    def _to_carry(self, start: int, stop: int) -> list[int]:
+    def _is_quoted(self, section: Section, index: int) -> bool:
+        if index >= len(self.history):
+            self._objection = "its call was shown more messages than the conversation has."
+            return False
+        if not section.quotes(self.history[index]):
+            self._objection = f"{self._name(index)} is not in the input of its call."
+            return False
+        return True
+
+    def _to_carry(self, start: int, stop: int) -> tuple[int, ...]:
         """Instructions of a range, and the user message of a turn that its end splits."""
         split = None
         if stop < len(self.history) and self.history[stop].role != "user":
             split = next((i for i in range(stop - 1, start - 1, -1) if self.history[i].role == "user"), None)
-        return [i for i in range(start, stop) if i == split or self.history[i].role in INSTRUCTION_ROLES]
+        kept = (i for i in range(start, stop) if i == split or self.history[i].role in INSTRUCTION_ROLES)
+        return tuple(kept)
 
     def _coverage_problems(self) -> Found:
         covered = Counter(self.verbatim)

@@ -85,7 +85,7 @@ def _checked(place: str, messages: Sequence[Any]) -> Iterator[Message]:
 
 def _dialogue(value: Mapping[str, Any]) -> list[Message]:
     """The first speaker as user, the other as assistant; a session's date stands before its first words."""
-    roles = {speaker: role for speaker, role in zip(value["speakers"], ("user", "assistant"), strict=False)}
+    roles = dict(zip(value["speakers"], ("user", "assistant"), strict=False))
     messages: list[Message] = []
     for session in value["sessions"]:
         date = f"[{session['date_time']}] "

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.main import create_app
 from app.replay.recorder import Recorder
 from app.settings import load
 from app.simulator import Record, Simulator
-from app.simulator.server import serve
+from app.simulator.server import RunningServer, serve
 from app.tokenizer import Tokenizer
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
+SECRET = "digests of a replay are the same each time"
+"""Only for a database that ends with the replay."""
 
 
 class Provider(Protocol):
@@ -25,6 +27,8 @@ class Provider(Protocol):
     def log(self) -> tuple[Record, ...]: ...
 
     def clear_log(self) -> None: ...
+
+    def serve(self) -> RunningServer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,17 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
     count = Tokenizer(load().tokenizer.directory).counter(model)
-    provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
+    provider: Provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
+    storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
+    if database_url is None:
+        storage["secret"] = SECRET
     with provider.serve() as behind:
-        settings = load(
-            upstream={"base_url": f"{behind.url}/v1"},
-            models=[{"match": "*", "context_window": window}],
-            storage={"url": database_url or "memory", "timeout_seconds": STORE_SECONDS},
+        steno = create_app(
+            load(
+                upstream={"base_url": f"{behind.url}/v1"},
+                models=[{"match": "*", "context_window": window}],
+                **storage,
+            )
         )
-        steno = create_app(settings)
         with serve(steno, date_header=False, server_header=False, lifespan="on") as server:
             yield Stage(f"{server.url}/v1", provider, count)

@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import tiktoken
 
 from app.simulator.messages import texts_of
 
 Count = Callable[[str], int]
-
-TABLE = "fb374d419588a4632f3f557e76b4b70aebbca790"
-TABLE_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 PER_MESSAGE = 3
 REPLY_PRIME = 3
 PER_CALL = 5
 PER_MEDIA = 765
 """An image of 1024 x 1024 on gpt-4o; audio and files are taken for the same. Their bytes are never counted as text."""
-
-_SLICE = 50_000
-_loading = threading.Lock()
-
-
-def default_count(tables: Path | None = None) -> Count:
-    """o200k_base if its verified table lies in `tables` or TIKTOKEN_CACHE_DIR, else a quarter of the bytes."""
-    named = os.environ.get("TIKTOKEN_CACHE_DIR")
-    for folder in (tables, Path(named) if named else None):
-        if folder is not None and _holds_table(folder):
-            return _token_count(_load_encoding(folder))
-    return quarter_of_bytes
-
-
-def quarter_of_bytes(text: str) -> int:
-    return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
-
-
-def _holds_table(folder: Path) -> bool:
-    # get_encoding would delete a damaged table and download another.
-    table = folder / TABLE
-    return table.is_file() and hashlib.sha256(table.read_bytes()).hexdigest() == TABLE_SHA256
-
-
-def _load_encoding(folder: Path) -> tiktoken.Encoding:
-    with _loading:
-        before = os.environ.get("TIKTOKEN_CACHE_DIR")
-        os.environ["TIKTOKEN_CACHE_DIR"] = str(folder)
-        try:
-            return tiktoken.get_encoding("o200k_base")
-        finally:
-            if before is None:
-                del os.environ["TIKTOKEN_CACHE_DIR"]
-            else:
-                os.environ["TIKTOKEN_CACHE_DIR"] = before
-
-
-def _token_count(encoding: tiktoken.Encoding) -> Count:
-    def count(text: str) -> int:
-        # Slices: tiktoken fails on a million spaces in one piece.
-        pieces = (text[start : start + _SLICE] for start in range(0, len(text), _SLICE))
-        return sum(len(encoding.encode(piece, disallowed_special=())) for piece in pieces)
-
-    return count
 
 
 def message_tokens(message: Mapping[str, Any], count: Count) -> int:

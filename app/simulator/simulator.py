@@ -20,7 +20,7 @@ from app.simulator.connection import (
     received_target,
     wait_until_closed,
 )
-from app.simulator.counting import Count, default_count
+from app.simulator.counting import Count
 from app.simulator.delivery import Content, Delivery, error_content, json_content
 from app.simulator.endpoints import respond
 from app.simulator.log import Kind, Log, Record
@@ -28,6 +28,7 @@ from app.simulator.refusals import Refused, no_such_method, no_such_path
 from app.simulator.requests import ChatRequest, Model, Reader, Rules
 from app.simulator.script import Fault, Predicate, Script, fault_of
 from app.simulator.server import RunningServer, serve
+from app.tokenizer import Tokenizer
 
 CHAT_PATH = "/v1/chat/completions"
 LOG_PATH = "/__log"
@@ -87,7 +88,7 @@ class Simulator:
         self.summary_default = Fault()
         self.other_default = Fault()
         self.script = Script()
-        self.count: Count = count or default_count(tables)
+        self.count: Count = count or Tokenizer(tables).counter("gpt-4o")
         self._reader = Reader(self.count)
         self._log = Log(log_limit, log_bodies)
 

@@ -85,6 +85,16 @@ def pieces(connection: socket.socket) -> list[tuple[float, bytes]]:
     return arrived
 
 
+def timed_body(connection: socket.socket) -> list[tuple[float, bytes]]:
+    """The body of the answer that comes, each piece with the time of its arrival, without the framing of HTTP."""
+    arrived = []
+    with HTTPResponse(connection, method="POST") as response:
+        response.begin()
+        while data := response.read1():
+            arrived.append((time.monotonic(), data))
+    return arrived
+
+
 def arrival(arrived: Sequence[tuple[float, bytes]], mark: bytes) -> float:
     """When the first piece came that completes the mark."""
     so_far = b""

@@ -84,6 +84,10 @@ class _Connection:
     number: int
     socket: socket.socket
     unread: bytes = b""
+    unfinished: bool = False
+    """The caller left in the middle of a request."""
+    sent: int = 0
+    """Bytes of answers that the kernel took."""
 
     def read_request(self) -> Received | None:
         """The next request, None once the caller is gone."""
@@ -94,6 +98,7 @@ class _Connection:
             received = Received(self.number, time.monotonic(), head, b"")
             received.body = self._read_body(received)
         except _CallerLeft:
+            self.unfinished = bool(self.unread)
             return None
         received.at = time.monotonic()
         return received
@@ -143,7 +148,10 @@ class _Connection:
 
     def _send(self, data: bytes) -> None:
         try:
-            self.socket.sendall(data)
+            while data:
+                size = self.socket.send(data)
+                self.sent += size
+                data = data[size:]
         except OSError as error:
             raise _CallerLeft from error
 
@@ -181,6 +189,16 @@ class ScriptedProvider:
     def connections(self) -> int:
         """How many were made so far."""
         return len(self._connections)
+
+    @property
+    def unfinished(self) -> int:
+        """How many requests were left in the middle by their callers."""
+        return sum(connection.unfinished for connection in self._connections)
+
+    @property
+    def sent(self) -> int:
+        """Bytes of answers that were taken."""
+        return sum(connection.sent for connection in self._connections)
 
     def then(self, *steps: Step) -> Self:
         """How to answer the next request that is not provided for yet."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ import pytest
 from app.simulator import Fault, Simulator, ToolCall
 from app.wire.events import EVENT_SHAPES
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
-from tests.e2e.raw import CHAT, arrival, connected, curl, pieces, post, read_until, request_bytes, send
+from tests.e2e.raw import arrival, connected, curl, pieces, post, request_bytes, timed_body
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, open_stream_head, stream_head
 
@@ -86,7 +85,7 @@ def test_stream_with_an_answer_of_one_chunk_gets_each_member_once(
 def test_frames_leave_as_they_arrive(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """T7: a piece is not held back for the next one, and its end may come later than its beginning."""
     scripted.then(
-        stream_head() + chunked(FIRST), 0.3, chunked(TEXT + FINISH[:9]), 0.3, chunked(FINISH[9:] + DONE + LAST_CHUNK)
+        stream_head() + chunked(FIRST), 0.3, chunked(TEXT + FINISH[:9]), 0.3, chunked(FINISH[9:] + DONE) + LAST_CHUNK
     )
     with connected(before_scripted().url) as connection:
         connection.sendall(request_bytes(chat(stream=True), b"connection: close"))
@@ -349,17 +348,15 @@ def test_keep_alives_come_while_a_summary_is_made(
     steno = before_scripted(events={"keep_alive_seconds": 1.0})
     scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     with connected(steno.url) as connection:
-        headers = (b"connection: close", b"x-context-events: " + shape.encode())
-        connection.sendall(request_bytes(chat(LONG, stream=True), *headers))
-        arrived = pieces(connection)
+        connection.sendall(request_bytes(chat(LONG, stream=True), b"x-context-events: " + shape.encode()))
+        arrived = timed_body(connection)
     alive = b'"delta":{},"finish_reason":null}]}\n\n' if shape == "chunk" else b": keep-alive\n\n"
-    beats = [at for at, piece in arrived if piece.rstrip(b"\r\n").endswith(alive.rstrip())]
+    beats = [at for at, piece in arrived if piece.endswith(alive)]
     assert len(beats) == 3
     assert min(later - earlier for earlier, later in pairwise(beats)) > 0.9
-    frames = data(b"".join(piece for _, piece in arrived).replace(b"\r\n", b"\n"))
-    assert [event["type"] for event in compactions(frames)] == (
-        ["compaction_started", "compaction_completed"] if shape == "chunk" else []
-    )
+    frames = data(b"".join(piece for _, piece in arrived))
+    assert len(compactions(frames)) == (2 if shape == "chunk" else 0)
+    assert all(frame["choices"] for frame in frames if "choices" in frame or shape != "named")
 
 
 def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
@@ -462,7 +459,7 @@ def test_every_failure_after_the_commitment_is_an_error_frame(
     body = stream_of(before_scripted())
     error = data(body)[-1]["error"]
     assert error["code"] == code
-    assert isinstance(error["message"], str) or code == "busy"
+    assert error["code"] == "busy" or error["message"].endswith((".", "}", ">"))
     assert body.count(b'data: {"error":') == 1
     assert b"[DONE]" not in body
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +140,17 @@ async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> Non
     assert sorted(out.decode().strip() for out, _ in said) == sorted(
         [f"(None, '{head}')"] + [f"('{head}', '{head}')"] * 3
     )
+
+
+async def test_sqlite_waits_for_the_process_that_migrates(open_store: OpenStore, tmp_path: Path) -> None:
+    """Even connecting waits: switching to WAL fails at once if somebody else is at it."""
+    with (tmp_path / "steno.db.migrate.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        migrating = asyncio.ensure_future(open_store(f"sqlite:///{tmp_path}/steno.db").migrate())
+        await asyncio.sleep(0.3)
+        assert not migrating.done()
+        assert not (tmp_path / "steno.db").exists()
+    assert await migrating == (None, REVISIONS[-1])
 
 
 async def test_doctor_sees_the_revisions_without_changing_anything(open_store: OpenStore, shared_url: str) -> None:

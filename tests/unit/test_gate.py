@@ -21,7 +21,7 @@ def test_notes_of_a_fitting_size_are_accepted() -> None:
         ("   \n", "summary_empty"),
         ("<think>only thoughts</think>", "summary_empty"),
         (words(19), "summary_too_short"),
-        (words(101), "summary_too_long"),
+        (words(126), "summary_too_long"),
         ("I'm sorry, but I can't help with that. " + words(30), "summary_refused"),
         ("I cannot summarise this conversation. " + words(30), "summary_refused"),
         ("As an AI language model, " + words(30), "summary_refused"),

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from app.simulator.counting import TABLE, PromptCache, default_count, quarter_of_bytes
+from app.simulator.counting import PromptCache
 from app.simulator.refusals import Refusal, Refused
 from app.simulator.requests import ChatRequest, Reader, Rules
 
 RULES = Rules("any", 100, 1.0, 0, False, False, None)
-TABLES = Path(".tables")
 
 
 def one_each(text: str) -> int:
@@ -52,7 +49,7 @@ def test_each_message_costs_three_and_its_words_and_the_reply_three() -> None:
 def test_image_is_never_counted_as_text() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
     message = {"role": "user", "content": [image]}
-    assert read(Reader(quarter_of_bytes), [message], replace(RULES, window=2_000)).prompt_tokens < 800
+    assert read(Reader(one_each), [message], replace(RULES, window=2_000)).prompt_tokens < 800
 
 
 def test_prompt_that_fills_the_window_is_accepted_and_one_more_word_is_not() -> None:
@@ -131,25 +128,3 @@ def test_cached_tokens_are_those_of_the_shared_leading_messages() -> None:
 def test_only_recent_prompts_are_cached() -> None:
     cache = PromptCache(remembered=2)
     assert [cache.shared_parts([part]) for part in (b"a", b"b", b"a", b"c", b"d", b"a")] == [0, 0, 1, 0, 0, 0]
-
-
-def test_without_tables_a_token_is_four_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
-    count = default_count(tmp_path)
-    assert (count("twelve bytes"), count("thirteen byte"), count("\ud800")) == (3, 4, 1)
-
-
-def test_damaged_table_is_not_used_and_survives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
-    (tmp_path / TABLE).write_bytes(b"damaged")
-    assert default_count(tmp_path)("twelve bytes") == 3
-    assert (tmp_path / TABLE).read_bytes() == b"damaged"
-
-
-@pytest.mark.skipif(not (TABLES / TABLE).is_file(), reason="tables are fetched at set-up")
-def test_with_tables_tokens_are_those_of_o200k(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
-    shutil.copy(TABLES / TABLE, tmp_path / TABLE)
-    count = default_count(tmp_path)
-    assert count("Hello, world! <|endoftext|>") > count("Hello, world!") == 4
-    assert count(" " * 1_000_000) > 0

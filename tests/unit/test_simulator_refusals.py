@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.simulator.counting import quarter_of_bytes
 from app.simulator.refusals import Refusal, Refused
 from app.simulator.requests import ChatRequest, Model, Reader, Rules
 
@@ -32,7 +31,7 @@ UNSET = object()
 
 def read(payload: Any, rules: Rules = RULES) -> ChatRequest:
     body = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
-    return Reader(quarter_of_bytes).read(body, rules, lambda _: None)
+    return Reader(len).read(body, rules, lambda _: None)
 
 
 def refusal(payload: Any, rules: Rules = RULES) -> Refusal:
@@ -507,7 +506,7 @@ def test_good_payload_is_accepted(payload: Any) -> None:
 
 def test_same_bad_message_is_refused_at_its_own_place_each_time() -> None:
     """The check of a message is cached without its index."""
-    reader = Reader(quarter_of_bytes)
+    reader = Reader(len)
     bad = {"role": "user"}
     params = []
     for messages in ([bad], [USER, bad]):

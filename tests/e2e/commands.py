@@ -1,0 +1,114 @@
+"""The command line as its users run it: a process of its own, in an empty folder, with a bare environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+ROOT = Path(__file__).parents[2]
+SECRET = "a secret for the end-to-end tests"
+START_SECONDS = 30.0
+
+
+def environment(variables: Mapping[str, str], checkout: Path = ROOT) -> dict[str, str]:
+    """What Steno finds in its environment: these variables and what Python needs."""
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout), **variables}
+
+
+def run(
+    arguments: list[str], folder: Path, checkout: Path = ROOT, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """A command to its end."""
+    return subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "app.cli", *arguments],
+        cwd=folder,
+        env=environment(variables, checkout),
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+
+
+def checkout_without_tables(folder: Path) -> Path:
+    """A copy of the code that has no tokenizer tables beside it."""
+    for name in ("app", "alembic"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@dataclass(slots=True)
+class Serving:
+    """A running `steno serve`."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    url: str = ""
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """Its log lines so far."""
+        lines = (self.folder / "stdout").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def get(self, path: str) -> Any:
+        return httpx2.get(self.url + path, timeout=10.0).json()
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        return self.process.wait(START_SECONDS)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def serve(arguments: list[str], folder: Path, checkout: Path = ROOT, **variables: str) -> Serving:
+    """Starts Steno on a free port and returns once it listens."""
+    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-m", "app.cli", "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=environment(variables, checkout),
+            stdout=stdout,
+            stderr=stderr,
+        )
+    serving = Serving(process, folder)
+    try:
+        until(lambda: process.poll() is not None or _address(serving))
+        assert process.poll() is None, f"it ended: {serving.errors}"
+    except BaseException:
+        serving.kill()
+        raise
+    serving.url = _address(serving)
+    return serving
+
+
+def until(condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
+    """Waits for it, or fails."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def _address(serving: Serving) -> str:
+    url = next((line["url"] for line in serving.log if line["event"] == "serving"), "")
+    return str(url).removesuffix("/v1")

@@ -1,0 +1,314 @@
+"""Clients that leave, stall or dawdle, and what becomes of the work that was begun for them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.histories import chat, long_history
+from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.scripted import ScriptedProvider, answer, chunked, stream_head
+
+FRAME = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+LONG = long_history()
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def leave(connection: socket.socket) -> float:
+    """Closes, and says when."""
+    connection.close()
+    return time.monotonic()
+
+
+LEAVING: dict[str, tuple[bytes, tuple[Any, ...]]] = {
+    "plain, before the status": (request_bytes(chat()), ("hang",)),
+    "plain, in the body": (request_bytes(chat()), (answer(b"x" * 100)[:-50], "hang")),
+    "stream, before the status": (request_bytes(chat(stream=True)), ("hang",)),
+    "stream, in silence": (request_bytes(chat(stream=True)), (stream_head() + chunked(FRAME % b"a"), "hang")),
+    "unreadable body": (request_bytes(b"{"), ("hang",)),
+    "another path": (request_bytes(b"{}", target="/v1/responses"), (stream_head() + chunked(b"data: 1\n\n"), "hang")),
+    "without a body": (request_bytes(None, method="GET", target="/v1/models"), ("hang",)),
+}
+
+
+@pytest.mark.parametrize(("request_", "steps"), LEAVING.values(), ids=LEAVING)
+def test_client_that_leaves_ends_the_providers_call(
+    scripted: ScriptedProvider, before_scripted: StartSteno, request_: bytes, steps: tuple[Any, ...]
+) -> None:
+    """T11a: within a second, streaming or not."""
+    scripted.then(*steps)
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_)
+        assert scripted.wait_for(lambda requests: len(requests) == 1)
+        time.sleep(0.1)
+        left = leave(connection)
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
+    assert 0 <= (scripted.requests[0].closed_at or 0) - left < 1
+
+
+def test_client_that_leaves_a_flowing_stream_ends_it(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T11a"""
+    piece = chunked(FRAME % (b"a" * 1000))
+    scripted.then(stream_head(), *[step for _ in range(500) for step in (piece, 0.01)])
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_bytes(chat(stream=True)))
+        read_until(connection, b"aaa")
+        left = leave(connection)
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
+    assert (scripted.requests[0].closed_at or 0) - left < 1
+
+
+def test_client_that_leaves_in_the_middle_of_its_request_reaches_nobody(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T11a"""
+    steno = before_scripted()
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat())[:-10])
+        time.sleep(0.1)
+    assert send(steno.url, request_bytes(None, method="GET", target="/livez")).status == 200
+    assert not scripted.requests
+
+
+def test_client_that_leaves_in_the_middle_of_an_upload_ends_it(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T11a: on a path that is relayed as it arrives."""
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_bytes(b"x" * 100_000, target="/v1/files")[:-10])
+        assert eventually(lambda: scripted.connections == 1)
+    assert eventually(lambda: scripted.unfinished == 1, 1.0)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_summary_is_finished_and_stored_when_the_client_leaves(
+    simulator: Simulator, steno: StartSteno, stream: bool
+) -> None:
+    """T11b: coming back costs no second call, and the provider is not asked for an answer nobody waits for."""
+    simulator.next_summary(delay=0.6)
+    served = steno()
+    with connected(served.url) as connection:
+        connection.sendall(request_bytes(chat(LONG, stream=stream)))
+        assert simulator.wait_for(lambda log: len(log) == 1)
+    assert simulator.wait_for(lambda log: log[0].finished_at is not None)
+    assert simulator.summaries[0].disconnected_at is None
+    assert eventually(lambda: not served.services.tasks._tasks)
+    assert not simulator.chats
+    answered = post(served.url, chat(LONG))
+    assert answered.header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+@pytest.mark.parametrize("leaver", ["first", "second"])
+def test_one_waiter_that_leaves_does_not_disturb_the_others(
+    simulator: Simulator, steno: StartSteno, leaver: str
+) -> None:
+    """T11c: one summary for all, whoever began it."""
+    simulator.next_summary(delay=1.0)
+    served = steno()
+    request = request_bytes(chat(LONG), b"x-context-conversation-id: c-1")
+    with connected(served.url) as first, connected(served.url) as second:
+        first.sendall(request)
+        assert simulator.wait_for(lambda log: len(log) == 1)
+        second.sendall(request)
+        time.sleep(0.2)
+        staying = second if leaver == "first" else first
+        (first if leaver == "first" else second).close()
+        assert read_answer(staying).header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+def test_stopping_server_finishes_the_summary(simulator: Simulator, steno: StartSteno, sqlite_url: str) -> None:
+    """T11c: and the next process uses it."""
+    simulator.next_summary(delay=0.8)
+    served = steno(storage={"url": sqlite_url})
+    with connected(served.url) as connection:
+        connection.sendall(request_bytes(chat(LONG)))
+        assert simulator.wait_for(lambda log: len(log) == 1)
+    served.stop()
+    assert simulator.summaries[0].finished_at is not None
+    answered = post(steno(storage={"url": sqlite_url}).url, chat(LONG))
+    assert answered.header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+def test_server_that_is_told_to_stop_begins_no_summary(simulator: Simulator, steno: StartSteno) -> None:
+    """T11c: and says that it is not ready, while it still answers."""
+    served = steno()
+    served.services.tasks.draining = True
+    assert send(served.url, request_bytes(None, method="GET", target="/readyz")).status == 503
+    assert send(served.url, request_bytes(None, method="GET", target="/livez")).status == 200
+    answered = post(served.url, chat(LONG))
+    assert (answered.status, answered.header("x-context-reason")) == (200, "stopping")
+    assert not simulator.summaries
+
+
+def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T11a: an answer that is complete looks like a client that left; what is done after it is done all the same."""
+    steno = before_scripted()
+    done = stream_head() + chunked(FRAME % b"a" + b"data: [DONE]\n\n") + b"0\r\n\r\n"
+    for number in range(20):
+        scripted.then(done if number % 2 else answer())
+        post(steno.url, chat(stream=bool(number % 2)), b"x-context-conversation-id: c-1")
+    asked = request_bytes(None, method="GET", target="/context/conversations/c-1")
+    assert eventually(lambda: send(steno.url, asked).json.get("requests") == 20)
+    assert scripted.connections == 1
+
+
+# Slow clients
+
+
+def slow_client(steno: Steno) -> socket.socket:
+    """Takes nothing, and has little room to."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    connection.settimeout(10)
+    connection.connect((steno.server.host, steno.server.port))
+    return connection
+
+
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/responses"])
+def test_client_that_takes_nothing_is_given_up(
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str
+) -> None:
+    """T11d: the provider is slowed down with it, then both connections are closed."""
+    piece = chunked(FRAME % (b"a" * 100_000))
+    scripted.then(stream_head(), *[piece] * 500)
+    steno = before_scripted(limits={"write_stall_seconds": 0.5})
+    with slow_client(steno) as connection:
+        began = time.monotonic()
+        connection.sendall(request_bytes(chat(stream=True), target=target))
+        assert scripted.wait_for(lambda requests: bool(requests) and requests[0].closed_at is not None)
+        assert 0.4 < time.monotonic() - began < 3
+        assert eventually(lambda: not steno.server._server.server_state.connections)
+
+
+def test_slow_client_slows_the_provider_down_and_gets_everything(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T11d: backpressure, not a queue in memory."""
+    size, count = 100_000, 300
+    frame = FRAME % (b"a" * size)
+    last = b"data: [DONE]\n\n"
+    scripted.then(stream_head(), *[chunked(frame)] * count, chunked(last) + b"0\r\n\r\n")
+    steno = before_scripted()
+    with slow_client(steno) as connection:
+        connection.sendall(request_bytes(chat(stream=True)))
+        time.sleep(0.7)
+        assert scripted.sent < size * count / 2
+        assert read_answer(connection).body.count(b"a" * size) == count
+
+
+# The provider's connection
+
+
+def test_stale_pooled_connection_is_replaced_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T5c: it closed with 0 bytes of an answer."""
+    steno = before_scripted()
+    post(steno.url, chat())
+    scripted.then("close").then(answer(b'{"second":true}'))
+    assert post(steno.url, chat()).json["second"] is True
+    assert [request.connection for request in scripted.requests] == [1, 1, 2]
+
+
+def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T5c"""
+    steno = before_scripted()
+    post(steno.url, chat())
+    scripted.default = ("reset",)
+    assert post(steno.url, chat()).status == 502
+    assert [request.connection for request in scripted.requests] == [1, 1, 2]
+
+
+def test_answer_that_had_begun_is_never_asked_for_again(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T5c: one byte is enough, also on a pooled connection."""
+    steno = before_scripted()
+    post(steno.url, chat())
+    scripted.then(b"HTTP/1.1 2", 0.05, "close")
+    refused = post(steno.url, chat())
+    assert (refused.status, refused.json["error"]["code"]) == (502, "upstream_disconnected")
+    assert len(scripted.requests) == 2
+
+
+def test_nonsense_from_the_provider_is_a_502(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T5d"""
+    scripted.then(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "close")
+    assert post(before_scripted().url, chat()).status == 502
+    assert len(scripted.requests) == 1
+
+
+def test_connection_that_the_provider_closes_is_not_used_again(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """K1"""
+    steno = before_scripted()
+    scripted.then(answer(b"{}", b"connection: close"), "close")
+    assert [post(steno.url, chat()).status for _ in range(2)] == [200, 200]
+    assert [request.connection for request in scripted.requests] == [1, 2]
+
+
+def test_environments_proxy_is_not_used(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K1"""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert post(before_scripted().url, chat()).status == 200
+    assert scripted.requests[0].target == b"/v1/chat/completions"
+
+
+def test_many_slow_answers_at_once_do_not_wait_for_each_other(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """K1: as many connections as there are requests."""
+    scripted.default = (0.5, answer())
+    steno = before_scripted()
+    began = time.monotonic()
+    connections = [socket.create_connection((steno.server.host, steno.server.port), timeout=10) for _ in range(40)]
+    for connection in connections:
+        connection.sendall(request_bytes(chat()))
+    assert {read_answer(connection).status for connection in connections} == {200}
+    assert time.monotonic() - began < 5
+    for connection in connections:
+        connection.close()
+    assert scripted.connections == 40
+
+
+def test_half_closed_client_is_gone(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T11a: who closes its sending side cannot be told from who left."""
+    scripted.then("hang")
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_bytes(chat()))
+        assert scripted.wait_for(lambda requests: len(requests) == 1)
+        connection.shutdown(socket.SHUT_WR)
+        assert is_closed(connection)
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.0)
+
+
+def test_conversation_is_recorded_with_what_was_sent(simulator: Simulator, steno: StartSteno) -> None:
+    """T26b, T21: the store tells the same as the answer."""
+    served = steno()
+    answered = post(served.url, chat(LONG), b"x-conversation-id: c-7")
+    asked = request_bytes(None, method="GET", target="/context/conversations/c-7")
+    assert eventually(lambda: send(served.url, asked).status == 200)
+    kept = send(served.url, asked).json
+    assert kept["tokens"] == answered.json["context"]["tokens"]
+    assert kept["context_status"] == "summarized"
+    assert json.loads(simulator.chats[0].body)["messages"][-1] == LONG[-1]

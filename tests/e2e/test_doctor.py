@@ -1,0 +1,287 @@
+"""`steno doctor`: what it finds, what it advises, and what it never shows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.doctor import examine
+from app.settings import load
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from app.store import Store
+from app.store.database import Database
+from app.store.migrations import upgrade
+from tests.e2e import commands, running
+from tests.e2e.commands import SECRET
+
+Examine = Callable[..., Awaitable["Report"]]
+
+
+class Report:
+    """What was printed, and the verdict."""
+
+    def __init__(self, text: str, healthy: bool) -> None:
+        self.text = text
+        self.healthy = healthy
+
+    def finding(self, subject: str) -> str:
+        """The line of a finding and its advice, on one line, without the padding."""
+        lines = self.text.splitlines()
+        [at] = [number for number, line in enumerate(lines) if subject in line and line.startswith(_STATES)]
+        advice = lines[at + 1] if lines[at + 1 : at + 2] and lines[at + 1].lstrip().startswith("->") else ""
+        return " ".join(f"{lines[at]} {advice}".split())
+
+    def setting(self, key: str) -> str:
+        [line] = [line for line in self.text.splitlines() if line[4:].startswith(f"{key} = ")]
+        return line.strip()
+
+
+_STATES = ("  ok ", "  warning ", "  problem ")
+
+
+@pytest.fixture
+def doctor(
+    provider: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Examine:
+    """Examines Steno before the simulator with a migrated SQLite file, unless the sections say otherwise."""
+    running.forget_environment(monkeypatch)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    async def examine_with(**sections: Any) -> Report:
+        if "storage" not in sections:
+            store = Store.open("sqlite:///steno.db")
+            await store.migrate()
+            await store.close()
+        sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
+        healthy = await examine(load(**sections))
+        return Report(capsys.readouterr().out, healthy)
+
+    return examine_with
+
+
+ALL_8K = [{"match": "*", "context_window": 8_000}]
+
+
+async def test_a_healthy_set_up_has_nothing_to_say(doctor: Examine, provider: RunningServer) -> None:
+    report = await doctor(models=ALL_8K)
+    assert report.healthy
+    assert report.text.endswith("\nproblems: 0, warnings: 0\n")
+    assert report.finding("upstream") == f"ok upstream {provider.url}/v1: reachable, lists 5 models"
+    assert report.finding("tokenizer tables") == "ok tokenizer tables: found and verified"
+    assert "schema 0002" in report.finding("database")
+
+
+# Settings
+
+
+async def test_each_setting_is_shown_with_who_set_it(
+    doctor: Examine, provider: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "settings.yaml").write_text("summary: {model: gpt-4o-mini}")
+    monkeypatch.setenv("STENO_CONFIG", str(tmp_path / "settings.yaml"))
+    monkeypatch.setenv("STENO_SERVER__PORT", "9000")
+    monkeypatch.setenv("STENO_LIMITS", '{"header_count": 50}')
+    monkeypatch.setenv("DATABASE_URL", "memory")
+    report = await doctor()
+    assert report.setting("server.host") == 'server.host = "127.0.0.1"'
+    assert report.setting("server.port") == "* server.port = 9000   (STENO_SERVER__PORT)"
+    assert report.setting("limits.header_count").endswith("(STENO_LIMITS)")
+    assert report.setting("storage.url") == "* storage.url = memory   (DATABASE_URL)"
+    assert report.setting("summary.model").endswith(f'= "gpt-4o-mini"   ({tmp_path}/settings.yaml)')
+    assert report.setting("upstream.base_url").endswith(f'= "{provider.url}/v1"   (command line)')
+
+
+async def test_no_secret_is_shown(doctor: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    url = "postgresql://user:hunter2@127.0.0.1:1/name"
+    report = await doctor(storage={"url": url}, secret=SECRET)
+    assert report.setting("storage.url") == "* storage.url = postgresql://user:***@127.0.0.1:1/name   (command line)"
+    assert report.setting("secret").startswith("* secret = (hidden)")
+    for hidden in ("hunter2", SECRET, "sk-very-secret"):
+        assert hidden not in report.text
+
+
+# The provider
+
+
+async def test_a_dead_provider_is_a_problem(doctor: Examine) -> None:
+    report = await doctor(upstream={"base_url": "http://127.0.0.1:1/v1"})
+    assert not report.healthy
+    finding = report.finding("upstream")
+    assert finding.startswith("problem upstream http://127.0.0.1:1/v1: No connection to the provider")
+    assert "-> Check upstream.base_url" in finding
+
+
+async def test_a_provider_that_says_nothing_is_a_problem(
+    doctor: Examine, simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.next_other(hang=True)
+    report = await doctor(upstream={"base_url": f"{provider.url}/v1", "connect_seconds": 0.3})
+    assert not report.healthy
+    assert "then sent nothing for too long" in report.finding("upstream")
+
+
+async def test_a_provider_that_wants_a_key_is_reachable(doctor: Examine, simulator: Simulator) -> None:
+    simulator.next_other(status=401)
+    report = await doctor()
+    assert report.healthy
+    assert "reachable; without a key it does not list its models (401)" in report.finding("upstream")
+    assert "not compared" in report.finding("windows")
+
+
+async def test_a_key_that_is_refused_is_a_warning(
+    doctor: Examine, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
+    simulator.next_other(status=401)
+    report = await doctor()
+    assert report.healthy
+    assert report.finding("upstream").startswith("warning")
+    assert simulator.others[0].header("authorization") == "Bearer sk-wrong"
+
+
+async def test_a_base_url_without_its_path_is_a_warning(doctor: Examine, provider: RunningServer) -> None:
+    report = await doctor(upstream={"base_url": provider.url})
+    assert report.finding("upstream").startswith(f"warning upstream {provider.url}: reachable, but has nothing at")
+    assert "most end in /v1" in report.finding("upstream")
+
+
+async def test_a_page_that_is_no_list_of_models_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
+    simulator.next_other(body=b"<html>Welcome</html>")
+    assert "lists no models" in (await doctor()).finding("upstream")
+
+
+async def test_a_provider_in_trouble_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
+    simulator.next_other(status=503)
+    assert "answers with status 503" in (await doctor()).finding("upstream")
+
+
+# Windows
+
+
+async def test_a_window_that_differs_from_the_providers_is_shown_with_both(doctor: Examine) -> None:
+    report = await doctor()
+    assert report.healthy
+    finding = report.finding("window of gpt-4o:")
+    assert finding.startswith("warning window of gpt-4o: Steno takes 128,000 tokens (config), the provider says 8,000")
+    assert '{match: "gpt-4o", context_window: 8000}' in finding
+
+
+async def test_a_model_that_no_setting_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
+    simulator.announce_window = False
+    report = await doctor(models=[{"match": "gpt-4o*", "context_window": 128_000}])
+    assert "3 models match no setting and are taken for 128,000 tokens: gpt-4.1, gpt-4.1-mini, o4-mini" in report.text
+    assert "ok windows: gpt-4o 128,000, gpt-4o-mini 128,000" in " ".join(report.text.split())
+
+
+# The database
+
+
+async def test_a_file_that_is_made_at_the_first_start_is_well(doctor: Examine, tmp_path: Path) -> None:
+    report = await doctor(storage={"url": "sqlite:///new.db"})
+    assert report.healthy
+    assert report.finding("database") == "ok database: new.db is made at the first start"
+    assert report.finding("secret") == "ok secret: is made at the first start, in new.secret"
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_folder_that_is_missing_is_a_problem(doctor: Examine, tmp_path: Path) -> None:
+    report = await doctor(storage={"url": f"sqlite:///{tmp_path}/absent/steno.db"})
+    assert not report.healthy
+    assert f"the folder {tmp_path}/absent does not exist" in report.finding("database")
+
+
+async def test_a_database_without_tables_is_a_warning(doctor: Examine, shared_url: str) -> None:
+    if shared_url.startswith("sqlite"):
+        Path(shared_url.removeprefix("sqlite:///")).touch()
+    report = await doctor(storage={"url": shared_url}, secret=SECRET)
+    assert report.healthy
+    assert "has no tables yet -> `steno migrate`" in report.finding("database")
+
+
+async def test_an_older_schema_is_a_warning(doctor: Examine, shared_url: str) -> None:
+    await upgraded(shared_url, "0001")
+    report = await doctor(storage={"url": shared_url}, secret=SECRET)
+    assert report.healthy
+    assert "schema 0001, newest is 0002 -> `steno migrate`" in report.finding("database")
+
+
+async def test_a_newer_schema_is_a_problem(doctor: Examine, shared_url: str) -> None:
+    await upgraded(shared_url, "head", pretending="9999")
+    report = await doctor(storage={"url": shared_url}, secret=SECRET)
+    assert not report.healthy
+    assert "schema 9999 is newer than this release (0002)" in report.finding("database")
+
+
+async def test_a_database_that_is_away_is_a_problem(doctor: Examine) -> None:
+    report = await doctor(storage={"url": "postgresql://user@127.0.0.1:1/name"}, secret=SECRET)
+    assert not report.healthy
+    assert "the database cannot be reached" in report.finding("database")
+
+
+async def test_a_database_url_that_cannot_be_read_is_a_problem(doctor: Examine) -> None:
+    report = await doctor(storage={"url": "mysql://user:hunter2@host/name"}, secret=SECRET)
+    assert not report.healthy
+    assert "begins with 'mysql'" in report.finding("database")
+    assert "hunter2" not in report.text
+
+
+# Secret and tables
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"storage": {"url": "postgresql://user@127.0.0.1:1/name"}}, "STENO_SECRET is not set"),
+        ({"secret": "short"}, "5 characters; 16 are needed"),
+        ({"storage": {"url": "mysql://host/name"}}, "no database to keep one beside"),
+    ],
+)
+async def test_a_secret_that_is_missing_or_short_is_a_problem(
+    doctor: Examine, sections: dict[str, Any], said: str
+) -> None:
+    report = await doctor(**sections)
+    assert not report.healthy
+    assert f"problem secret: {said}" in report.finding("secret:")
+
+
+async def test_a_secret_that_others_can_read_is_a_warning(doctor: Examine, tmp_path: Path) -> None:
+    (tmp_path / "steno.secret").write_text(SECRET)
+    (tmp_path / "steno.secret").chmod(0o644)
+    report = await doctor()
+    assert "can be read by others -> chmod 600" in report.finding("secret:")
+
+
+def test_missing_tables_are_a_warning_and_a_problem_where_they_are_required(
+    tmp_path: Path, provider: RunningServer
+) -> None:
+    checkout = commands.checkout_without_tables(tmp_path / "checkout")
+    arguments = ["doctor", "--upstream", f"{provider.url}/v1", "--database-url", "memory"]
+    estimating = commands.run(arguments, tmp_path, checkout)
+    assert "warning  tokenizer tables: o200k_base, cl100k_base not found" in estimating.stdout
+    assert estimating.returncode == 0
+    required = commands.run(arguments, tmp_path, checkout, STENO_TOKENIZER__REQUIRED="true")
+    assert "problem  tokenizer tables" in required.stdout
+    assert required.returncode == 1
+
+
+def test_the_command_fails_when_something_is_wrong_and_says_it_on_standard_output(tmp_path: Path) -> None:
+    ended = commands.run(["doctor", "--upstream", "http://127.0.0.1:1/v1"], tmp_path)
+    assert ended.returncode == 1
+    assert "problems: 1," in ended.stdout
+    assert ended.stderr == ""
+    assert not list(tmp_path.iterdir())
+
+
+async def upgraded(url: str, revision: str, pretending: str | None = None) -> None:
+    database = Database(url)
+    await upgrade(database, revision)
+    if pretending:
+        async with database.writing() as connection:
+            await connection.exec_driver_sql(f"update alembic_version set version_num = '{pretending}'")
+    await database.close()

@@ -1,0 +1,431 @@
+"""Paths, methods, base URLs, names of conversations, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from app.core.identity import Identity
+from app.errors import MissingCredentials
+from app.main import create_app
+from app.settings import load
+from app.simulator import Simulator
+from app.tenants import Tenants
+from tests.e2e.histories import HELLO, MODEL, chat, long_history
+from tests.e2e.raw import CHAT, Answer, connected, curl, post, request_bytes, send
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked
+
+BINARY = bytes(range(256)) * 400
+LONG = long_history()
+
+
+def get(url: str, target: str, *headers: bytes, method: str = "GET") -> Answer:
+    return send(url, request_bytes(None, *headers, method=method, target=target))
+
+
+# Relayed paths
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
+def test_every_method_is_relayed(scripted: ScriptedProvider, before_scripted: StartSteno, method: str) -> None:
+    """T6a"""
+    scripted.default = (answer(b"\x00\xff", b"x-a: 1", b"x-a: 2", status=b"207 Multi-Status", kind=b"x/y"),)
+    answered = send(before_scripted().url, request_bytes(BINARY, method=method, target="/v1/responses/r_1?a=b"))
+    [received] = scripted.requests
+    assert received.head.startswith(f"{method} /v1/responses/r_1?a=b HTTP/1.1".encode())
+    assert hashlib.sha256(received.body).digest() == hashlib.sha256(BINARY).digest()
+    assert (answered.status, answered.body, answered.all("x-a")) == (207, b"\x00\xff", ["1", "2"])
+    assert not [name for name, _ in answered.headers if name.startswith("x-context-")]
+
+
+def test_head_has_the_headers_of_a_body_that_does_not_come(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T6a"""
+    scripted.default = (answer(b"")[:-2].replace(b"length: 0", b"length: 1234") + b"\r\n",)
+    answered = get(before_scripted().url, "/v1/models", method="HEAD")
+    assert (answered.status, answered.header("content-length"), answered.body) == (200, "1234", b"")
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+def test_answers_without_a_body_pass(scripted: ScriptedProvider, before_scripted: StartSteno, status: bytes) -> None:
+    """T4a: and the connection stays usable."""
+    scripted.default = (
+        b"HTTP/1.1 " + status + b"\r\netag: x\r\n" + b"content-length: 99\r\n" * (b"304" in status) + b"\r\n",
+    )
+    with connected(before_scripted().url) as connection:
+        for _ in range(2):
+            connection.sendall(request_bytes(None, method="GET", target="/v1/files/f_1"))
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += connection.recv(1 << 16)
+            assert received.startswith(b"HTTP/1.1 " + status[:3])
+            assert b"etag: x" in received
+
+
+def test_upload_is_relayed_to_the_byte(simulator: Simulator, steno: StartSteno) -> None:
+    """T6a: through the official client, and larger than a chat may be."""
+    served = steno(limits={"body_bytes": 1_000})
+    uploaded: Any = served.sdk().files.create(file=("a.bin", BINARY * 20), purpose="user_data")
+    [record] = simulator.others
+    assert BINARY * 20 in record.body
+    assert uploaded.sha256 == hashlib.sha256(record.body).hexdigest()
+    assert (record.header("content-type") or "").startswith("multipart/form-data; boundary=")
+
+
+def test_chunked_upload_is_relayed(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T6a"""
+    url = before_scripted().url
+    head = request_bytes(None, b"transfer-encoding: chunked", target="/v1/files")
+    for target in ("/v1/files", CHAT):
+        body = chunked(BINARY[:1000]) + chunked(BINARY[1000:]) + LAST_CHUNK
+        assert send(url, head.replace(b"/v1/files", target.encode()) + body).status == 200
+    assert [request.body for request in scripted.requests] == [BINARY, BINARY]
+
+
+def test_speech_is_relayed_to_the_byte(steno: StartSteno, provider: Any) -> None:
+    """T6a"""
+    arguments: Any = {"model": "tts-1", "voice": "alloy", "input": "Hello."}
+    direct = openai.OpenAI(base_url=f"{provider.url}/v1", api_key="sk-test")
+    with direct:
+        expected = direct.audio.speech.create(**arguments).content
+    assert steno().sdk().audio.speech.create(**arguments).content == expected
+
+
+def test_models_and_embeddings_are_the_providers(simulator: Simulator, steno: StartSteno, provider: Any) -> None:
+    """T6a"""
+    served = steno()
+    assert get(served.url, "/v1/models").body == get(provider.url, "/v1/models").body
+    vector = served.sdk().embeddings.create(model="e", input="x").data[0].embedding
+    assert len(vector) == 8
+    assert len(simulator.chats) == 0
+
+
+def test_unknown_paths_get_the_providers_answer(steno: StartSteno, provider: Any) -> None:
+    """T6a"""
+    served = steno()
+    for target in ("/v1/unheard-of", "/v1", "/v1/", "/v1/chat/completions/c_1"):
+        direct, through = get(provider.url, target), get(served.url, target)
+        assert (through.status, through.body) == (direct.status, direct.body)
+
+
+@pytest.mark.parametrize("target", ["/v1/responses", "/v1/messages", "/v1/completions", "/v1/embeddings"])
+def test_only_chat_completions_are_compacted(
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str
+) -> None:
+    """T6g"""
+    body = chat(LONG)
+    send(before_scripted().url, request_bytes(body, target=target))
+    assert [request.body for request in scripted.requests] == [body]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/models/meta%2Fllama%203?x=%zz&y=a+b;c&z=%2F#",
+        "/v1//double//slash/",
+        "/v1/a;b=c/d:e@f!$&'()*,=~",
+        "/v1/caf\u00e9".encode().decode("latin-1"),
+    ],
+)
+def test_target_is_passed_as_received(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
+    """K3"""
+    get(before_scripted().url, target)
+    assert scripted.requests[0].target == target.removesuffix("#").encode("latin-1")
+
+
+def test_clients_v1_is_replaced_by_the_path_of_the_base_url(scripted: ScriptedProvider, steno: StartSteno) -> None:
+    """DESIGN 4"""
+    for path, expected in (("", b"/models"), ("/", b"/models"), ("/api/v1beta/openai/", b"/api/v1beta/openai/models")):
+        get(steno(upstream={"base_url": scripted.url + path}).url, "/v1/models")
+        assert scripted.requests[-1].target == expected
+    get(steno(upstream={"base_url": scripted.url}).url, "/v1")
+    assert scripted.requests[-1].target == b"/"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/../admin",
+        "/v1/x/./y",
+        "/v1/%2e%2e/admin",
+        "/v1/.%2E/admin",
+        "/v1/files/..%2f..%2fadmin",
+        "/v1/..",
+        "/c/x/v1/../../admin",
+        "/v1/..?a=b",
+    ],
+)
+def test_dot_segments_are_refused(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
+    """K3"""
+    answered = get(before_scripted().url, target)
+    assert (answered.status, answered.json["error"]["code"]) == (400, "invalid_target")
+    assert not scripted.requests
+
+
+def test_dots_elsewhere_are_no_segments(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """K3"""
+    url = before_scripted().url
+    for target in ("/v1/models/gpt-4.1", "/v1/files/..a", "/v1/x?path=../y", "/v1/..."):
+        assert get(url, target).status == 200
+        assert scripted.requests[-1].target == target.encode()
+
+
+@pytest.mark.parametrize("target", ["/livez", "/readyz", "/healthz"])
+def test_own_paths_stay_out_of_v1(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
+    """T6h, T24b: and none of them asks the provider."""
+    url = before_scripted().url
+    assert get(url, target).status == 200
+    assert not scripted.requests
+    get(url, f"/v1{target}")
+    assert scripted.requests[0].target == f"/v1{target}".encode()
+
+
+@pytest.mark.parametrize("target", ["/v1x/models", "/", "/V1/models", "//v1/models", "/c//v1/models", "/c/x/v2/models"])
+def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
+    """T6h"""
+    assert get(before_scripted().url, target).status == 404
+    assert not scripted.requests
+
+
+# Names of conversations
+
+
+def name_of(answered: Answer) -> str | None:
+    assert answered.json["context"]["conversation_id"] == answered.header("x-context-conversation-id")
+    return answered.header("x-context-conversation-id")
+
+
+def test_conversation_is_named_by_the_first_place_that_names_it(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T21: in the order of DESIGN 4."""
+    identity = {"use_prompt_cache_key": True, "use_user": True}
+    url = before_scripted(identity=identity).url
+    headers = [
+        b"x-context-conversation-id: 1",
+        b"x-conversation-id: 2",
+        b"x-session-id: 3",
+        b"x-openwebui-chat-id: 4",
+        b"x-claude-code-session-id: 5",
+        b"session-id: 6",
+    ]
+    members: list[dict[str, Any]] = [
+        {"conversation_id": "7"},
+        {"metadata": {"conversation_id": "8"}},
+        {"metadata": {"session_id": "9"}},
+    ]
+    last: list[dict[str, Any]] = [{"prompt_cache_key": "11"}, {"user": "12"}]
+    target = "/c/10/v1/chat/completions"
+    for number, _ in enumerate(headers):
+        assert name_of(post(url, chat(conversation_id="7"), *headers[number:], target=target)) == str(number + 1)
+    for number, _ in enumerate(members):
+        body = chat(
+            **{**last[0], **{key: value for member in reversed(members[number:]) for key, value in member.items()}}
+        )
+        assert name_of(post(url, body, target=target)) == str(number + 7)
+    assert name_of(post(url, chat(**last[0], **last[1]), target=target)) == "10"
+    assert name_of(post(url, chat(**last[0], **last[1]))) == "11"
+    assert name_of(post(url, chat(**last[1]))) == "12"
+    assert (name_of(post(url, chat())) or "").startswith("conv_")
+
+
+def test_base_url_can_name_the_conversation(simulator: Simulator, steno: StartSteno) -> None:
+    """T21: for tools that can only set a URL."""
+    served = steno()
+    client = served.sdk(base_url=f"{served.url}/c/my%20chat/v1")
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO)
+    assert raw.headers["x-context-conversation-id"] == "my chat"
+    assert [model.id for model in client.models.list()]
+    assert [record.target for record in simulator.log] == [CHAT, "/v1/models"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "caf\u00e9", "x" * 300, "a\\nb", " "])
+def test_name_that_fits_no_header_gets_one_that_does(
+    scripted: ScriptedProvider, before_scripted: StartSteno, name: str
+) -> None:
+    """T21: an odd id is not an error, and the same one is the same conversation."""
+    url = before_scripted().url
+    names = {name_of(post(url, chat(conversation_id=json.loads(f'"{name}"')))) for _ in range(2)}
+    assert len(names) == 1
+
+
+def test_histories_decide_not_names(simulator: Simulator, steno: StartSteno) -> None:
+    """T22: the same id on another history gets no foreign summary, another id on the same history reuses it."""
+    served = steno()
+    post(served.url, chat(LONG), b"x-session-id: s-1")
+    edited = [{"role": "user", "content": "Another beginning. " + LONG[0]["content"]}, *LONG[1:]]
+    post(served.url, chat(edited), b"x-session-id: s-1")
+    assert len(simulator.summaries) == 2
+    post(served.url, chat(LONG), b"x-session-id: s-2")
+    assert len(simulator.summaries) == 2
+
+
+def test_instructions_may_change_without_a_new_summary(simulator: Simulator, steno: StartSteno) -> None:
+    """T22b"""
+    served = steno()
+    for day in ("Monday", "Tuesday"):
+        post(served.url, chat([{"role": "system", "content": f"It is {day}."}, *LONG]))
+    assert len(simulator.summaries) == 1
+    assert [record.messages[0]["content"] for record in simulator.chats if record.messages] == [
+        "It is Monday.",
+        "It is Tuesday.",
+    ]
+
+
+def test_one_callers_summary_is_never_anothers(simulator: Simulator, steno: StartSteno) -> None:
+    """T23a: nor can the other one see the conversation."""
+    served = steno()
+    for key in ("sk-a", "sk-b"):
+        request = request_bytes(chat(LONG), f"authorization: Bearer {key}".encode(), b"x-session-id: s", usual=False)
+        assert send(served.url, request).header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == 2
+    stranger = request_bytes(
+        None, b"authorization: Bearer sk-c", method="GET", target="/context/conversations/s", usual=False
+    )
+    assert send(served.url, stranger).status == 404
+
+
+# Who may ask
+
+
+def test_request_from_another_machine_needs_a_key() -> None:
+    """T25"""
+    identity = Identity(b"a secret for the tests")
+    closed, opened = Tenants(identity, False), Tenants(identity, True)
+    for host in ("10.0.0.7", "2001:db8::1", "", "not an address"):
+        with pytest.raises(MissingCredentials):
+            closed.tenant([], host)
+        assert opened.tenant([], host) == "anonymous"
+    for host in ("127.0.0.1", "127.8.8.8", "::1"):
+        assert closed.tenant([], host) == "anonymous"
+    keys = [b"Bearer sk-a", b"sk-a", b"Bearer sk-b"]
+    tenants = [closed.tenant([(b"authorization", key)], "10.0.0.7") for key in keys]
+    assert tenants[0] == tenants[1] != tenants[2]
+    assert closed.tenant([(b"api-key", b"sk-a")], "10.0.0.7") == tenants[0]
+
+
+@pytest.mark.parametrize("target", [CHAT, "/v1/models", "/v1/responses", "/context/conversations"])
+@pytest.mark.parametrize(("peer", "expected"), [("10.0.0.7", 401), ("127.0.0.1", 0)])
+async def test_no_path_serves_other_machines_without_a_key(
+    steno: StartSteno, target: str, peer: str, expected: int
+) -> None:
+    """T25: an open relay would lend the provider behind it to everybody."""
+    app = create_app(load(upstream={"base_url": "http://127.0.0.1:9/v1"}, storage={"url": "memory"}))
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if not sent:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+        await asyncio.Event().wait()
+
+    async def send_(message: Any) -> None:
+        sent.append(message)
+
+    path = target.encode()
+    scope = {
+        "type": "http",
+        "method": "GET" if "context" in target else "POST",
+        "path": target,
+        "raw_path": path,
+        "query_string": b"",
+        "headers": [],
+        "client": (peer, 1),
+        "app": app,
+    }
+    await app.state.services.store.start()
+    await app(scope, receive, send_)
+    await app.state.services.upstream.close()
+    await app.state.services.store.close()
+    assert (sent[0]["status"] == 401) == (expected == 401)
+    if expected:
+        assert json.loads(sent[1]["body"])["error"]["code"] == "missing_credentials"
+    del steno
+
+
+# The command
+
+
+@contextmanager
+def command(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`steno serve`, and its URL."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("STENO_")}
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "serve", "--port", "0", *options],
+        cwd=root,
+        env={**clean, "DATABASE_URL": "memory", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout
+    lines = b""
+    try:
+        for line in process.stdout:
+            lines += line
+            if b"http://127.0.0.1" in line and b"serving" in line:
+                break
+        url = lines.rpartition(b"http://127.0.0.1:")[2].partition(b"/v1")[0].decode()
+        yield process, f"http://127.0.0.1:{url}"
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("shape", ["json", "text"])
+def test_key_is_never_in_the_commands_log(scripted: ScriptedProvider, shape: str) -> None:
+    """T3e, T27: nor a message's text, whatever goes wrong."""
+    key, text = b"sk-canary-5d41402abc4b", "canary words"
+    authorization = b"authorization: Bearer " + key
+    for _ in range(2):
+        scripted.then("close")
+    scripted.then(answer(b"x" * 10)[:-5], "close").then(b"nonsense\r\n\r\n", "close")
+    with command("--upstream", f"{scripted.url}/v1", STENO_LOG__FORMAT=shape, STENO_LOG__LEVEL="debug") as (
+        process,
+        url,
+    ):
+        bodies = [chat([{"role": "user", "content": text}]), chat([*LONG[:-1], {"role": "user", "content": text}])]
+        for body in (*bodies, *bodies):
+            for request in (
+                request_bytes(body, authorization, usual=False),
+                request_bytes(body, authorization, b"x-context-events: named", usual=False),
+                request_bytes(body, authorization, target="/v1/responses", usual=False),
+            ):
+                with connected(url) as connection:
+                    connection.sendall(request)
+                    connection.recv(1 << 16)
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert key not in out
+    assert text.encode() not in out
+
+
+def test_command_closes_connections_that_owe_headers(scripted: ScriptedProvider) -> None:
+    """T3f: what the tests serve is what the command serves."""
+    with (
+        command("--upstream", f"{scripted.url}/v1", STENO_LIMITS__RECEIVE_SECONDS="0.3") as (_, url),
+        connected(url) as connection,
+    ):
+        connection.sendall(b"GET /liv")
+        assert not connection.recv(10)
+
+
+def test_curl_gets_an_answer(steno: StartSteno) -> None:
+    """T28"""
+    done = curl(f"{steno().url}{CHAT}", "--fail", "--data", chat().decode(), "-H", "content-type: application/json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["context_status"] == "full"

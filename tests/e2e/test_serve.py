@@ -1,0 +1,268 @@
+"""`steno serve` as a process: how it starts, what keeps it from starting, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import httpx2
+import openai
+import pytest
+
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from app.store import Store
+from tests.databases import Gate
+from tests.e2e import commands
+from tests.e2e.commands import SECRET, Serving, until
+from tests.e2e.histories import HELLO, MODEL, chat, long_history
+
+Serve = Callable[..., Serving]
+
+MODELS = json.dumps([{"match": "*", "context_window": 8_000}])
+
+
+@pytest.fixture
+def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
+    """Starts Steno before the simulator, on a SQLite file in an empty directory."""
+    running: list[Serving] = []
+
+    def start(*arguments: str, **options: Any) -> Serving:
+        options = {"STENO_MODELS": MODELS, **options}
+        serving = commands.serve(["--upstream", f"{provider.url}/v1", *arguments], tmp_path, **options)
+        running.append(serving)
+        return serving
+
+    yield start
+    for serving in running:
+        serving.kill()
+
+
+def refused(folder: Path, *arguments: str, **variables: str) -> str:
+    """The one line with which `serve` ends instead of starting."""
+    ended = commands.run(["serve", "--port", "0", *arguments], folder, **variables)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stdout
+    [line] = ended.stderr.splitlines()
+    return line
+
+
+def ask(serving: Serving, messages: list[Any]) -> Any:
+    with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="sk-test", max_retries=0, timeout=20) as client:
+        return client.chat.completions.create(model=MODEL, messages=messages)
+
+
+def post_without_reading(serving: Serving, body: bytes) -> socket.socket:
+    """A request on a connection of its own."""
+    host, port = serving.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+# Start and stop
+
+
+def test_it_serves_and_ends_with_success_when_it_is_told_to_stop(serve: Serve, tmp_path: Path) -> None:
+    serving = serve()
+    assert ask(serving, HELLO).context_status == "full"
+    assert serving.get("/readyz") == {"status": "ok", "db": "ok", "tokenizer": "tiktoken"}
+    serving.terminate()
+    assert serving.wait() == 0
+    assert serving.errors == ""
+    assert (tmp_path / "steno.secret").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
+    serving = serve()
+    serving.process.send_signal(signal.SIGINT)
+    assert serving.wait() == 0
+    assert serving.errors == ""
+
+
+def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer) -> None:
+    [line] = [line for line in serve().log if line["event"] == "serving"]
+    assert line["upstream"] == f"{provider.url}/v1"
+    assert line["loop"] == "uvloop"
+
+
+def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
+    first = serve()
+    secret = (tmp_path / "steno.secret").read_bytes()
+    first.terminate()
+    first.wait()
+    serve()
+    assert (tmp_path / "steno.secret").read_bytes() == secret
+
+
+def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
+    serving = serve()
+    simulator.next_chat(words=30, chunk_delay=0.05)
+    with httpx2.stream("POST", f"{serving.url}/v1/chat/completions", content=chat(stream=True)) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        serving.terminate()
+        assert list(filter(None, lines))[-1] == "data: [DONE]"
+    assert serving.wait() == 0
+
+
+def test_a_stop_waits_for_a_summary_whose_client_has_left(serve: Serve, simulator: Simulator, tmp_path: Path) -> None:
+    serving = serve()
+    simulator.next_summary(delay=1.5)
+    connection = post_without_reading(serving, chat(long_history()))
+    assert simulator.wait_for(lambda log: any(record.kind == "summary" for record in log))
+    connection.close()
+    serving.terminate()
+    assert serving.wait() == 0
+    with closing(sqlite3.connect(tmp_path / "steno.db")) as database:
+        assert database.execute("select count(*) from summary_chunks").fetchone() == (1,)
+
+
+# What keeps it from starting
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://user:hunter2@host/name", "The database URL begins with 'mysql'"),
+        ("postgresql://user:hun@ter2@host/name", "The database URL cannot be read"),
+        ("postgresql://user:hunter2@host:port/name", "The database URL cannot be read"),
+        ("steno.db", "The database URL cannot be read"),
+        ("postgresql://user:hunter2@127.0.0.1:1/name?sslmode=odd", "The database URL cannot be used: `sslmode`"),
+    ],
+)
+def test_a_malformed_database_url_ends_the_start(tmp_path: Path, url: str, said: str) -> None:
+    line = refused(tmp_path, DATABASE_URL=url, STENO_SECRET=SECRET)
+    assert line.startswith(f"steno: {said}")
+    assert "ter2" not in line
+
+
+def test_a_malformed_database_url_is_told_before_the_missing_secret(tmp_path: Path) -> None:
+    assert "'mysql'" in refused(tmp_path, DATABASE_URL="mysql://host/name")
+
+
+def test_postgresql_needs_a_secret(tmp_path: Path) -> None:
+    line = refused(tmp_path, DATABASE_URL="postgresql://user:hunter2@host/name")
+    assert "STENO_SECRET is not set" in line
+    assert "hunter2" not in line
+
+
+def test_a_short_secret_is_refused_with_its_length(tmp_path: Path) -> None:
+    assert "STENO_SECRET has 5 characters; at least 16 are needed" in refused(tmp_path, STENO_SECRET="short")
+
+
+def test_a_setting_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    assert "server.port" in refused(tmp_path, "--port", "99999")
+
+
+async def test_a_schema_that_is_newer_than_the_code_is_left_alone(shared_url: str, tmp_path: Path) -> None:
+    store = Store.open(shared_url)
+    _, newest = await store.migrate()
+    await store.close()
+    await _execute(shared_url, "update alembic_version set version_num = '9999'")
+    line = await asyncio.to_thread(refused, tmp_path, DATABASE_URL=shared_url, STENO_SECRET=SECRET)
+    assert f"The database is at revision 9999; this release of Steno knows none after {newest}." in line
+
+
+async def test_a_migration_that_fails_is_named(shared_url: str, tmp_path: Path) -> None:
+    await _execute(shared_url, "create table conversations (id integer)")
+    line = await asyncio.to_thread(refused, tmp_path, DATABASE_URL=shared_url, STENO_SECRET=SECRET)
+    assert "Migrating from None to " in line
+    assert "conversations" in line
+    assert "already exists" in line
+
+
+def test_a_database_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    line = refused(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/absent/steno.db", STENO_SECRET=SECRET)
+    assert f"{tmp_path}/absent/steno.db" in line
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        line = refused(tmp_path, "--port", str(port), "--database-url", "memory")
+    assert line == f"steno: Steno cannot listen on 127.0.0.1:{port}: address already in use."
+
+
+def test_required_tables_that_are_missing_end_the_start(tmp_path: Path) -> None:
+    checkout = commands.checkout_without_tables(tmp_path / "checkout")
+    ended = commands.run(["serve", "--port", "0"], tmp_path, checkout, STENO_TOKENIZER__REQUIRED="true")
+    assert ended.returncode == 1
+    assert "The tokenizer tables o200k_base, cl100k_base were not found" in ended.stderr
+
+
+# What does not
+
+
+def test_missing_tables_are_one_warning(serve: Serve, tmp_path: Path) -> None:
+    serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
+    [warning] = [line for line in serving.log if line["level"] == "warning"]
+    assert warning["event"] == "tokenizer tables not found: tokens are estimated by bytes"
+    assert warning["tables"] == "o200k_base, cl100k_base"
+    assert serving.get("/readyz")["tokenizer"] == "heuristic"
+    assert ask(serving, HELLO).context_status == "full"
+
+
+async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: Gate, serve: Serve) -> None:
+    url = await gate.reserve()
+    serving = await asyncio.to_thread(serve, DATABASE_URL=url, STENO_SECRET=SECRET)
+    answer = await asyncio.to_thread(httpx2.get, f"{serving.url}/readyz")
+    assert (answer.status_code, answer.json()["status"], answer.json()["db"]) == (200, "degraded", "degraded")
+    assert "cannot be reached" in answer.json()["reason"]
+
+    without = await asyncio.to_thread(ask, serving, long_history())
+    assert (without.context_status, without.context["reason"]) == ("full", "storage")
+
+    await gate.open()
+    await asyncio.to_thread(until, lambda: serving.get("/readyz")["status"] == "ok")
+    answered = await asyncio.to_thread(ask, serving, long_history())
+    assert answered.context_status == "summarized"
+    stored = await asyncio.to_thread(serving.get, "/context/conversations")
+    assert stored["object"] == "list"
+    serving.terminate()
+    assert await asyncio.to_thread(serving.wait) == 0
+
+
+def test_a_password_in_the_database_url_is_never_logged(serve: Serve) -> None:
+    serving = serve(DATABASE_URL="postgresql://user:hunter2@127.0.0.1:1/name", STENO_SECRET=SECRET)
+    serving.get("/readyz")
+    serving.terminate()
+    serving.wait()
+    assert "hunter2" not in json.dumps(serving.log) + serving.errors
+
+
+# The schema by hand
+
+
+def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
+    first, second = (commands.run(["migrate", "--database-url", "sqlite:///steno.db"], tmp_path) for _ in range(2))
+    assert (first.returncode, second.returncode, first.stderr) == (0, 0, "")
+    assert first.stdout.startswith("Migrated from nothing to ")
+    assert second.stdout.startswith("The schema is at ")
+
+
+def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:
+    ended = commands.run(["migrate", "--database-url", "postgresql://user@127.0.0.1:1/name"], tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("steno: the database cannot be reached")
+
+
+async def _execute(url: str, statement: str) -> None:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+            database.execute(statement)
+        return
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,322 @@
+"""Settings: documented to the last one, checked at the start, and silent about secrets."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
+from app import settings as module
+from app.settings import ConfigurationError, ModelSettings, Settings, environment_name, every_setting, load
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "config" / "steno.yaml"
+REFERENCE = ROOT / "docs" / "settings.md"
+PASSWORD = "hunter2"
+TOO_LONG_TO_QUOTE = {"models": "the list in config/steno.yaml", "summary.prompt": "the text in config/steno.yaml"}
+
+SETTINGS = dict(every_setting())
+each_setting = pytest.mark.parametrize("key", SETTINGS)
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("STENO_") or name == "DATABASE_URL":
+            monkeypatch.delenv(name)
+
+
+def refusal(**flags: Any) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        load(**flags)
+    return str(refused.value)
+
+
+def write_settings(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "settings.yaml"
+    path.write_text(text)
+    monkeypatch.setenv("STENO_CONFIG", str(path))
+
+
+def default_of(field: FieldInfo) -> Any:
+    """The default as YAML would give it."""
+    default = field.default
+    return (
+        default.get_secret_value() if isinstance(default, SecretStr) else to_jsonable_python(default, exclude_none=True)
+    )
+
+
+def sentences() -> dict[tuple[str, str], str]:
+    """The string literal under each field, by section class and name."""
+    found = {}
+    for section in ast.parse(Path(module.__file__).read_text()).body:
+        if not isinstance(section, ast.ClassDef):
+            continue
+        for field, below in zip(section.body, section.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(sentence))):
+                    found[section.name, name] = sentence
+    return found
+
+
+def section_of(key: str) -> str:
+    section: Any = Settings
+    for name in key.split(".")[:-1]:
+        section = section.model_fields[name].annotation
+    return str(section.__name__)
+
+
+def reference_entry(key: str) -> list[str]:
+    """The paragraphs under a setting's heading."""
+    _, heading, rest = REFERENCE.read_text().partition(f"# {key}\n")
+    assert heading, f"docs/settings.md has no heading {key}"
+    return re.split(r"\n#", rest)[0].strip().split("\n\n")
+
+
+# Documented
+
+
+@each_setting
+def test_sample_file_holds_every_setting_with_its_default(key: str) -> None:
+    found = yaml.safe_load(SAMPLE.read_text())
+    for name in key.split("."):
+        assert name in found, f"config/steno.yaml lacks {key}"
+        found = found[name]
+    assert found == default_of(SETTINGS[key])
+
+
+@pytest.mark.parametrize(("section", "name"), sentences())
+def test_sample_file_says_in_a_sentence_what_a_setting_is_for(section: str, name: str) -> None:
+    comments = " ".join(re.findall(r"^ *# (.*)$", SAMPLE.read_text(), re.MULTILINE))
+    assert sentences()[section, name] in comments
+
+
+@each_setting
+def test_every_setting_has_its_sentence_in_the_code(key: str) -> None:
+    assert key == "models" or (section_of(key), key.rpartition(".")[2]) in sentences()
+
+
+@each_setting
+def test_reference_ends_each_entry_with_default_and_variable(key: str) -> None:
+    paragraph, *_, last = reference_entry(key)
+    default = default_of(SETTINGS[key])
+    quoted = default if isinstance(default, str) else json.dumps(default, separators=(",", ":")).removesuffix(".0")
+    shown = TOO_LONG_TO_QUOTE.get(key, f"`{quoted}`")
+    assert last == f"Default: {shown}. Environment: `{environment_name(key)}`."
+    assert paragraph != last
+
+
+def test_reference_describes_nothing_that_is_no_setting() -> None:
+    headings = re.findall(r"^##+ (\S+)$", REFERENCE.read_text(), re.MULTILINE)
+    assert set(headings) <= {*SETTINGS, *Settings.model_fields}
+
+
+@pytest.mark.parametrize("name", ModelSettings.model_fields)
+def test_reference_explains_each_member_of_a_models_entry(name: str) -> None:
+    assert f"`{name}`" in reference_entry("models")[0]
+
+
+def test_sample_file_loads_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = load()
+    monkeypatch.setenv("STENO_CONFIG", str(SAMPLE))
+    assert load() == defaults
+
+
+# Precedence
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_settings("server: {port: 1, host: a, drain_seconds: 3}", tmp_path, monkeypatch)
+    monkeypatch.setenv("STENO_SERVER__PORT", "2")
+    monkeypatch.setenv("STENO_SERVER__HOST", "b")
+    server = load(server={"port": 4}).server
+    assert (server.port, server.host, server.drain_seconds) == (4, "b", 3)
+
+
+def test_a_file_that_changes_one_setting_keeps_its_neighbours_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings("compaction: {trigger: {token_ratio: 0.6}}", tmp_path, monkeypatch)
+    compaction = load().compaction
+    assert compaction.trigger.token_ratio == 0.6
+    assert compaction.model_copy(update={"trigger": Settings().compaction.trigger}) == Settings().compaction
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = load()
+    write_settings("# all commented out\n", tmp_path, monkeypatch)
+    assert load() == defaults
+
+
+def test_plain_database_url_is_honoured_and_steno_storage_url_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "memory")
+    assert load().storage.url.get_secret_value() == "memory"
+    monkeypatch.setenv("STENO_STORAGE__URL", "sqlite:///other.db")
+    assert load().storage.url.get_secret_value() == "sqlite:///other.db"
+
+
+def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("sixteen bytes or more\n")
+    monkeypatch.setenv("STENO_SECRET_FILE", str(tmp_path / "secret"))
+    secret = load().secret
+    assert secret is not None
+    assert secret.get_secret_value() == "sixteen bytes or more"
+
+
+def test_session_headers_are_found_in_any_case() -> None:
+    assert load(identity={"session_headers": ["X-My-Chat"]}).identity.session_headers == ("x-my-chat",)
+
+
+# Refused, with the key, what was given and what is allowed
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("STENO_SERVER__PORT", "99999", ("server.port", "'99999'", "at least 0 and at most 65535")),
+        ("STENO_SERVER__PORT", "http", ("server.port", "'http'", "integer")),
+        ("STENO_COMPACTION__TARGET_RATIO", "8", ("compaction.target_ratio", "'8'", "more than 0 and at most 1")),
+        ("STENO_COMPACTION__TAIL__TURNS", "0", ("compaction.tail.turns", "'0'", "at least 1 and at most 100")),
+        ("STENO_SUMMARY__MAX_TOKENS", "10", ("summary.max_tokens", "'10'", "at least 256")),
+        ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
+        ("STENO_STORAGE__TIMEOUT_SECONDS", "0", ("storage.timeout_seconds", "'0'", "more than 0")),
+        ("STENO_EVENTS__STREAM", "loud", ("events.stream", "'loud'", "'chunk', 'named', 'comment' or 'off'")),
+        ("STENO_ALLOW_UNAUTHENTICATED", "maybe", ("server.allow_unauthenticated", "'maybe'", "boolean")),
+        ("STENO_IDENTITY__IGNORE", '["("]', ("identity.ignore", "'('", "no regular expression")),
+        ("STENO_UPSTREAM__BASE_URL", "ftp://host", ("upstream.base_url", "'ftp://host'", "http(s) URL")),
+        ("STENO_UPSTREAM__BASE_URL", "api.openai.com/v1", ("upstream.base_url", "http(s) URL")),
+        ("STENO_MODELS", "gpt-4o", ("STENO_MODELS must be JSON",)),
+        ("STENO_MODELS", '[{"match": "m", "context_window": 0}]', ("models.0.context_window", "at least 1", "0")),
+        ("STENO_MODELS", '[{"match": "m", "windw": 1}]', ("models.0.windw is no setting", "context_window")),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    message = refusal()
+    for words in said:
+        assert words in message
+    assert "\n" not in message
+
+
+def test_target_above_the_trigger_is_refused_with_both_numbers() -> None:
+    message = refusal(compaction={"target_ratio": 0.8})
+    assert "target_ratio (0.8) must be below trigger.token_ratio (0.7)" in message
+
+
+def test_more_input_than_the_window_is_refused() -> None:
+    message = refusal(models=[{"match": "m", "context_window": 8_000, "max_input_tokens": 9_000}])
+    assert "max_input_tokens (9000) is more than context_window (8000)" in message
+
+
+def test_several_mistakes_are_told_at_once() -> None:
+    message = refusal(server={"port": -1}, log={"level": "loud"})
+    assert "server.port" in message
+    assert "log.level" in message
+
+
+@pytest.mark.parametrize("name", ["STENO_COMPACTIONN", "STENO_PORT", "STENO_API_KEY"])
+def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "9000")
+    message = refusal()
+    assert f"{name} is no setting" in message
+    assert "STENO_COMPACTION" in message
+
+
+def test_a_nested_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_SERVER__PROT", "9000")
+    assert "server.prot is no setting; known there: host, port" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STENO_SERVICE_HOST", "10.0.0.1"),
+        ("STENO_SERVICE_PORT_HTTP", "8080"),
+        ("STENO_PORT", "tcp://10.0.0.1:8080"),
+        ("STENO_PORT_8080_TCP_ADDR", "10.0.0.1"),
+    ],
+)
+def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert load() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("compaction: {triger: {token_ratio: 0.6}}", "compaction.triger is no setting; known there: enabled, trigger"),
+        ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
+        ("compaction: {enabled: false", "is not YAML: line 1"),
+        ("- server", "must hold sections"),
+        ("server", "must hold sections"),
+        ("1: {port: 1}", "must hold sections"),
+        ("server: 8080", "server: "),
+        ("server: {port: 70000}", "server.port: "),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
+    write_settings(text, tmp_path, monkeypatch)
+    message = refusal()
+    assert said in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_CONFIG", str(tmp_path / "absent.yaml"))
+    assert refusal() == f"STENO_CONFIG names {tmp_path}/absent.yaml, which is no file."
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_settings("", tmp_path, monkeypatch)
+    (tmp_path / "settings.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "is not UTF-8" in refusal()
+
+
+def test_a_secret_file_that_is_missing_is_refused_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_SECRET_FILE", "/absent/secret")
+    assert "STENO_SECRET_FILE names /absent/secret, which cannot be read" in refusal()
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("STENO_UPSTREAM__BASE_URL", f"http://user:{PASSWORD}@host/v1"),
+        ("STENO_STORAGE", f'{{"urll": "postgresql://user:{PASSWORD}@host/name"}}'),
+        ("STENO_STORAGE", f'{{"url": ["postgresql://user:{PASSWORD}@host/name"]}}'),
+        ("STENO_STORAGE", f"postgresql://user:{PASSWORD}@host/name"),
+        ("STENO_SECRET", f'["{PASSWORD}"'),
+    ],
+)
+def test_a_password_in_a_refused_value_is_not_shown(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv(variable, value)
+    if variable == "STENO_SECRET":
+        assert PASSWORD not in repr(load())
+    else:
+        assert PASSWORD not in refusal()
+
+
+def test_a_password_in_a_broken_file_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_settings(f"storage: {{url: [postgresql://user:{PASSWORD}@host/name}}", tmp_path, monkeypatch)
+    assert PASSWORD not in refusal()
+
+
+def test_settings_do_not_show_their_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgresql://user:{PASSWORD}@host/name")
+    monkeypatch.setenv("STENO_SECRET", PASSWORD)
+    assert PASSWORD not in repr(load())

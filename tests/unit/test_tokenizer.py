@@ -1,0 +1,104 @@
+"""Counts that cannot fail, from tables that were fetched at set-up."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app import tokenizer
+from app.tokenizer import SLICE, TABLES, Counter, Tokenizer, encoding_of
+
+FETCHED = Path(__file__).parents[2] / ".tables"
+O200K = TABLES["o200k_base"][0]
+needs_tables = pytest.mark.skipif(not (FETCHED / O200K).is_file(), reason="tokenizer tables are fetched at set-up")
+
+
+@pytest.fixture
+def nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No place but the one that is named."""
+    places = tokenizer._places
+    monkeypatch.setattr(tokenizer, "_places", lambda folder: list(places(folder))[:1] if folder else [])
+
+
+@pytest.mark.parametrize(
+    ("model", "encoding"),
+    [
+        ("gpt-4", "cl100k_base"),
+        ("gpt-4-0613", "cl100k_base"),
+        ("gpt-4-turbo", "cl100k_base"),
+        ("openai/gpt-3.5-turbo", "cl100k_base"),
+        ("gpt-35-turbo", "cl100k_base"),
+        ("gpt-4o", "o200k_base"),
+        ("gpt-4.1-mini", "o200k_base"),
+        ("gpt-4.5-preview", "o200k_base"),
+        ("gpt-5", "o200k_base"),
+        ("o3", "o200k_base"),
+        ("anthropic/claude-sonnet-4", "o200k_base"),
+        ("gpt-oss:20b", "o200k_base"),
+    ],
+)
+def test_the_encoding_follows_from_the_models_name(model: str, encoding: str) -> None:
+    assert encoding_of(model) == encoding
+
+
+@pytest.mark.usefixtures("nowhere_else")
+def test_without_tables_tokens_are_estimated_by_bytes(tmp_path: Path) -> None:
+    without = Tokenizer(tmp_path)
+    counter = without.counter("gpt-4o")
+    assert without.missing == list(TABLES)
+    assert counter.heuristic
+    assert (counter("x" * 30), counter("\u00e9" * 30), counter(""), counter("\ud800")) == (10, 19, 0, 1)
+
+
+@pytest.mark.usefixtures("nowhere_else")
+def test_a_damaged_table_is_not_used_and_survives(tmp_path: Path) -> None:
+    (tmp_path / O200K).write_bytes(b"damaged")
+    assert Tokenizer(tmp_path).counter("gpt-4o").heuristic
+    assert (tmp_path / O200K).read_bytes() == b"damaged"
+
+
+@needs_tables
+@pytest.mark.usefixtures("nowhere_else")
+def test_a_verified_table_is_used_and_the_environment_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(FETCHED / O200K, tmp_path / O200K)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "/somewhere/else")
+    tokens = Tokenizer(tmp_path)
+    assert tokens.missing == ["cl100k_base"]
+    assert tokens.counter("gpt-4o")("Hello, world!") == 4
+    assert tokens.counter("gpt-4o") is tokens.counter("o3")
+    assert tokenizer.os.environ["TIKTOKEN_CACHE_DIR"] == "/somewhere/else"
+
+
+@needs_tables
+@pytest.mark.parametrize(
+    "text",
+    [" " * 1_000_000, "a" * 1_000_000, "<|endoftext|>", "\ud83d", "\0" * 1_000, "\u3000" * 999_999],
+    ids=["blanks", "letters", "special", "surrogate", "nul", "wide blanks"],
+)
+def test_no_text_makes_counting_fail(text: str) -> None:
+    assert 0 < Tokenizer(FETCHED).counter("gpt-4o")(text) <= len(text.encode("utf-8", "surrogatepass"))
+
+
+@needs_tables
+def test_special_tokens_in_a_text_count_as_text() -> None:
+    assert Tokenizer(FETCHED).counter("gpt-4o")("<|endoftext|>") > 1
+
+
+@needs_tables
+def test_long_texts_are_counted_in_slices_with_hardly_an_error() -> None:
+    counter = Tokenizer(FETCHED).counter("gpt-4o")
+    assert counter.tiktoken is not None
+    text = "The quick brown fox jumps over the lazy dog. " * (3 * SLICE // 45)
+    assert abs(counter(text) - len(counter.tiktoken.encode(text))) <= 10
+
+
+def test_an_encoding_that_fails_falls_back_to_bytes() -> None:
+    class Failing:
+        def encode(self, text: str, **_: object) -> list[int]:
+            raise ValueError(text)
+
+    assert Counter("x", Failing())("y" * 30) == 10  # type: ignore[arg-type]
