@@ -45,7 +45,7 @@ _BERTH = re.compile(r"BTH-\d{4}")
 
 def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
     """Holds the conversation and prints a line a turn. The exit status."""
-    simulator = Simulator(window=window, models="any", reply=reply, count=Tokenizer(None).counter(MODEL))
+    simulator = Simulator(window=window, models="any", reply=reply, count=_counter(MODEL))
     with simulator.serve() as provider, _steno(f"{provider.url}/v1", MODEL, window) as steno, ExitStack() as clients:
         direct = Chat(clients.enter_context(_client(provider.url)), MODEL)
         through = Chat(clients.enter_context(_client(steno)), MODEL)
@@ -66,7 +66,7 @@ def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
 def hold_long_prompts(upstream: str, model: str, window: int = WINDOW) -> int:
     """Holds eight long prompts against a real provider, and checks status and summary after each. The exit status."""
     key = os.environ.get("OPENAI_API_KEY")
-    count = Tokenizer(None).counter(model)
+    count = _counter(model)
     with _steno(upstream, model, window) as steno, _client(steno, key) as client:
         through = Chat(client, model)
         _say(f"{LONG_PROMPTS} long prompts to {model} at {upstream}, as if its window were {window:,} tokens.\n")
@@ -94,10 +94,11 @@ def question(turn: int, last: int = TURNS) -> str:
     port = PORTS[turn % len(PORTS)]
     trouble, cure = JOBS[turn % len(JOBS)]
     return (
-        f"Stop {turn} is {port}. The berth is booked under {_berth(turn)} and costs {18 + turn * 7 % 23} euros a night. "
-        f"On the way {trouble}; {cure}. The log read {turn * 37 % 90 + 12} miles, the wind went round to the "
+        f"Stop {turn} is {port}. The berth is booked under {_berth(turn)} and costs {18 + turn * 7 % 23} euros a "
+        f"night. On the way {trouble}; {cure}. The log read {turn * 37 % 90 + 12} miles, the wind went round to the "
         f"{('north', 'east', 'south', 'west')[turn % 4]} in the afternoon, and we were fast alongside at "
-        f"{14 + turn % 7}:{turn * 11 % 60:02d}. Please enter all that in the logbook, and tell me what is still to be "
+        f"{14 + turn % 7}:{turn * 11 % 60:02d}. There were {turn * 5 % 17 + 2} other boats, two of them bound for home, "
+        "and one skipper lent us his pilot book, which has to go back to him before the end of the month. Please enter all that in the logbook, and tell me what is still to be "
         "done before we leave again."
     )
 
@@ -124,6 +125,8 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
         f"Entered: {stop}, {port}. Still to be done before we leave: fill the water tanks, pay the harbour master, "
         "take on bread and lamp oil, look at the weather chart for the next two days, and check every shackle from the "
         "masthead down to the chain plates. I have put the log, the wind and the time of arrival beside the entry. "
+        "The spare sail is to be aired, the lamps want trimming, and the ship's papers should lie ready for the next "
+        "port, because they were asked for twice on this coast and we had to look for them. "
         "If the wind holds we can sail with the first light; if it backs, we had better wait for the evening."
     )
 
@@ -171,9 +174,10 @@ class Chat:
         self.messages = [*messages, {"role": "assistant", "content": text}]
         self._conversation = headers.get("x-context-conversation-id", "")
         self._used = tuple(body.get("context", {}).get("chunks", ()))
-        after = (body.get("usage") or {}).get("prompt_tokens") or headers.get("x-context-tokens-after", 0)
-        before = int(headers.get("x-context-tokens-before", 0))
-        answer = Answer(int(after), before, body.get("context_status", ""), text)
+        reported = (body.get("usage") or {}).get("prompt_tokens")
+        tokens = int(reported or headers.get("x-context-tokens-after") or 0)
+        before = int(headers.get("x-context-tokens-before") or 0)
+        answer = Answer(tokens, before, body.get("context_status", ""), text)
         self.answers.append(answer)
         return answer
 
@@ -219,6 +223,10 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
     )
     with serve(create_app(settings), date_header=False, server_header=False, lifespan="on") as server:
         yield server.url
+
+
+def _counter(model: str) -> Callable[[str], int]:
+    return Tokenizer(load().tokenizer.directory).counter(model)
 
 
 def _client(url: str, key: str | None = None) -> httpx2.Client:

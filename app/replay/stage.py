@@ -16,8 +16,8 @@ from app.tokenizer import Tokenizer
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
-SECRET = "digests of a replay are the same each time"
-"""Only for a database that ends with the replay."""
+DIGEST_KEY = "digests of a replay are the same each time"
+"""The server secret where the database ends with the replay."""
 
 
 class Provider(Protocol):
@@ -49,7 +49,7 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
     provider: Provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
     storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
     if database_url is None:
-        storage["secret"] = SECRET
+        storage["secret"] = DIGEST_KEY
     with provider.serve() as behind:
         steno = create_app(
             load(

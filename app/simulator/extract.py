@@ -23,14 +23,17 @@ def identifiers(text: str) -> list[str]:
 def summarise(text: str, max_words: int) -> str:
     """Per line its first sentence and its identifiers: at most `max_words` words, and never more than half of the text.
 
-    If that is too much the sentences shrink, all to one width; identifiers go only when they alone are too many.
+    If that is too much the sentences shrink, all to one width; identifiers go only when they alone are too many, and
+    then from all over the text.
     """
     notes = _notes(text)
     allowed = max(1, min(max_words, len(text.split()) // 2))
     width = _widest(notes, allowed)
     if width:
         return "\n".join(" ".join(words) for note in notes if (words := note.at(width)))
-    return " ".join([word for note in notes for word in note.at(0)][:allowed])
+    named = [word for note in notes for word in note.at(0)]
+    kept = min(allowed, len(named))
+    return " ".join(named[index * len(named) // kept] for index in range(kept))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def test_sentences_shrink_before_identifiers_go() -> None:
 
 def test_only_identifiers_remain_where_there_is_room_for_no_sentence() -> None:
     text = "\n".join(f"Words words words words R{number}x" for number in range(30))
-    assert summarise(text, 10).split() == [f"R{number}x" for number in range(10)]
+    assert summarise(text, 10).split() == [f"R{number}x" for number in range(0, 30, 3)]
 
 
 def test_repeated_identifier_is_kept_once_beside_the_sentences() -> None:
