@@ -125,6 +125,12 @@ class _Turn:
         return least_view(self.job.conversation, self.chunks.values(), self.job.budget.trigger) is not None
 
     @property
+    def can_do_without(self) -> bool:
+        """Whether something under the limit can be sent without a compaction."""
+        smallest = build_view(self.job.conversation, widest_path(self.job.conversation, self.chunks.values()))
+        return smallest.tokens <= self.job.budget.limit
+
+    @property
     def seconds_left(self) -> float:
         return max(0.0, self.deadline - monotonic())
 
@@ -193,7 +199,7 @@ class Compactor:
             return False
         # Not the end of the range: that moves with every turn, and the failure with it.
         undertaking = (job.tenant, job.conversation_id, plan.range.from_digest)
-        if self._setbacks.pauses(undertaking):
+        if self._setbacks.pauses(undertaking) and turn.can_do_without:
             turn.reason = "summary_failed_lately"
             return False
         if await self._is_in_vain(job):

@@ -97,8 +97,9 @@ def question(turn: int, last: int = TURNS) -> str:
         f"Stop {turn} is {port}. The berth is booked under {_berth(turn)} and costs {18 + turn * 7 % 23} euros a "
         f"night. On the way {trouble}; {cure}. The log read {turn * 37 % 90 + 12} miles, the wind went round to the "
         f"{('north', 'east', 'south', 'west')[turn % 4]} in the afternoon, and we were fast alongside at "
-        f"{14 + turn % 7}:{turn * 11 % 60:02d}. There were {turn * 5 % 17 + 2} other boats, two of them bound for home, "
-        "and one skipper lent us his pilot book, which has to go back to him before the end of the month. Please enter all that in the logbook, and tell me what is still to be "
+        f"{14 + turn % 7}:{turn * 11 % 60:02d}. There were {turn * 5 % 17 + 2} other boats, two of them bound for "
+        "home, and one skipper lent us his pilot book, which has to go back to him before the end of the month. "
+        "Please enter all that in the logbook, and tell me what is still to be "
         "done before we leave again."
     )
 

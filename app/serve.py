@@ -34,7 +34,7 @@ def serve(settings: Settings) -> str | None:
         host=settings.server.host,
         port=settings.server.port,
         # httptools: h11 accepts a length beside chunks, which smuggles requests.
-        http=protocol_within(settings.limits.receive_seconds),
+        http=protocol_within(settings.limits),
         log_config=None,
         access_log=False,
         # The provider's own pass; `api.gate` adds what an answer of ours lacks.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachab
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+STALE_SECONDS = 1.0
+"""A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
 
@@ -164,7 +167,7 @@ class HttpxUpstream:
 
     async def _send(self, request: httpx.Request, replayable: bool) -> httpx.Response:
         """Sends once. One replay where a pooled connection turned out closed, with 0 bytes of an answer received."""
-        pooled = True
+        pooled, began = True, monotonic()
 
         async def watch(event: str, _: Any) -> None:
             nonlocal pooled
@@ -178,6 +181,6 @@ class HttpxUpstream:
         except httpx.TimeoutException as error:
             raise UpstreamTimedOut("The provider accepted the request and then sent nothing for too long.") from error
         except httpx.TransportError as error:
-            if pooled and replayable:
+            if pooled and replayable and monotonic() - began < STALE_SECONDS:
                 return await self._send(request, replayable=False)
             raise UpstreamDisconnected("The provider closed the connection before it answered.") from error

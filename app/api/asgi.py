@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from starlette.types import Receive, Send
@@ -96,25 +96,24 @@ async def _disconnected(receive: Receive, arrived: asyncio.Event | None) -> None
 
 
 class Answer:
-    """One answer to the client; a client that takes nothing for too long is given up."""
+    """One answer to the client."""
 
-    def __init__(self, send: Send, stall_seconds: float) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._stall_seconds = stall_seconds
         self.started = False
         self.ended = False
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
-        await self._within(self._send({"type": "http.response.start", "status": status, "headers": headers}))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def body(self, piece: bytes) -> None:
         if piece:
-            await self._within(self._send({"type": "http.response.body", "body": piece, "more_body": True}))
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self, piece: bytes = b"") -> None:
         self.ended = True
-        await self._within(self._send({"type": "http.response.body", "body": piece, "more_body": False}))
+        await self._send({"type": "http.response.body", "body": piece, "more_body": False})
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
@@ -122,10 +121,3 @@ class Answer:
 
     async def error(self, error: StenoError, headers: Headers | None = None) -> None:
         await self.whole(error.status, [*error.headers, *(headers or [])], error.envelope)
-
-    async def _within(self, sending: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(self._stall_seconds):
-                await sending
-        except TimeoutError as error:
-            raise AbortedAnswer(f"The client took nothing for {self._stall_seconds:g} seconds.") from error

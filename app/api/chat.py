@@ -37,7 +37,7 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._services.settings.limits
-        answer = Answer(send, limits.write_stall_seconds)
+        answer = Answer(send)
         headers: Headers = list(scope["headers"])
         received = 0
         exchange = None

@@ -38,7 +38,7 @@ class Gate:
             self._check_headers(scope["headers"])
             app = self._route(scope)
         except StenoError as error:
-            await Answer(send, 60.0).error(error)
+            await Answer(send).error(error)
             return
         await app(scope, receive, send)
 

@@ -22,7 +22,7 @@ class PassthroughEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = Answer(send, self._services.settings.limits.write_stall_seconds)
+        answer = Answer(send)
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
         try:

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the deadlines that uvicorn does not have."""
+"""uvicorn's HTTP protocol with the two deadlines that it lacks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.settings import LimitSettings
+
 
 class PunctualProtocol(HttpToolsProtocol):
-    """Closes a connection that owes a request's headers for too long; uvicorn would wait for ever."""
+    """Gives up a client that owes a request's headers, or takes nothing of an answer, for too long."""
 
     header_seconds: ClassVar[float]
-    _deadline: asyncio.TimerHandle | None = None
+    stall_seconds: ClassVar[float]
+    _owing: asyncio.TimerHandle | None = None
+    _stalling: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
         self._expect_headers()
 
     def on_headers_complete(self) -> None:
-        self._expect_nothing()
+        _cancel(self._owing)
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -27,23 +31,35 @@ class PunctualProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:  # Otherwise the next request is here already.
             self._expect_headers()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Not closed, because that would wait until the client takes what was written.
+        self._stalling = self.loop.call_later(self.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        _cancel(self._stalling)
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect_nothing()
+        _cancel(self._owing)
+        _cancel(self._stalling)
         super().connection_lost(exc)
 
     def _expect_headers(self) -> None:
-        self._expect_nothing()
-        self._deadline = self.loop.call_later(self.header_seconds, self.transport.close)
-
-    def _expect_nothing(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        _cancel(self._owing)
+        self._owing = self.loop.call_later(self.header_seconds, self.transport.close)
 
 
-def protocol_within(seconds: float) -> type[HttpToolsProtocol]:
-    """The protocol with so much time for a request's headers."""
+def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
+    """The protocol with the deadlines of these settings."""
 
     class Protocol(PunctualProtocol):
-        header_seconds = seconds
+        header_seconds = limits.receive_seconds
+        stall_seconds = limits.write_stall_seconds
 
     return Protocol
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from app.core import prompts
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
-from app.core.gate import Answer, objection, visible_text
+from app.core.gate import CUT_OFF, TOO_LONG, Answer, objection, visible_text
 from app.core.plan import FOLD_MINIMUM, Plan, Span, SummarySettings, carried_in, halves, quoted_tokens, summary_tokens
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation
@@ -55,7 +55,7 @@ class Failure:
 
     reason: str
     overflow: bool = False
-    """The transcript was too large for the summariser."""
+    """The range was too large for one summary: a part of it may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,8 @@ class _ChunkMaker:
             if not refused:
                 return (yield from self._keep(chunk, text))
             room = 2 * aim
-        return Failure(refused)
+        # Fewer messages have shorter notes.
+        return Failure(refused, overflow=refused in (TOO_LONG, CUT_OFF))
 
     def _keep(self, blank: SummaryChunk, text: str) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         body = prompts.summary_text(text, blank.first_index, blank.last_index, prompts.fence_of(blank.through_digest))

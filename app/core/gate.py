@@ -12,6 +12,10 @@ REPLACED_SHARE = 0.70
 MISCOUNT = 1.25
 """Where the provider cut an answer off at so many tokens, we may count more: another tokenizer."""
 
+LONGEST_REFUSAL = 100
+"""A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
+TOO_LONG, CUT_OFF = "summary_too_long", "summary_not_finished:length"
+
 REASONING = re.compile(r"^\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 REFUSAL = re.compile(
     r"^\W*(i'?m sorry\b|i am sorry\b|sorry, (but )?i\b|i (can(no|')?t|am unable to|'m unable to|will not|won't)\b"
@@ -50,9 +54,9 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str |
         (answer.calls, "summary_is_a_tool_call"),
         (answer.finish != "stop", f"summary_not_finished:{answer.finish}"),
         (not text, "summary_empty"),
-        (REFUSAL.match(text) is not None, "summary_refused"),
+        (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, "summary_refused"),
         (tokens < MINIMUM_TOKENS, "summary_too_short"),
-        (tokens > MISCOUNT * at_most, "summary_too_long"),
+        (tokens > MISCOUNT * at_most, TOO_LONG),
         (tokens > REPLACED_SHARE * replaces, "summary_not_smaller"),
     )
     return next((reason for failed, reason in checks if failed), None)

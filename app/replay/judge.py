@@ -235,23 +235,25 @@ class _Walk:
             text = f"The summary in message {place + 1} of the payload was made from other messages: "
             self._found.append(("foreign_summary", text + self._objection))
             return
-        # Two calls may have written the same text: the one after which the payload goes on, else the longest.
-        fitting = [(call, covered) for call, covered in found if self._goes_on(place + 1, covered)]
-        call, covered = max(fitting or found, key=lambda pair: pair[1].stop)
+        # Two calls may have written the same text: the one after which the payload goes on for longest.
+        call, covered = max(found, key=lambda pair: (self._goes_on(place + 1, pair[1]), pair[1].stop))
         self.standing.append(call)
         self.summarised += [i for i in range(self._position, covered.stop) if i not in covered.carried]
         self._carried = list(covered.carried)
         self._position = covered.stop
 
-    def _goes_on(self, place: int, covered: _Range) -> bool:
-        """Whether the payload has at this place what must follow that covered."""
+    def _goes_on(self, place: int, covered: _Range) -> int:
+        """How many messages of the payload, from this place, are what follows that range."""
         after = place + len(covered.carried)
-        if after >= len(self.payload):
-            return covered.stop == len(self.history)
-        follows = self.payload[after]
-        if covered.stop < len(self.history) and follows.raw == self.history[covered.stop].raw:
-            return True
-        return any(self._ranges(call, covered.stop) for call in self.calls.standing_in(follows))
+        followed = 0
+        for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
+            if message.raw != expected.raw:
+                break
+            followed += 1
+        if followed == 0 and after < len(self.payload):
+            next_calls = self.calls.standing_in(self.payload[after])
+            return int(any(self._ranges(call, covered.stop) for call in next_calls))
+        return followed
 
     def _ranges(self, call: SummaryCall, start: int) -> list[_Range]:
         """The ranges a call may cover if it begins at `start`; none if it was made from other messages.

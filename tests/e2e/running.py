@@ -65,7 +65,7 @@ def start(provider_url: str, sections: Sections) -> Steno:
     }
     settings = load(**_laid_over(defaults, sections))
     app = create_app(settings)
-    protocol = protocol_within(settings.limits.receive_seconds)
+    protocol = protocol_within(settings.limits)
     server = serve(app, http=protocol, date_header=False, server_header=False, lifespan="on", grace_seconds=5)
     return Steno(server, app.state.services)
 

@@ -202,7 +202,7 @@ def test_slow_client_slows_the_provider_down_and_gets_everything(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     """T11d: backpressure, not a queue in memory."""
-    size, count = 100_000, 300
+    size, count = 100_000, 600  # More than the kernel's buffers on three sockets.
     frame = FRAME % (b"a" * size)
     last = b"data: [DONE]\n\n"
     scripted.then(stream_head(), *[chunked(frame)] * count, chunked(last) + b"0\r\n\r\n")
@@ -210,7 +210,9 @@ def test_slow_client_slows_the_provider_down_and_gets_everything(
     with slow_client(steno) as connection:
         connection.sendall(request_bytes(chat(stream=True)))
         time.sleep(0.7)
-        assert scripted.sent < size * count / 2
+        taken = scripted.sent
+        time.sleep(0.3)
+        assert scripted.sent == taken < size * count
         assert read_answer(connection).body.count(b"a" * size) == count
 
 
@@ -235,13 +237,13 @@ def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartS
     assert [request.connection for request in scripted.requests] == [1, 1, 2]
 
 
-def test_answer_that_had_begun_is_never_asked_for_again(
+def test_request_that_may_have_been_worked_on_is_not_sent_again(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T5c: one byte is enough, also on a pooled connection."""
+    """T5c: a stale connection fails at once."""
     steno = before_scripted()
     post(steno.url, chat())
-    scripted.then(b"HTTP/1.1 2", 0.05, "close")
+    scripted.then(1.2, "close")
     refused = post(steno.url, chat())
     assert (refused.status, refused.json["error"]["code"]) == (502, "upstream_disconnected")
     assert len(scripted.requests) == 2

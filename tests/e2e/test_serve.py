@@ -48,7 +48,7 @@ def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
 
 def refused(folder: Path, *arguments: str, **variables: str) -> str:
     """The one line with which `serve` ends instead of starting."""
-    ended = commands.run(["serve", "--port", "0", *arguments], folder, **variables)
+    ended = commands.run(["serve", "--port", "0", *arguments], folder, commands.ROOT, **variables)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stdout
     [line] = ended.stderr.splitlines()

@@ -122,6 +122,12 @@ def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
     assert outcome.failure == "too large"
 
 
+def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
+    cut_off = Answer(notes(70).text, "length")
+    _, outcome = play(flow(), cut_off, cut_off, notes(), notes())
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
+
+
 def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
     large = message("user", "head " + "x" * 40_000 + " tail", tokens=600)
     talk = conversation(large, *turns(1), QUESTION)

@@ -50,3 +50,7 @@ def test_a_summary_must_be_clearly_smaller_than_what_it_replaces() -> None:
 
 def test_a_refusal_that_is_quoted_later_is_not_one() -> None:
     assert judged("The user was told: I'm sorry, but I can't help with that. " + words(30)) == "accepted"
+
+
+def test_long_notes_that_begin_with_somebodys_regret_are_no_refusal() -> None:
+    assert judged("I'm sorry, I do not have my user id with me. " + words(100), at_most=200) == "accepted"

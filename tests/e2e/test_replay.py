@@ -1,0 +1,205 @@
+"""Recorded conversations against a real Steno: nothing is lost, and the prompt's beginning stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.replay.judge import SummaryCalls
+from app.replay.player import Player
+from app.replay.recordings import Recording, chain, read_recordings
+from app.replay.stage import stage
+from app.replay.tally import Tally
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from app.tokenizer import Tokenizer
+from tests.e2e import commands, recorded, running
+from tests.e2e.commands import ROOT, Serving
+
+MODEL = "gpt-4o"
+REAL_DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    running.forget_environment(monkeypatch)
+
+
+def replayed(recordings: list[Recording], window: int) -> Tally:
+    with stage(MODEL, window) as set_up:
+        player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
+        return player.play(recordings, Tally("test", window))
+
+
+def agents(folder: Path, number: int, length: int) -> list[Recording]:
+    return chain(read_recordings(recorded.write(folder / "agents.jsonl", recorded.agents(number))), length)
+
+
+# Written for the tests
+
+
+@pytest.mark.parametrize(("window", "fewest"), [(8_000, 6), (16_000, 2)])
+def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int) -> None:
+    tally = replayed(agents(tmp_path, 24, 12), window)
+    assert not tally.violations
+    assert tally.prefix_breaks == tally.compactions >= fewest
+    assert tally.too_large > 50
+    assert tally.largest_prompt < 0.75 * window
+    assert tally.tokens_forwarded + tally.summary_tokens < 0.7 * tally.tokens_direct
+
+
+@pytest.mark.parametrize(("window", "fewest"), [(8_000, 4), (16_000, 1)])
+def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int) -> None:
+    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=32)))
+    tally = replayed(talks, window)
+    assert not tally.violations
+    assert tally.prefix_breaks == tally.compactions >= fewest
+    assert tally.prefix_kept > 0.95
+    assert tally.largest_prompt < 0.75 * window
+
+
+def test_summaries_are_folded_and_still_nothing_is_lost(tmp_path: Path) -> None:
+    tally = replayed(agents(tmp_path, 36, 36), 8_000)
+    assert not tally.violations
+    assert tally.folds >= 1
+
+
+# Recorded elsewhere
+
+
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
+@pytest.mark.parametrize(("file", "length", "most"), [("tau-airline.jsonl", 10, 2), ("locomo.jsonl", 1, 1)])
+def test_real_conversations_lose_nothing(file: str, length: int, most: int) -> None:
+    tally = replayed(chain(read_recordings(REAL_DATA / file), length)[:most], 8_000)
+    assert not tally.violations
+    assert tally.prefix_breaks == tally.compactions >= most
+
+
+# Several processes
+
+
+@pytest.fixture
+def provider() -> Iterator[RunningServer]:
+    with SIMULATOR.serve() as server:
+        yield server
+    SIMULATOR.clear_log()
+
+
+SIMULATOR = Simulator(window=8_000, count=Tokenizer(None).counter(MODEL))
+
+
+@pytest.fixture
+def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Serving]]:
+    """Starts a process of Steno on the same SQLite file."""
+    started: list[Serving] = []
+
+    def start() -> Serving:
+        folder = tmp_path / f"process-{len(started)}"
+        folder.mkdir()
+        serving = commands.serve(
+            ["--upstream", f"{provider.url}/v1", "--database-url", f"sqlite:///{tmp_path / 'steno.db'}"],
+            folder,
+            STENO_MODELS=json.dumps([{"match": "*", "context_window": 8_000}]),
+            STENO_STORAGE__TIMEOUT_SECONDS="5",
+        )
+        started.append(serving)
+        return serving
+
+    yield start
+    for serving in started:
+        serving.kill()
+
+
+def test_restart_and_second_process_make_no_summary_again(tmp_path: Path, process: Callable[[], Serving]) -> None:
+    recordings = agents(tmp_path, 12, 12)
+    calls = SummaryCalls()
+
+    def replay_against(serving: Serving) -> Tally:
+        player = Player(f"{serving.url}/v1", SIMULATOR, MODEL, SIMULATOR.count, calls=calls)
+        return player.play(recordings, Tally("test", 8_000))
+
+    first = process()
+    made = replay_against(first)
+    beside = replay_against(process())
+    first.terminate()
+    assert first.wait() == 0
+    afterwards = replay_against(process())
+
+    assert made.summary_calls >= 3
+    assert (beside.summary_calls, afterwards.summary_calls) == (0, 0)
+    assert made.prefix_breaks == beside.prefix_breaks == afterwards.prefix_breaks
+    assert made.tokens_forwarded == beside.tokens_forwarded == afterwards.tokens_forwarded
+    assert not [*made.violations, *beside.violations, *afterwards.violations]
+
+
+# The command
+
+
+def replay(folder: Path, *arguments: str, **variables: str) -> tuple[int, Any, str]:
+    """Exit status, the file's result as JSON, and what stood on standard error."""
+    ended = commands.run(["replay", str(folder / "agents.jsonl"), "--json", *arguments], folder, **variables)
+    return ended.returncode, json.loads(ended.stdout)[0] if ended.stdout else None, ended.stderr
+
+
+def test_command_prints_a_table(tmp_path: Path) -> None:
+    agents(tmp_path, 3, 1)
+    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--limit", "2"], tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "agents.jsonl, window 8,000" in ended.stdout
+    assert "conversations" in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_command_prints_json(tmp_path: Path) -> None:
+    agents(tmp_path, 8, 1)
+    status, result, _ = replay(tmp_path, "--chain", "8", "--window", "4000", "--no-stream")
+    assert status == 0
+    assert (result["file"], result["window"], result["conversations"]) == ("agents.jsonl", 4_000, 1)
+    assert result["compactions"] == result["prefix_breaks"] >= 1
+    assert result["tokens"]["forwarded"] < result["tokens"]["direct"]
+    assert result["violations"] == []
+
+
+def test_command_fails_where_the_provider_refuses(tmp_path: Path) -> None:
+    recorded.write(
+        tmp_path / "agents.jsonl", [{"messages": [_said("user", "far too long " * 2_000), _said("assistant")]}]
+    )
+    status, result, _ = replay(tmp_path)
+    assert status == 1
+    assert {violation["kind"] for violation in result["violations"]} == {"refused", "no_answer"}
+
+
+def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: RunningServer) -> None:
+    agents(tmp_path, 8, 1)
+    asked = ("--chain", "8", "--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000")
+    status, result, _ = replay(tmp_path, *asked, OPENAI_API_KEY="sk-mine")
+    assert (status, result["violations"]) == (0, [])
+    assert result["compactions"] >= 1
+    assert {record.header("authorization") for record in SIMULATOR.log} == {"Bearer sk-mine"}
+    assert len(SIMULATOR.chats) == result["requests"]
+
+
+def test_command_without_the_openai_client_says_how_to_get_it(tmp_path: Path) -> None:
+    absent = tmp_path / "absent" / "openai"
+    absent.mkdir(parents=True)
+    (absent / "__init__.py").write_text('raise ModuleNotFoundError("No module named openai", name="openai")')
+    agents(tmp_path, 1, 1)
+    status, _, error = replay(tmp_path, PYTHONPATH=os.pathsep.join((str(absent.parent), str(ROOT))))
+    assert status == 1
+    assert "pip install 'steno[replay]'" in error
+
+
+def test_command_names_a_file_it_cannot_read(tmp_path: Path) -> None:
+    status, _, error = replay(tmp_path)
+    assert status == 1
+    assert "agents.jsonl cannot be read" in error
+    assert "Traceback" not in error
+
+
+def _said(role: str, text: str = "Well.") -> dict[str, str]:
+    return {"role": role, "content": text}
