@@ -11,7 +11,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo replay test coverage lint format lock image clean run-env dev-env
+.PHONY: help run demo replay test properties coverage lint format lock image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -36,6 +36,9 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 test: dev-env ## all tests; options: PYTEST_ARGS='-k lease -n auto'
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m pytest $(COVERAGE) $(PYTEST_ARGS)
+
+properties: dev-env ## the property tests, forty times as long
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
 
 coverage: COVERAGE = --cov=app/core --cov-branch --cov-fail-under=100
 coverage: test ## all tests; app/core has to be covered to the last branch

@@ -74,7 +74,7 @@ def hold_long_prompts(upstream: str, model: str, window: int = WINDOW) -> int:
         for turn in range(1, LONG_PROMPTS + 1):
             answer = through.say(long_prompt(turn, int(LONG_PROMPT_SHARE * window), count))
             if problem := answer.error or through.contradiction():
-                _line(turn, f"{answer.before:,}", "-", answer.status or "failed", "", fg="red")
+                _line(turn, "-", "-", answer.status or "failed", "", fg="red")
                 _say(f"\n{problem}", fg="red")
                 return 1
             event = through.news()

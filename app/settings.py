@@ -210,7 +210,7 @@ class LimitSettings(_Section):
     header_bytes: int = Field(32_768, ge=1_024)
     """Largest sum of the request headers."""
     receive_seconds: Seconds = 60.0
-    """Time for a chat request's body to arrive."""
+    """Time for a request's headers to arrive, and for a chat request's body."""
     write_stall_seconds: Seconds = 60.0
     """A client that takes nothing for this long is given up."""
 

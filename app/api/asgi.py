@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from app.api.headers import Headers, value_of
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
@@ -21,6 +21,11 @@ class AbortedAnswer(Exception):
 
     A clean end would be taken for a complete answer. The server closes the connection when an application raises.
     """
+
+
+def client_host(scope: Scope) -> str:
+    """The address the request came from; empty where the server does not know it."""
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _uncounted(_: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, read_body, until_disconnect
+from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, client_host, read_body, until_disconnect
 from app.api.early import EarlyStream
 from app.api.gate import CONVERSATION, TARGET
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
@@ -50,7 +50,7 @@ class ChatEndpoint:
                 raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
 
         try:
-            tenant = self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
+            tenant = self._services.tenants.tenant(headers, client_host(scope))
             body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
             exchange = Exchange(self._services, answer, scope, headers, body, tenant)
             await until_disconnect(receive, answer, exchange.serve())

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from app.api.asgi import read_body
+from app.api.asgi import client_host, read_body
 from app.api.intake import understand
 from app.compactor import coverage_of
 from app.core.chunks import SummaryChunk
@@ -105,7 +105,7 @@ TheServices = Annotated[Services, Depends(_services)]
 
 
 def _tenant(request: Request, services: TheServices) -> str:
-    return services.tenants.tenant(request.scope["headers"], request.client.host if request.client else "")
+    return services.tenants.tenant(request.scope["headers"], client_host(request.scope))
 
 
 Tenant = Annotated[str, Depends(_tenant)]

@@ -41,7 +41,7 @@ def forwarded(headers: Headers, read_here: bool) -> Headers:
     if read_here:
         dropped |= {b"accept-encoding", b"content-length"}
     kept = [(k, v) for k, v in headers if k not in dropped and not k.startswith(NOT_FORWARDED_PREFIXES)]
-    kept += [(k, v) for k, v in headers if k == CALL_MARKER]
+    kept += [(k, v) for k, v in headers if (k, v) == (CALL_MARKER, b"summary")]
     return [*kept, (b"accept-encoding", b"identity")] if read_here else kept
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive, Scope, Send
 
-from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, until_disconnect
+from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, client_host, until_disconnect
 from app.api.gate import TARGET
 from app.api.headers import Headers, forwarded, returned
 from app.errors import StenoError
@@ -26,7 +26,8 @@ class PassthroughEndpoint:
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
         try:
-            self._services.tenants.tenant(headers, scope["client"][0] if scope.get("client") else "")
+            # An open relay would lend the provider to everybody who can reach it.
+            self._services.tenants.tenant(headers, client_host(scope))
             await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer), arrived)
         except ClientDisconnected:
             return

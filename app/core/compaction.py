@@ -13,13 +13,16 @@ from hashlib import blake2b
 from app.core import prompts
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
-from app.core.gate import CUT_OFF, TOO_LONG, Answer, objection, visible_text
+from app.core.gate import CUT_OFF, MINIMUM_TOKENS, TOO_LONG, Answer, objection, visible_text
 from app.core.plan import FOLD_MINIMUM, Plan, Span, SummarySettings, carried_in, halves, quoted_tokens, summary_tokens
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation
 
 SUMMARY_MESSAGE_TOKENS = 4
 """What a user message costs beside its text: 3 and its role."""
+
+AIMED_SHARE = 0.5
+"""A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
 
 LEASE_LOST = "lease_lost"
 """The failure of a compaction that another one has overtaken: its result is worth looking for."""
@@ -202,8 +205,7 @@ class _ChunkMaker:
         self, chunk: SummaryChunk, quoted: str, replaces: int, notes: tuple[str, ...]
     ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """One call, and one more with a stricter prompt and more room where the gate refused the first."""
-        aim = self.budget.summary
-        room = aim
+        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * replaces)))
         refused = ""
         for extra in ((), (prompts.STRICTER_NOTE,)):
             hints = (*notes, *(note.format(reason=refused) for note in extra))

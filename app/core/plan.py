@@ -72,10 +72,19 @@ def plan_compaction(
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()
     else:
-        spans = split_span(conversation.transcript, Span(start, cut), summary)
+        spans = _needed(conversation, base, split_span(conversation.transcript, Span(start, cut), summary), budget)
+        cut = spans[-1].stop
         if not _worth_it(conversation, base, spans, budget):
             return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
+
+
+def _needed(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> tuple[Span, ...]:
+    """As many parts as bring the view to the target: a view would use no more of them, and the next comes later."""
+    for parts, span in enumerate(spans, 1):
+        if _expected_view(conversation, base, span.stop, parts, budget) <= budget.target:
+            return tuple(spans[:parts])
+    return tuple(spans)
 
 
 def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -18,6 +19,8 @@ from app.replay.tally import Tally
 
 SHOWN_VIOLATIONS = 20
 DEFAULT_MODEL = "gpt-4o"
+NO_KEY = "sk-replay"
+"""The client wants one; the simulator takes any."""
 
 
 def replay_files(
@@ -34,30 +37,24 @@ def replay_files(
 ) -> int:
     """Replays each file and prints its table. The exit status. Raises `UnreadableRecording`."""
     read = [(file, chain(read_recordings(file), length)[:limit]) for file in files]
-    output, progress_output = Console(), Console(stderr=True)
     tallies: list[Tally] = []
-    with stage(model or DEFAULT_MODEL, window, upstream, database_url) as set_up, _progress(progress_output) as bar:
+    with stage(model or DEFAULT_MODEL, window, upstream, database_url) as set_up, _progress() as bar:
         player = Player(
             base_url=set_up.base_url,
             provider=set_up.provider,
             model=model or DEFAULT_MODEL,
             count=set_up.count,
             stream=stream,
-            api_key=os.environ.get("OPENAI_API_KEY") or "sk-replay" if upstream else "sk-replay",
+            api_key=(os.environ.get("OPENAI_API_KEY") if upstream else None) or NO_KEY,
         )
         for file, recordings in read:
             tallies.append(_replay(player, file, recordings, window, bar))
     if as_json:
-        print_json(tallies)
+        typer.echo(msgspec.json.format(msgspec.json.encode([tally.as_json() for tally in tallies])))
     else:
         for tally in tallies:
-            _show(output, tally)
+            _show(Console(), tally)
     return 1 if any(tally.violations for tally in tallies) else 0
-
-
-def print_json(tallies: Sequence[Tally]) -> None:
-    encoded = msgspec.json.encode([tally.as_json() for tally in tallies])
-    Console(soft_wrap=True, highlight=False, markup=False).print(msgspec.json.format(encoded).decode())
 
 
 def _replay(player: Player, file: Path, recordings: Sequence[Recording], window: int, bar: Progress) -> Tally:
@@ -66,7 +63,8 @@ def _replay(player: Player, file: Path, recordings: Sequence[Recording], window:
     return player.play(recordings, Tally(file.name, window), lambda: bar.advance(task))
 
 
-def _progress(console: Console) -> Progress:
+def _progress() -> Progress:
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -27,7 +27,7 @@ def environment(variables: Mapping[str, str], checkout: Path = ROOT) -> dict[str
 
 
 def run(
-    arguments: list[str], folder: Path, checkout: Path = ROOT, **variables: str
+    arguments: list[str], folder: Path, checkout: Path = ROOT, /, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """A command to its end."""
     return subprocess.run(  # noqa: S603 - our own command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,32 +34,32 @@ def provider(simulator: Simulator) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def scripted() -> Iterator[ScriptedProvider]:
-    """A provider of raw sockets in place of the simulator: `steno(upstream={"base_url": f"{scripted.url}/v1"})`."""
+    """A provider of raw sockets."""
     with ScriptedProvider() as provider:
         yield provider
 
 
 @pytest.fixture
-def steno(provider: RunningServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartSteno]:
+def steno(start_steno: StartSteno, provider: RunningServer) -> StartSteno:
     """Starts Steno before the simulator, with settings of its own; call it as often as replicas are needed."""
+    return partial(start_steno, provider.url)
+
+
+@pytest.fixture
+def before_scripted(start_steno: StartSteno, scripted: ScriptedProvider) -> StartSteno:
+    """Starts Steno before the raw sockets."""
+    return partial(start_steno, scripted.url)
+
+
+@pytest.fixture
+def start_steno(monkeypatch: pytest.MonkeyPatch) -> Iterator[StartSteno]:
+    """Starts Steno before the provider at an address without `/v1`."""
     running.forget_environment(monkeypatch)
     with ExitStack() as started:
 
-        def start(**sections: object) -> Steno:
-            steno = running.start(provider.url, sections)
+        def start(provider_url: str, **sections: object) -> Steno:
+            steno = running.start(provider_url, sections)
             started.callback(steno.stop)
             return steno
 
         yield start
-
-
-@pytest.fixture
-def before_scripted(scripted: ScriptedProvider, steno: StartSteno) -> StartSteno:
-    """Starts Steno before the raw sockets."""
-
-    def start(**sections: object) -> Steno:
-        upstream = sections.pop("upstream", {})
-        assert isinstance(upstream, dict)
-        return steno(upstream={"base_url": f"{scripted.url}/v1", **upstream}, **sections)
-
-    return start

@@ -26,10 +26,10 @@ SYSTEM = " ".join(
 PLACES = ("Aarhus", "Bergen", "Cork", "Dresden", "Espoo", "Fulda", "Graz", "Haarlem", "Ivrea", "Jena", "Kaunas", "Lyon")
 GOODS = ("a crate of oranges", "two chairs", "a box of slides", "seed potatoes", "a cello", "spare parts", "old maps")
 STATES = ("waiting", "on a lorry", "held at customs", "at the counter", "sent back", "damp but whole")
-WORDS = (
+STORY = (
     "because the driver found the gate locked and the neighbour would not sign for it so it went round the ring road "
     "to the depot again where somebody put it on the wrong shelf until the night watch saw the label and rang us up"
-).split()
+)
 
 
 def agents(number: int, seed: int = 1) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def _agent(draw: random.Random) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": f"{parcels[0]} is {draw.choice(STATES)}. {_prose(draw, 20, 90)}"}
         if turn and draw.random() < 0.5:
             yield {"role": "user", "content": "Yes"}
-            yield {"role": "assistant", "content": "Done – anything else? ✓"}
+            yield {"role": "assistant", "content": "Done ✓ anything else?"}
 
 
 def _call(call: str, parcel: str) -> dict[str, Any]:
@@ -102,6 +102,7 @@ def _remark(draw: random.Random) -> str:
 
 
 def _prose(draw: random.Random, fewest: int, most: int) -> str:
-    start, length = draw.randrange(len(WORDS)), draw.randint(fewest, most)
-    words = [WORDS[(start + place) % len(WORDS)] for place in range(length)]
+    story = STORY.split()
+    start, length = draw.randrange(len(story)), draw.randint(fewest, most)
+    words = [story[(start + place) % len(story)] for place in range(length)]
     return f"{draw.choice(GOODS).capitalize()} from {draw.choice(PLACES)}, {' '.join(words)}."

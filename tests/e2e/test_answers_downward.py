@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.simulator import Simulator
+from app.simulator import Fault, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import curl, post, request_bytes, send
 from tests.e2e.running import StartSteno
@@ -255,9 +255,9 @@ def test_compacted_request_that_is_refused_gets_the_refusal(simulator: Simulator
 
 def test_sdk_retries_as_it_would_without_steno(simulator: Simulator, steno: StartSteno) -> None:
     """T5b: three requests, not nine."""
-    simulator.chat_default = type(simulator.chat_default)(status=503, retry_after=0.01)
+    simulator.chat_default = Fault(status=503, retry_after=0.01)
     with pytest.raises(openai.InternalServerError):
-        steno().sdk(max_retries=2).chat.completions.create(model=MODEL, messages=HELLO)  # type: ignore[arg-type]
+        steno().sdk(max_retries=2).chat.completions.create(model=MODEL, messages=HELLO)
     assert len(simulator.chats) == 3
 
 

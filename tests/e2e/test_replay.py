@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from app.replay.stage import stage
 from app.replay.tally import Tally
 from app.simulator import Simulator
 from app.simulator.server import RunningServer
-from app.tokenizer import Tokenizer
 from tests.e2e import commands, recorded, running
 from tests.e2e.commands import ROOT, Serving
 
@@ -84,16 +83,6 @@ def test_real_conversations_lose_nothing(file: str, length: int, most: int) -> N
 
 
 @pytest.fixture
-def provider() -> Iterator[RunningServer]:
-    with SIMULATOR.serve() as server:
-        yield server
-    SIMULATOR.clear_log()
-
-
-SIMULATOR = Simulator(window=8_000, count=Tokenizer(None).counter(MODEL))
-
-
-@pytest.fixture
 def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Serving]]:
     """Starts a process of Steno on the same SQLite file."""
     started: list[Serving] = []
@@ -115,12 +104,14 @@ def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Se
         serving.kill()
 
 
-def test_restart_and_second_process_make_no_summary_again(tmp_path: Path, process: Callable[[], Serving]) -> None:
+def test_restart_and_second_process_make_no_summary_again(
+    tmp_path: Path, process: Callable[[], Serving], simulator: Simulator
+) -> None:
     recordings = agents(tmp_path, 12, 12)
     calls = SummaryCalls()
 
     def replay_against(serving: Serving) -> Tally:
-        player = Player(f"{serving.url}/v1", SIMULATOR, MODEL, SIMULATOR.count, calls=calls)
+        player = Player(f"{serving.url}/v1", simulator, MODEL, simulator.count, calls=calls)
         return player.play(recordings, Tally("test", 8_000))
 
     first = process()
@@ -140,9 +131,10 @@ def test_restart_and_second_process_make_no_summary_again(tmp_path: Path, proces
 # The command
 
 
-def replay(folder: Path, *arguments: str, **variables: str) -> tuple[int, Any, str]:
+def replay(folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> tuple[int, Any, str]:
     """Exit status, the file's result as JSON, and what stood on standard error."""
-    ended = commands.run(["replay", str(folder / "agents.jsonl"), "--json", *arguments], folder, **variables)
+    arguments = ["replay", str(folder / "agents.jsonl"), "--json", *options]
+    ended = commands.run(arguments, folder, ROOT, **(variables or {}))
     return ended.returncode, json.loads(ended.stdout)[0] if ended.stdout else None, ended.stderr
 
 
@@ -167,21 +159,21 @@ def test_command_prints_json(tmp_path: Path) -> None:
 
 def test_command_fails_where_the_provider_refuses(tmp_path: Path) -> None:
     recorded.write(
-        tmp_path / "agents.jsonl", [{"messages": [_said("user", "far too long " * 2_000), _said("assistant")]}]
+        tmp_path / "agents.jsonl", [{"messages": [_said("user", "far too long " * 4_000), _said("assistant")]}]
     )
     status, result, _ = replay(tmp_path)
     assert status == 1
     assert {violation["kind"] for violation in result["violations"]} == {"refused", "no_answer"}
 
 
-def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: RunningServer) -> None:
+def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: RunningServer, simulator: Simulator) -> None:
     agents(tmp_path, 8, 1)
     asked = ("--chain", "8", "--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000")
-    status, result, _ = replay(tmp_path, *asked, OPENAI_API_KEY="sk-mine")
+    status, result, _ = replay(tmp_path, *asked, variables={"OPENAI_API_KEY": "sk-mine"})
     assert (status, result["violations"]) == (0, [])
     assert result["compactions"] >= 1
-    assert {record.header("authorization") for record in SIMULATOR.log} == {"Bearer sk-mine"}
-    assert len(SIMULATOR.chats) == result["requests"]
+    assert {record.header("authorization") for record in simulator.log} == {"Bearer sk-mine"}
+    assert len(simulator.chats) == result["requests"]
 
 
 def test_command_without_the_openai_client_says_how_to_get_it(tmp_path: Path) -> None:
@@ -189,7 +181,8 @@ def test_command_without_the_openai_client_says_how_to_get_it(tmp_path: Path) ->
     absent.mkdir(parents=True)
     (absent / "__init__.py").write_text('raise ModuleNotFoundError("No module named openai", name="openai")')
     agents(tmp_path, 1, 1)
-    status, _, error = replay(tmp_path, PYTHONPATH=os.pathsep.join((str(absent.parent), str(ROOT))))
+    path = os.pathsep.join((str(absent.parent), str(ROOT)))
+    status, _, error = replay(tmp_path, variables={"PYTHONPATH": path})
     assert status == 1
     assert "pip install 'steno[replay]'" in error
 

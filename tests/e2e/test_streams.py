@@ -41,15 +41,6 @@ def data(stream: bytes) -> list[Any]:
     return [json.loads(frame.removeprefix(b"data: ")) for frame in frames]
 
 
-def without_members(stream: bytes) -> bytes:
-    """The stream as the provider sent it: without what Steno adds to a first and to a finishing chunk."""
-    lines = []
-    for line in stream.split(b"\n"):
-        start = line.find(b',"context_status"')
-        lines.append(line if start == -1 else line[:start] + line[line.rindex(b"}") :])
-    return b"\n".join(lines).replace(b"}]}\n\ndata: [DONE]", b"}] }\n\ndata: [DONE]")
-
-
 def compactions(frames: Iterable[Any]) -> list[Any]:
     return [frame["compaction"] for frame in frames if "compaction" in frame]
 
@@ -211,7 +202,7 @@ def test_sdk_raises_on_a_cut_stream(simulator: Simulator, steno: StartSteno, cut
     """T10b: a cut answer is not taken for a whole one."""
     simulator.next_chat(cut=cut, after=3)
     stream = steno().sdk().chat.completions.create(model=MODEL, messages=messages, stream=True)
-    with pytest.raises(openai.APIError, match="ended in the middle|closed the connection"):
+    with pytest.raises(openai.APIError, match=r"ended in the middle|closed the connection"):
         list(stream)
 
 
@@ -285,7 +276,7 @@ def test_sdk_reads_a_compacted_stream_in_every_shape(
     with served.sdk().chat.completions.stream(model=MODEL, messages=LONG, extra_headers=headers) as stream:
         chunks = [event.chunk for event in stream if event.type == "chunk"]
         final = stream.get_final_completion()
-    chunks = [chunk for chunk in chunks if chunk.choices is not None]  # A named event has none: it is opt-in.
+    chunks = [chunk for chunk in chunks if chunk.id]  # A named event has none: it is opt-in.
     assert final.choices[0].message.content == simulator.chats[0].text
     assert final.choices[0].message.role == "assistant"
     assert len({chunk.id for chunk in chunks}) == 1
@@ -304,7 +295,7 @@ def test_sdk_reads_a_compacted_stream_in_every_shape(
     ],
 )
 def test_other_shapes_stand_before_the_providers_untouched_stream(
-    simulator: Simulator, steno: StartSteno, shape: bytes, started: bytes, completed: bytes
+    steno: StartSteno, shape: bytes, started: bytes, completed: bytes
 ) -> None:
     """clients.md: no chunk of ours was sent, so the provider keeps its id and its role."""
     told, closed, *rest = stream_of(steno(), b"x-context-events: " + shape).split(b"\n\n")
@@ -356,7 +347,7 @@ def test_keep_alives_come_while_a_summary_is_made(
     assert min(later - earlier for earlier, later in pairwise(beats)) > 0.9
     frames = data(b"".join(piece for _, piece in arrived))
     assert len(compactions(frames)) == (2 if shape == "chunk" else 0)
-    assert all(frame["choices"] for frame in frames if "choices" in frame or shape != "named")
+    assert all(frame["choices"] for frame in frames if "choices" in frame)
 
 
 def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
@@ -431,7 +422,6 @@ def test_providers_error_after_the_commitment_raises_in_the_sdk(simulator: Simul
     assert {"message", "type", "param", "code"} <= set(error)
     assert b"[DONE]" not in body
     assert body.index(b"compaction_completed") < body.index(b'"error"')
-    served.services.tasks  # noqa: B018
     simulator.next_chat(status=503)
     other = [*LONG, {"role": "assistant", "content": "word " * 1_500}, {"role": "user", "content": "word " * 3_000}]
     with pytest.raises(openai.APIError, match="overloaded"):
@@ -459,7 +449,6 @@ def test_every_failure_after_the_commitment_is_an_error_frame(
     body = stream_of(before_scripted())
     error = data(body)[-1]["error"]
     assert error["code"] == code
-    assert error["code"] == "busy" or error["message"].endswith((".", "}", ">"))
     assert body.count(b'data: {"error":') == 1
     assert b"[DONE]" not in body
 
@@ -501,7 +490,7 @@ def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, s
     assert len(simulator.summaries) == 1
 
 
-def test_stream_can_go_without_members(simulator: Simulator, steno: StartSteno) -> None:
+def test_stream_can_go_without_members(steno: StartSteno) -> None:
     """T4d: the setting leaves them out of streams too."""
     answered = post(steno(events={"body": False}).url, chat(stream=True))
     assert b"context" not in answered.body
@@ -522,7 +511,7 @@ def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: Start
     assert simulator.summaries[0].header("x-context-call") == "summary"
 
 
-def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(simulator: Simulator, steno: StartSteno) -> None:
+def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(steno: StartSteno) -> None:
     """T26b: what was done to the context is not hidden by who did nothing to it."""
     behind = steno()
     ahead = steno(upstream={"base_url": behind.base_url}, compaction={"enabled": False})

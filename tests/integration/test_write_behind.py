@@ -118,3 +118,18 @@ async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_
         await asyncio.gather(*(store.flush() for store in stores))
     assert {await stored(stores[0], name) for name in names} == {10}
     assert sum(store.dropped for store in stores) == 0
+
+
+async def test_two_stores_that_flush_the_same_heads_at_once_do_not_deadlock(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    """Different conversations, one history: the heads are taken in one order too."""
+    stores = [open_store(shared_url) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    for turn in range(5):
+        for store, name, order in zip(stores, ("a", "b"), (1, -1), strict=True):
+            for number in list(range(200))[::order]:
+                store.record(seen(f"{name}{number * order}", turns=turn, heads=((digest(number), turn),)))
+        await asyncio.gather(*(store.flush() for store in stores))
+    assert len(await stores[0].heads(TENANT, [digest(number) for number in range(200)])) == 200

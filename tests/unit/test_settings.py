@@ -196,7 +196,7 @@ def test_session_headers_are_found_in_any_case() -> None:
         ("STENO_UPSTREAM__BASE_URL", "api.openai.com/v1", ("upstream.base_url", "http(s) URL")),
         ("STENO_MODELS", "gpt-4o", ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "context_window": 0}]', ("models.0.context_window", "at least 1", "0")),
-        ("STENO_MODELS", '[{"match": "m", "windw": 1}]', ("models.0.windw is no setting", "context_window")),
+        ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is no setting", "context_window")),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
@@ -257,7 +257,10 @@ def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("compaction: {triger: {token_ratio: 0.6}}", "compaction.triger is no setting; known there: enabled, trigger"),
+        (
+            "compaction: {triggers: {token_ratio: 0.6}}",
+            "compaction.triggers is no setting; known there: enabled, trigger",
+        ),
         ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
         ("compaction: {enabled: false", "is not YAML: line 1"),
         ("- server", "must hold sections"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.budget import Budget, Shares, Window, budget_for
@@ -72,7 +72,6 @@ def requests(history: list[list[Message]]) -> list[Conversation]:
     return sent
 
 
-@settings(max_examples=300, deadline=None)
 @given(histories())
 def test_every_view_is_one_a_provider_takes_and_covers_every_message_once(history: list[list[Message]]) -> None:
     shelf = Shelf()
@@ -82,7 +81,6 @@ def test_every_view_is_one_a_provider_takes_and_covers_every_message_once(histor
         assert view.tokens <= max(BUDGET.limit, talk.floor + sum(c.tokens for c in view.chunks) + 2_000)
 
 
-@settings(max_examples=200, deadline=None)
 @given(histories())
 def test_instructions_in_the_middle_are_never_summarised_away(history: list[list[Message]]) -> None:
     shelf = Shelf()
@@ -91,7 +89,6 @@ def test_instructions_in_the_middle_are_never_summarised_away(history: list[list
         assert all(index in verbatim for index, m in enumerate(talk.transcript.messages) if m.role in INSTRUCTION_ROLES)
 
 
-@settings(max_examples=200, deadline=None)
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_order_in_which_chunks_were_stored_does_not_matter(history: list[list[Message]], random: Random) -> None:
     shelf = Shelf()
@@ -104,7 +101,6 @@ def test_the_order_in_which_chunks_were_stored_does_not_matter(history: list[lis
         assert least_view(talk, shuffled, BUDGET.trigger) == least_view(talk, shelf.chunks, BUDGET.trigger)
 
 
-@settings(max_examples=50, deadline=None)
 @given(histories())
 def test_a_larger_window_gets_the_whole_history_back(history: list[list[Message]]) -> None:
     shelf = Shelf()
@@ -113,7 +109,6 @@ def test_a_larger_window_gets_the_whole_history_back(history: list[list[Message]
         assert least_view(talk, shelf.chunks, 10**9) == whole(talk)
 
 
-@settings(max_examples=200, deadline=None)
 @given(histories())
 def test_between_two_compactions_each_payload_extends_the_previous_one(history: list[list[Message]]) -> None:
     shelf = Shelf()
@@ -126,7 +121,6 @@ def test_between_two_compactions_each_payload_extends_the_previous_one(history: 
         previous = payload
 
 
-@settings(max_examples=200, deadline=None)
 @given(histories(), st.integers(0, 30), st.integers(1, 400))
 def test_a_branch_gets_no_chunk_that_was_not_made_from_its_own_messages(
     history: list[list[Message]], at: int, size: int
@@ -145,7 +139,6 @@ def test_a_branch_gets_no_chunk_that_was_not_made_from_its_own_messages(
         assert chunk.from_digest in sent[-1].chain.positions
 
 
-@settings(max_examples=200, deadline=None)
 @given(histories())
 def test_the_same_request_again_makes_no_summary(history: list[list[Message]]) -> None:
     shelf = Shelf()

@@ -1,0 +1,206 @@
+"""The documents: their examples run, their samples have the shape of real answers, and they keep to the house rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from app.settings import Settings, environment_name, every_setting
+from app.simulator import Simulator
+from tests.e2e import running
+from tests.e2e.histories import chat, turns
+from tests.e2e.running import Steno
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+REST = (ROOT / "docs" / "rest.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+KEY = "sk-docs"
+ADDRESS = "http://127.0.0.1:8080"
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block with the heading above it."""
+
+    language: str
+    text: str
+    heading: str
+
+
+def blocks(page: str, *languages: str) -> list[Block]:
+    found = []
+    for match in _BLOCK.finditer(page):
+        headings = re.findall(r"^#+ (.+)$", page[: match.start()], re.MULTILINE)
+        found.append(Block(match[1], match[2], headings[-1]))
+    return [block for block in found if not languages or block.language in languages]
+
+
+@pytest.fixture
+def steno(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steno]:
+    running.forget_environment(monkeypatch)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Simulator(window=running.WINDOW).serve() as provider:
+        steno = running.start(provider.url, {})
+        yield steno
+        steno.stop()
+
+
+def shape(value: Any) -> Any:
+    """The keys of an answer, whatever its values; a list has the shape of its elements."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return sorted({json.dumps(shape(inner), sort_keys=True) for inner in value})
+    return "value"
+
+
+# README
+
+
+def test_python_examples_run_in_order_and_print_what_the_readme_says(steno: Steno) -> None:
+    printed: list[str] = []
+    # Not what goes to standard output: Steno runs in this process and may log there.
+    names: dict[str, Any] = {"print": lambda *values: printed.append(" ".join(map(str, values)) + "\n")}
+    examples = blocks(README, "python", "text")
+    for number, block in enumerate(examples):
+        if block.language == "text":
+            continue
+        names["messages"] = turns(15, first=100 * number)
+        printed.clear()
+        exec(block.text.replace(ADDRESS, steno.url), names)  # noqa: S102 - our own README
+        following = examples[number + 1] if number + 1 < len(examples) else None
+        if "print(" in block.text:
+            assert following is not None
+            assert "".join(printed) == following.text
+    names["client"].close()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("command", [block.text for block in blocks(README, "sh")])
+def test_curl_examples_run(steno: Steno, command: str) -> None:
+    assert command.startswith("curl ")
+    ended = subprocess.run(  # noqa: S603 - our own README
+        ["/bin/sh", "-ec", command.replace(ADDRESS, steno.url).replace("curl -s", "curl -s --fail --max-time 20")],
+        env={"PATH": os.environ["PATH"], "OPENAI_API_KEY": KEY},
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["object"] in ("chat.completion", "list")
+
+
+def test_context_in_the_readme_has_the_shape_of_a_real_one(steno: Steno) -> None:
+    [sample] = blocks(README, "json")
+    answer = steno.sdk().chat.completions.create(model="gpt-4o", messages=turns(15))
+    assert shape(json.loads(sample.text)) == shape(answer.model_extra["context"] if answer.model_extra else None)
+
+
+def test_stream_events_in_the_readme_have_the_shape_of_real_ones(steno: Steno) -> None:
+    [sample] = [block for block in blocks(README, "text") if block.text.startswith("data: ")]
+    answer = httpx2.post(f"{steno.base_url}/chat/completions", content=chat(turns(15), stream=True), timeout=20)
+    real = [frame for frame in answer.text.split("\n\n") if '"compaction"' in frame]
+    written = sample.text.strip().split("\n\n")
+    assert [shape(json.loads(frame.removeprefix("data: "))) for frame in written] == [
+        shape(json.loads(frame.removeprefix("data: "))) for frame in real
+    ]
+
+
+def test_settings_in_the_readme_have_their_real_defaults() -> None:
+    defaults = dict(every_setting())
+    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", README, re.MULTILINE)
+    assert rows
+    for key, default in rows:
+        assert str(defaults[key].default) == default
+
+
+def test_compose_example_is_yaml_and_sets_only_what_exists() -> None:
+    [example] = blocks(README, "yaml")
+    services = yaml.safe_load(example.text)["services"]
+    known = {environment_name(key) for key, _ in every_setting()}
+    assert set(services["steno"]["environment"]) <= known
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^ {4})make ([a-z]+)", README, re.MULTILINE))))
+def test_make_targets_in_the_readme_exist(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+# REST
+
+
+def test_rest_examples_have_the_shape_of_real_answers(steno: Steno) -> None:
+    client = httpx2.Client(base_url=steno.url, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
+    body = chat(turns(15), conversation_id="order-4711")
+    client.post("/v1/chat/completions", content=body).raise_for_status()
+    summary = client.get("/context/conversations/order-4711/summaries").json()["first_id"]
+    examples = blocks(REST, "json")
+    assert len(examples) > 5
+    for example in examples:
+        method, _, path = example.heading.partition(" ")
+        if not path:
+            method, path = "GET", "/context/conversations/none"
+        path = path.replace("{id}", "order-4711").replace("{summary}", summary)
+        answer = client.request(method, path, content=body if method == "POST" else None)
+        assert shape(answer.json()) == shape(json.loads(example.text)), example.heading
+    client.close()
+
+
+def test_rest_describes_every_endpoint(steno: Steno) -> None:
+    schema = httpx2.get(f"{steno.url}/openapi.json").json()
+    described = set(re.findall(r"^## ([A-Z]+ /\S+)$", REST, re.MULTILINE))
+    real = {
+        f"{method.upper()} {path.replace('{conversation_id}', '{id}').replace('{summary_id}', '{summary}')}"
+        for path, methods in schema["paths"].items()
+        for method in methods
+    }
+    assert described == real - {"GET /healthz"}
+    assert "`/healthz`" in REST
+
+
+@pytest.mark.parametrize("reason", re.findall(r"^\| `([a-z_]+)[`:]", REST.partition("| reason | |")[2], re.MULTILINE))
+def test_each_reason_is_one_the_code_gives(reason: str) -> None:
+    code = "".join(path.read_text() for path in (ROOT / "app").rglob("*.py"))
+    assert f'"{reason}' in code
+
+
+# All pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_name_no_path_of_a_machine(page: Path) -> None:
+    assert not re.search(r"/(work|root|home|Users|tmp)/", page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_that_pages_name_exist(page: Path) -> None:
+    sections = "|".join(Settings.model_fields)
+    known = {key for key, _ in every_setting()}
+    named = re.findall(rf"`((?:{sections})(?:\.[a-z_]+)+)`", page.read_text())
+    assert set(named) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_variables_that_pages_name_exist(page: Path) -> None:
+    known = {environment_name(key) for key, _ in every_setting()}
+    others = {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
+    assert set(re.findall(r"\bSTENO_\w*", page.read_text())) <= known | others
