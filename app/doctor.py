@@ -16,12 +16,12 @@ from pydantic import SecretStr
 from app import __version__
 from app.errors import StenoError
 from app.main import SHORTEST_SECRET, open_store, open_upstream, secret_beside
-from app.services import window_of
 from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
 from app.store import Check, DatabaseURLError
 from app.store.database import read_url
 from app.tokenizer import Tokenizer
 from app.upstream import ModelsRefused
+from app.windows import window_of
 
 ALIASES = {
     "storage.url": "DATABASE_URL",

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from app.compactor import Compactor
 from app.conversations import Conversations
 from app.core.budget import Shares, Window
 from app.core.estimate import Count
 from app.core.identity import Identity
-from app.settings import ModelSettings, Settings
+from app.settings import Settings
 from app.store import Store
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
 from app.tokenizer import Counter, Tokenizer
 from app.upstream import Upstream
+from app.windows import window_of
 from app.wire.chat_completions import MessageReader
 
-DEFAULT_WINDOW = Window(128_000, "default")
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
 
@@ -61,12 +59,3 @@ class Services:
 
     def window(self, model: str) -> Window:
         return window_of(model, self.settings.models)
-
-
-def window_of(model: str, models: Sequence[ModelSettings]) -> Window:
-    """The first setting that matches the model's name, with or without the part before its last slash."""
-    short = model.rsplit("/", 1)[-1]
-    for entry in models:
-        if fnmatchcase(model, entry.match) or fnmatchcase(short, entry.match):
-            return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
-    return DEFAULT_WINDOW

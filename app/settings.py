@@ -222,19 +222,6 @@ class LogSettings(_Section):
     """Shape of log lines on standard output."""
 
 
-DEFAULT_MODELS = (
-    ModelSettings(match="gpt-5*", context_window=400_000, max_input_tokens=272_000, max_output_tokens=128_000),
-    ModelSettings(match="gpt-4.1*", context_window=1_047_576, max_output_tokens=32_768),
-    ModelSettings(match="gpt-4o*", context_window=128_000, max_output_tokens=16_384),
-    ModelSettings(match="gpt-4-turbo*", context_window=128_000, max_output_tokens=4_096),
-    ModelSettings(match="gpt-4-32k*", context_window=32_768),
-    ModelSettings(match="gpt-4", context_window=8_192),
-    ModelSettings(match="gpt-4-0613", context_window=8_192),
-    ModelSettings(match="gpt-3.5-turbo*", context_window=16_385, max_output_tokens=4_096),
-    ModelSettings(match="o[134]*", context_window=200_000, max_output_tokens=100_000),
-)
-
-
 class Settings(BaseSettings):
     """All settings. Raises through `load` only."""
 
@@ -248,7 +235,7 @@ class Settings(BaseSettings):
 
     server: ServerSettings = ServerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
-    models: tuple[ModelSettings, ...] = DEFAULT_MODELS
+    models: tuple[ModelSettings, ...] = ()
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
     events: EventSettings = EventSettings()

@@ -116,8 +116,6 @@ class HttpxUpstream:
             trust_env=False,
             follow_redirects=False,
         )
-        # Only what the client sent: httpx2 would add its own accept, encoding and user-agent.
-        self._client.headers.clear()
 
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
@@ -147,7 +145,7 @@ class HttpxUpstream:
     def _request(
         self, method: str, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes], read: float
     ) -> httpx.Request:
-        """Built directly: the shared client would merge in its headers and other callers' cookies."""
+        """Built directly: the shared client would merge in its own accept and user-agent, and other callers' cookies."""
         timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
         extensions = {"target": self._path + target or b"/", "timeout": timeout}

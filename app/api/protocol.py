@@ -53,11 +53,8 @@ class PunctualProtocol(HttpToolsProtocol):
 def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
     """The protocol with the deadlines of these settings."""
 
-    class Protocol(PunctualProtocol):
-        header_seconds = limits.receive_seconds
-        stall_seconds = limits.write_stall_seconds
-
-    return Protocol
+    deadlines = {"header_seconds": limits.receive_seconds, "stall_seconds": limits.write_stall_seconds}
+    return type(HttpToolsProtocol.__name__, (PunctualProtocol,), deadlines)
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

@@ -1,6 +1,6 @@
 """The store: conversations, their heads, summary chunks and leases, in SQLite or PostgreSQL. All SQL is here."""
 
-from app.store.conversations import Conversation, ConversationSeen, Head
+from app.store.conversations import Conversation, ConversationSeen
 from app.store.errors import (
     AccessRefused,
     DatabaseUnusable,
@@ -24,7 +24,6 @@ __all__ = [
     "ConversationSeen",
     "DatabaseURLError",
     "DatabaseUnusable",
-    "Head",
     "Lease",
     "MigrationFailed",
     "Order",

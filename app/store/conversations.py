@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Row, ScalarSelect, case, delete, func, lit
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.recognition import Head
 from app.store.batches import batches
 from app.store.chunks import delete_chunks_of
 from app.store.clock import moment, now_ms
@@ -30,14 +31,14 @@ class ConversationSeen:
     turns: int
     messages: int
     status: str
-    tokens_before: int | None
-    tokens_after: int | None
-    window: int | None
+    tokens_before: int
+    tokens_after: int
+    window: int
     reason: str | None
     forked_from: str | None
     heads: tuple[tuple[bytes, int], ...]
     """(digest, turn) by which its next request will be recognised."""
-    coverage: bytes | str | None
+    coverage: str
     """JSON: the parts of the payload."""
     summaries: tuple[str, ...]
     """Ids of the chunks that stand in the payload."""
@@ -55,25 +56,14 @@ class Conversation:
     requests: int
     status: str
     reason: str | None
-    tokens_before: int | None
-    tokens_after: int | None
-    window: int | None
+    tokens_before: int
+    tokens_after: int
+    window: int
     forked_from: str | None
-    coverage: str | None
+    coverage: str
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A digest of a history, and the conversation that was seen with it."""
-
-    digest: bytes
-    conversation_id: str
-    turn: int
-    tip_turn: int
-    """The conversation's deepest turn: how far behind it the digest lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +186,6 @@ def _created_at(head: str) -> ScalarSelect[int]:
 
 def _conversation_row(seen: Sightings) -> dict[str, Any]:
     latest = seen.latest
-    coverage = latest.coverage.decode() if isinstance(latest.coverage, bytes) else latest.coverage
     return {
         "tenant": latest.tenant,
         "id": latest.conversation_id,
@@ -210,7 +199,7 @@ def _conversation_row(seen: Sightings) -> dict[str, Any]:
         "tokens_after": latest.tokens_after,
         "window": latest.window,
         "forked_from": latest.forked_from,
-        "coverage": coverage,
+        "coverage": latest.coverage,
         "summaries": list(latest.summaries),
     }
 

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import text
 
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
+from app.core.recognition import Head
 from app.store import chunks, conversations, lease
-from app.store.conversations import Conversation, ConversationSeen, Head
+from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, StatementRefused, StoreUnavailable
 from app.store.guard import Guard

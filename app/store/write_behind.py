@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from app.store.conversations import ConversationSeen, Head, Sightings, write_sightings
+from app.core.recognition import Head
+from app.store.conversations import ConversationSeen, Sightings, write_sightings
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
 from app.store.guard import Guard

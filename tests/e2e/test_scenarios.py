@@ -28,12 +28,17 @@ def talk(turns: int, first: int = 0) -> Messages:
 
 
 def ask(steno: Steno, history: Messages, question: str = "Which one was that?", **options: Any) -> Any:
-    messages = [RULES, *history, {"role": "user", "content": question}]
-    return steno.sdk().chat.completions.create(model="gpt-4o", messages=messages, **options)  # type: ignore[call-overload]
+    messages: Any = [RULES, *history, {"role": "user", "content": question}]
+    return steno.sdk().chat.completions.create(model="gpt-4o", messages=messages, **options)
 
 
 def get(steno: Steno, path: str, key: str = "sk-test") -> Any:
     return httpx.get(f"{steno.url}/context{path}", headers={"authorization": f"Bearer {key}"}).json()
+
+
+def calls(simulator: Simulator) -> int:
+    """How many summaries were asked for."""
+    return len(simulator.summaries)
 
 
 def sent(simulator: Simulator) -> Messages:
@@ -72,7 +77,7 @@ def test_2_who_said_what_survives(steno: StartSteno, simulator: Simulator) -> No
 
 
 @pytest.mark.parametrize(
-    ("compaction", "models", "calls"),
+    ("compaction", "models", "expected"),
     [
         ({}, 8_000, 1),
         ({}, 128_000, 0),
@@ -82,11 +87,11 @@ def test_2_who_said_what_survives(steno: StartSteno, simulator: Simulator) -> No
     ],
 )
 def test_3_the_threshold_is_automatic_or_configured(
-    steno: StartSteno, simulator: Simulator, compaction: dict[str, Any], models: int, calls: int
+    steno: StartSteno, simulator: Simulator, compaction: dict[str, Any], models: int, expected: int
 ) -> None:
     simulator.window = 128_000
     ask(steno(compaction=compaction, models=[{"match": "*", "context_window": models}]), LONG)
-    assert len(simulator.summaries) == calls
+    assert calls(simulator) == expected
 
 
 def test_4_a_second_compaction_adds_and_leaves_the_first_chunk_alone(steno: StartSteno, simulator: Simulator) -> None:
@@ -97,7 +102,7 @@ def test_4_a_second_compaction_adds_and_leaves_the_first_chunk_alone(steno: Star
     ask(proxy, [*LONG, *talk(20, first=26)])
     both = get(proxy, f"/conversations/{_only(proxy)}/summaries")["data"]
     assert both[0] == first
-    assert len(both) == len(simulator.summaries) == 2
+    assert len(both) == calls(simulator) == 2
     assert both[1]["first_index"] == first["last_index"] + 1
     assert sent(simulator)[:2] == first_payload[:2]
 
@@ -157,7 +162,7 @@ def test_a_stream_is_told_when_a_summary_is_made_and_only_then(steno: StartSteno
     for expected in (["compaction_started", "compaction_completed"], []):
         chunks = list(ask(proxy, LONG, stream=True))
         assert [c.compaction["type"] for c in chunks if hasattr(c, "compaction")] == expected
-    assert len(simulator.summaries) == 1
+    assert calls(simulator) == 1
 
 
 @pytest.mark.parametrize("again", ["restart", "second process"])
@@ -171,7 +176,7 @@ def test_nobody_makes_a_summary_again(steno: StartSteno, simulator: Simulator, t
         first.stop()
     assert ask(steno(**storage), LONG).context == before
     assert simulator.chats[-1].body == payload
-    assert len(simulator.summaries) == 1
+    assert calls(simulator) == 1
 
 
 def test_an_edited_history_gets_no_summary_of_the_original(steno: StartSteno, simulator: Simulator) -> None:
@@ -180,7 +185,7 @@ def test_an_edited_history_gets_no_summary_of_the_original(steno: StartSteno, si
     edited = [dict(message) for message in LONG]
     edited[0]["content"] = edited[0]["content"].replace("HB-4000-X", "HB-9999-Z")
     ask(proxy, edited)
-    assert len(simulator.summaries) == 2
+    assert calls(simulator) == 2
     payload = json.dumps(sent(simulator))
     assert "HB-9999-Z" in payload
     assert "HB-4000-X" not in payload
@@ -192,12 +197,12 @@ def test_a_regenerated_answer_and_a_branch_use_only_chunks_of_their_own_messages
     proxy = steno()
     ask(proxy, LONG)
     ask(proxy, LONG)
-    assert len(simulator.summaries) == 1
+    assert calls(simulator) == 1
     (chunk,) = get(proxy, f"/conversations/{_only(proxy)}/summaries")["data"]
     branch = [*LONG[: chunk["last_index"] - 3], *talk(4, first=60)]
     ask(proxy, branch)
-    assert len(simulator.summaries) == 2
-    assert chunk["text"] not in json.dumps(sent(simulator)).replace("\\n", "\n")
+    assert calls(simulator) == 2
+    assert not any(chunk["text"] in str(message["content"]) for message in sent(simulator))
 
 
 def test_another_key_never_meets_the_first_ones_conversation(steno: StartSteno, simulator: Simulator) -> None:
@@ -205,7 +210,7 @@ def test_another_key_never_meets_the_first_ones_conversation(steno: StartSteno, 
     conversation = ask(proxy, LONG).context["conversation_id"]
     ask_other = proxy.sdk(api_key="sk-other").chat.completions.create
     ask_other(model="gpt-4o", messages=[RULES, *LONG, {"role": "user", "content": "Which one was that?"}])  # type: ignore[list-item]
-    assert len(simulator.summaries) == 2
+    assert calls(simulator) == 2
     for path in ("", "/summaries", "/coverage"):
         error = get(proxy, f"/conversations/{conversation}{path}", key="sk-stranger")["error"]
         assert error["code"] == "conversation_not_found"
@@ -265,7 +270,7 @@ def test_a_deleted_conversation_is_forgotten_with_its_summaries(steno: StartSten
     assert gone.json() == {"id": conversation, "object": "conversation.deleted", "deleted": True}
     assert get(proxy, "/conversations")["data"] == []
     ask(proxy, LONG)
-    assert len(simulator.summaries) == 2
+    assert calls(simulator) == 2
 
 
 def test_the_dry_run_says_what_would_happen_and_does_nothing(steno: StartSteno, simulator: Simulator) -> None:
@@ -299,7 +304,7 @@ def test_a_history_that_changes_every_turn_is_not_summarised_over_and_over(
         stamped = [{"role": "user", "content": f"It is 09:0{minute}. {FILLER}"}, *LONG[1:48], *talk(minute, first=60)]
         reasons.append(ask(proxy, stamped).context["reason"])
     assert reasons == [None, None, *["history_changes_every_turn"] * 3]
-    assert len(simulator.summaries) == 2
+    assert calls(simulator) == 2
 
 
 def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
@@ -309,4 +314,4 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
     simulator.when(lambda record: record.kind == "summary", status=500)
     reasons = [ask(proxy, [*LONG, *talk(turns, first=60)]).context["reason"] for turns in range(4)]
     assert reasons == ["summariser_status_500"] * 2 + ["summary_failed_lately"] * 2
-    assert len(simulator.summaries) == 2
+    assert calls(simulator) == 2

@@ -70,7 +70,7 @@ def seen(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any) -
         reason=None,
         forked_from=None,
         heads=(),
-        coverage=b"[]",
+        coverage="[]",
         summaries=(),
     )
     return replace(first, **changes)

@@ -162,3 +162,16 @@ async def test_two_tenants_may_hold_chunks_of_the_same_id(store: Store) -> None:
     await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
     assert [one.text for one in await store.chunks_in(TENANT, "default", chain(5))] == ["ours"]
     assert [one.text for one in await store.chunks_in(STRANGER, "default", chain(5))] == ["theirs"]
+
+
+async def test_recent_first_chunks_are_found_by_their_last_message_under_any_chain(store: Store) -> None:
+    """How a history that is rewritten every turn is noticed: its earlier chunks end with messages it still holds."""
+    elsewhere = chunk(0, 4, id="elsewhere", from_digest=digest(50), through_digest=digest(54))
+    await put(store, chunk(0, 4), elsewhere)
+    await put(store, chunk(4, 8), chunk(0, 8, level=1, id="fold"))
+    ends = [digest(1004), digest(1008)]
+    found = await store.recent_first_chunks(TENANT, "default", ends, 3600)
+    assert {(first.last_index, first.through_digest) for first in found} == {(3, digest(4)), (3, digest(54))}
+    assert await store.recent_first_chunks(TENANT, "focus", ends, 3600) == []
+    assert await store.recent_first_chunks(STRANGER, "default", ends, 3600) == []
+    assert await store.recent_first_chunks(TENANT, "default", ends, 0) == []

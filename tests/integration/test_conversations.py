@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.store import Head, Page, Store, UnknownCursor
+from app.core.recognition import Head
+from app.store import Page, Store, UnknownCursor
 from tests.integration.examples import SERIES, STRANGER, TENANT, chain, chunk, digest, put, seen, take
 
 
@@ -25,14 +26,6 @@ async def test_conversation_keeps_its_latest_request_and_its_deepest_turn(store:
     assert (found.coverage, found.summaries) == ('[{"kind":"verbatim"}]', ("s1", "s2"))
     assert found.created_at <= found.updated_at
     assert found.created_at.utcoffset() is not None
-
-
-async def test_what_is_not_known_is_stored_as_such(store: Store) -> None:
-    """A request that stayed under the byte bound was never counted."""
-    store.record(seen(tokens_before=None, tokens_after=None, window=None, coverage=None))
-    found = await store.conversation(TENANT, "c1")
-    assert found is not None
-    assert (found.tokens_before, found.window, found.coverage) == (None, None, None)
 
 
 async def test_fork_remembers_where_it_came_from(store: Store) -> None:
