@@ -62,7 +62,7 @@ class Upstream(Protocol):
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
     ) -> Answering:
-        """Sends a request as it is. `target` is the client's path and query below `/v1`, raw."""
+        """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
         ...
 
     async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
@@ -127,10 +127,10 @@ class HttpxUpstream:
         return _HttpxAnswering(response)
 
     async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
-        return await self._whole(self._request("POST", b"/chat/completions", headers, body, seconds))
+        return await self._whole(self._request("POST", b"/v1/chat/completions", headers, body, seconds))
 
     async def discover(self, headers: Headers) -> list[dict[str, Any]]:
-        answer = await self._whole(self._request("GET", b"/models", headers, b"", self._connect))
+        answer = await self._whole(self._request("GET", b"/v1/models", headers, b"", self._connect))
         if answer.status != 200:
             raise ModelsRefused(answer.status)
         try:
@@ -145,11 +145,18 @@ class HttpxUpstream:
     def _request(
         self, method: str, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes], read: float
     ) -> httpx.Request:
-        """Built directly: the shared client would merge in its own accept and user-agent, and other callers' cookies."""
+        """Built directly: the shared client would merge in headers of its own, and other callers' cookies."""
         timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
-        extensions = {"target": self._path + target or b"/", "timeout": timeout}
+        extensions = {"target": self._at_provider(target), "timeout": timeout}
         return httpx.Request(method, self._base, headers=list(headers), content=content, extensions=extensions)
+
+    def _at_provider(self, target: bytes) -> bytes:
+        """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""
+        path, question_mark, query = target.partition(b"?")
+        if path == b"/v1" or path.startswith(b"/v1/"):
+            path = self._path + path[len(b"/v1") :] or b"/"
+        return path + question_mark + query
 
     async def _whole(self, request: httpx.Request) -> Completed:
         answer = _HttpxAnswering(await self._send(request, replayable=True))

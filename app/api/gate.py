@@ -14,11 +14,13 @@ from app.api.asgi import Answer
 from app.errors import BadTarget, HeadersTooLarge, StenoError
 
 TARGET = "steno.target"
-"""Scope key: the raw path below `/v1`, with the query."""
+"""Scope key: the provider's raw path, with the query."""
 CONVERSATION = "steno.conversation"
 """Scope key: the conversation id of a base URL `/c/{id}/v1`, or None."""
 
-CHAT_TARGET = b"/chat/completions"
+CHAT_PATH = b"/v1/chat/completions"
+PROVIDER_PATHS = (b"/v1/", b"/openai/")
+"""Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
 
 
 class Gate:
@@ -44,15 +46,15 @@ class Gate:
 
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
-        conversation, below = _below_v1(path)
-        if below is None:
+        conversation, theirs = _proxied(path)
+        if theirs is None:
             return self._app
-        if not {b".", b".."}.isdisjoint(unquote_to_bytes(below).split(b"/")):
+        if not {b".", b".."}.isdisjoint(unquote_to_bytes(theirs).split(b"/")):
             raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
         query: bytes = scope["query_string"]
-        scope[TARGET] = below + b"?" + query if query else below
+        scope[TARGET] = theirs + b"?" + query if query else theirs
         scope[CONVERSATION] = conversation
-        is_chat = scope["method"] == "POST" and below.rstrip(b"/") == CHAT_TARGET
+        is_chat = scope["method"] == "POST" and theirs.rstrip(b"/") == CHAT_PATH
         return self._chat if is_chat else self._passthrough
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
@@ -66,16 +68,15 @@ class Gate:
             raise BadTarget("A header name has an underscore, which proxies and servers read differently.")
 
 
-def _below_v1(path: bytes) -> tuple[str | None, bytes | None]:
-    """The conversation in the path, if any, and what follows `/v1`; None for Steno's own paths."""
+def _proxied(path: bytes) -> tuple[str | None, bytes | None]:
+    """The conversation in the path, if any, and the provider's path; None for Steno's own."""
     conversation = None
     if path.startswith(b"/c/"):
-        name, slash, rest = path[3:].partition(b"/")
-        if name and slash and rest.split(b"/", 1)[0] == b"v1":
+        name, _, rest = path[3:].partition(b"/")
+        if name and rest.split(b"/", 1)[0] == b"v1":
             conversation, path = unquote_to_bytes(name).decode("utf-8", "replace"), b"/" + rest
-    if path == b"/v1" or path.startswith(b"/v1/"):
-        return conversation, path[3:]
-    return None, None
+    is_theirs = path == b"/v1" or path.startswith(PROVIDER_PATHS)
+    return conversation, path if is_theirs else None
 
 
 def _signed(send: Send) -> Send:

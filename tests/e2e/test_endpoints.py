@@ -399,3 +399,12 @@ def test_curl_gets_an_answer(steno: StartSteno) -> None:
     done = curl(f"{steno().url}{CHAT}", "--fail", "--data", chat().decode(), "-H", "content-type: application/json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["context_status"] == "full"
+
+
+def test_azures_own_paths_are_relayed_as_they_are(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """They are not below the base URL's path, so they keep their own; nothing of them is compacted."""
+    steno = before_scripted(upstream={"base_url": f"{scripted.url}/openai/v1"})
+    path = b"/openai/deployments/my%20gpt/chat/completions?api-version=2024-10-21"
+    for target in (path, b"/v1/models"):
+        get(steno.url, target.decode())
+    assert [received.target for received in scripted.requests] == [path, b"/openai/v1/models"]

@@ -42,17 +42,18 @@ def agents(folder: Path, number: int, length: int) -> list[Recording]:
 # Written for the tests
 
 
-@pytest.mark.parametrize(("window", "fewest"), [(8_000, 6), (16_000, 2)])
-def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int) -> None:
+@pytest.mark.parametrize(("window", "fewest", "folds"), [(8_000, 6, 1), (16_000, 2, 0)])
+def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, folds: int) -> None:
     tally = replayed(agents(tmp_path, 24, 12), window)
     assert not tally.violations
     assert tally.prefix_breaks == tally.compactions >= fewest
+    assert tally.folds >= folds
     assert tally.too_large > 50
     assert tally.largest_prompt < 0.75 * window
     assert tally.tokens_forwarded + tally.summary_tokens < 0.7 * tally.tokens_direct
 
 
-@pytest.mark.parametrize(("window", "fewest"), [(8_000, 4), (16_000, 1)])
+@pytest.mark.parametrize(("window", "fewest"), [(8_000, 3), (16_000, 1)])
 def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int) -> None:
     talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=32)))
     tally = replayed(talks, window)
@@ -60,12 +61,6 @@ def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int) -> No
     assert tally.prefix_breaks == tally.compactions >= fewest
     assert tally.prefix_kept > 0.95
     assert tally.largest_prompt < 0.75 * window
-
-
-def test_summaries_are_folded_and_still_nothing_is_lost(tmp_path: Path) -> None:
-    tally = replayed(agents(tmp_path, 36, 36), 8_000)
-    assert not tally.violations
-    assert tally.folds >= 1
 
 
 # Recorded elsewhere
