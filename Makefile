@@ -3,7 +3,7 @@
 PORT ?=
 UPSTREAM ?=
 CONFIG ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto
 # Not taken from the environment: some shells keep the machine's name there.
 HOST =
 
@@ -33,7 +33,7 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
 
-test: dev-env ## all tests; options: PYTEST_ARGS='-k lease -n auto'
+test: dev-env ## all tests; options: PYTEST_ARGS='-k lease'
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m pytest $(COVERAGE) $(PYTEST_ARGS)
 

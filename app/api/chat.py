@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import structlog
@@ -118,17 +119,29 @@ class Exchange:
                 first: set[asyncio.Future[Any]] = {preparing, started}
                 await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
                 if started.done():
-                    await EarlyStream(self, understood, started.result()).serve(preparing)
+                    await self._early(understood, started.result()).serve(preparing)
                     return
             await self._answer(understood, await preparing)
         finally:
+            if preparing.done() and not preparing.cancelled():
+                self.services.store.record(understood.seen(preparing.result()))
             preparing.cancel()
             started.cancel()
+
+    def _early(self, understood: Understood, started: Started) -> EarlyStream:
+        return EarlyStream(
+            answer=self.answer,
+            understood=understood,
+            started=started,
+            forward=partial(self._forward, understood),
+            relay=self._relay_stream,
+            keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
+        )
 
     async def _answer(self, understood: Understood, prepared: Prepared) -> None:
         """The provider's status first, then its bytes."""
         self.own_headers = understood.headers(prepared)
-        answering = await self.forward(understood, prepared)
+        answering = await self._forward(understood, prepared)
         try:
             if prepared.view is None and value_of(answering.headers, b"x-context-status"):
                 await relay_raw(answering, self.answer, [])  # Another Steno, which may have done more.
@@ -138,16 +151,15 @@ class Exchange:
             if kind == EVENT_STREAM:
                 headers = returned(answering.headers, self.own_headers, body_changed=True)
                 await self.answer.start(answering.status, headers)
-                await self.relay_stream(answering, understood.stream_editor(prepared))
+                await self._relay_stream(answering, understood.stream_editor(prepared))
             elif kind == "application/json":
                 await self._relay_plain(answering, understood.status_members(prepared))
             else:
                 await relay_raw(answering, self.answer, self.own_headers)
         finally:
             await answering.close()
-            self.services.store.record(understood.seen(prepared))
 
-    async def forward(self, understood: Understood, prepared: Prepared) -> Answering:
+    async def _forward(self, understood: Understood, prepared: Prepared) -> Answering:
         return await self._send(understood.body(prepared, self.services.settings.upstream.alternating_roles))
 
     async def _send(self, body: bytes) -> Answering:
@@ -171,7 +183,7 @@ class Exchange:
             answering.status, returned(answering.headers, self.own_headers, body_changed=True), body
         )
 
-    async def relay_stream(self, answering: Answering, editor: StreamEditor) -> None:
+    async def _relay_stream(self, answering: Answering, editor: StreamEditor) -> None:
         """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
         broken: StenoError | None = None

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from app.api.asgi import Answer
 from app.api.headers import EVENT_STREAM, Headers, media_type
 from app.api.intake import Understood
 from app.compactor import Prepared, Started
 from app.errors import StenoError, UpstreamDisconnected
 from app.upstream import Answering
 from app.wire.events import CompactionEvents
-from app.wire.sse import event
-
-if TYPE_CHECKING:
-    from app.api.chat import Exchange
+from app.wire.sse import StreamEditor, event
 
 T = TypeVar("T")
 
@@ -34,12 +32,17 @@ LONGEST_ERROR = 64 << 10
 
 @dataclass(slots=True)
 class EarlyStream:
-    exchange: Exchange
+    answer: Answer
     understood: Understood
     started: Started
+    forward: Callable[[Prepared], Awaitable[Answering]]
+    """Sends the request to the provider."""
+    relay: Callable[[Answering, StreamEditor], Awaitable[None]]
+    """Passes the provider's stream on."""
+    keep_alive_seconds: float
 
     async def serve(self, preparing: asyncio.Future[Prepared]) -> None:
-        answer, understood = self.exchange.answer, self.understood
+        answer, understood = self.answer, self.understood
         events = CompactionEvents(
             shape=understood.events,
             compaction_id=self.started.id,
@@ -54,29 +57,26 @@ class EarlyStream:
         closing = events.failed if prepared.failed else events.completed
         await answer.body(closing(report, understood.status_member(prepared)))
         try:
-            answering = await self._meanwhile(self.exchange.forward(understood, prepared), events)
+            answering = await self._meanwhile(self.forward(prepared), events)
             try:
                 await self._relay(answering, prepared, events)
             finally:
                 await answering.close()
-                self.exchange.services.store.record(understood.seen(prepared))
         except StenoError as error:
             await answer.end(event(error.envelope))
 
     async def _relay(self, answering: Answering, prepared: Prepared, events: CompactionEvents) -> None:
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
-            editor = self.understood.stream_editor(prepared, events.sent_id)
-            await self.exchange.relay_stream(answering, editor)
+            await self.relay(answering, self.understood.stream_editor(prepared, events.sent_id))
         else:
-            await self.exchange.answer.end(event(await _error_in(answering)))
+            await self.answer.end(event(await _error_in(answering)))
 
     async def _meanwhile(self, work: Awaitable[T], events: CompactionEvents) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""
         working = asyncio.ensure_future(work)
-        pause = self.exchange.services.settings.events.keep_alive_seconds
         try:
-            while not (await asyncio.wait({working}, timeout=pause))[0]:
-                await self.exchange.answer.body(events.keep_alive())
+            while not (await asyncio.wait({working}, timeout=self.keep_alive_seconds))[0]:
+                await self.answer.body(events.keep_alive())
             return working.result()
         finally:
             working.cancel()

@@ -40,7 +40,7 @@ class Recorder:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _read(receive)
         record = self._record(scope, body)
-        target: bytes = scope["raw_path"].removeprefix(b"/v1")
+        target: bytes = scope["raw_path"]
         if scope["query_string"]:
             target += b"?" + scope["query_string"]
         headers = [(name, value) for name, value in scope["headers"] if name not in NOT_PASSED_ON]

@@ -325,7 +325,9 @@ def test_providers_patience_begins_anew_with_each_piece(
     scripted.then(0.7, answer(COMPLETION))
     assert post(url, chat()).status == 200
     scripted.then(head + COMPLETION[:half], "hang")
+    began = time.monotonic()
     assert post(url, chat()).status == 504
+    assert time.monotonic() - began < 3
 
 
 def test_redirect_is_the_clients_to_follow(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:

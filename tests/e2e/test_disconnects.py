@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.api.asgi import Answer, until_disconnect
 from app.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
@@ -170,6 +172,29 @@ def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_sc
     assert scripted.connections == 1
 
 
+async def test_work_goes_on_after_the_end_of_the_answer() -> None:
+    """T11a: closing a provider's connection may take a moment, when to the server everybody has left."""
+    tidied = False
+    ended = asyncio.Event()
+
+    async def send_nowhere(_: Any) -> None:
+        ended.set()
+
+    async def receive() -> Any:
+        await ended.wait()
+        return {"type": "http.disconnect"}
+
+    async def work() -> None:
+        nonlocal tidied
+        await answering.end()
+        await asyncio.sleep(0.1)
+        tidied = True
+
+    answering = Answer(send_nowhere)
+    await until_disconnect(receive, answering, work())
+    assert tidied
+
+
 # Slow clients
 
 
@@ -229,12 +254,16 @@ def test_stale_pooled_connection_is_replaced_once(scripted: ScriptedProvider, be
 
 
 def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T5c"""
+    """T5c: also where every pooled connection is stale."""
     steno = before_scripted()
-    post(steno.url, chat())
+    scripted.default = (0.3, answer())
+    with connected(steno.url) as first, connected(steno.url) as second, connected(steno.url) as third:
+        for connection in (first, second, third):
+            connection.sendall(request_bytes(chat()))
+        assert {read_answer(connection).status for connection in (first, second, third)} == {200}
     scripted.default = ("reset",)
     assert post(steno.url, chat()).status == 502
-    assert [request.connection for request in scripted.requests] == [1, 1, 2]
+    assert len(scripted.requests) == 5
 
 
 def test_request_that_may_have_been_worked_on_is_not_sent_again(
