@@ -33,8 +33,9 @@ def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
 
 def leave(connection: socket.socket) -> float:
     """Closes, and says when."""
+    left = time.monotonic()
     connection.close()
-    return time.monotonic()
+    return left
 
 
 LEAVING: dict[str, tuple[bytes, tuple[Any, ...]]] = {
