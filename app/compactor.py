@@ -126,9 +126,10 @@ class _Turn:
 
     @property
     def can_do_without(self) -> bool:
-        """Whether something under the limit can be sent without a compaction."""
-        smallest = build_view(self.job.conversation, widest_path(self.job.conversation, self.chunks.values()))
-        return smallest.tokens <= self.job.budget.limit
+        """Whether something under the limit can be sent without a summary; otherwise there is nothing to lose."""
+        job = self.job
+        smallest = build_view(job.conversation, widest_path(job.conversation, self.chunks.values()))
+        return fit(job.conversation, smallest, job.budget.limit, job.count).tokens <= job.budget.limit
 
     @property
     def seconds_left(self) -> float:
@@ -199,12 +200,13 @@ class Compactor:
             return False
         # Not the end of the range: that moves with every turn, and the failure with it.
         undertaking = (job.tenant, job.conversation_id, plan.range.from_digest)
-        if self._setbacks.pauses(undertaking) and turn.can_do_without:
-            turn.reason = "summary_failed_lately"
-            return False
-        if await self._is_in_vain(job):
-            turn.reason = "history_changes_every_turn"
-            return False
+        if turn.can_do_without:
+            if self._setbacks.pauses(undertaking):
+                turn.reason = "summary_failed_lately"
+                return False
+            if await self._is_in_vain(job):
+                turn.reason = "history_changes_every_turn"
+                return False
         started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
         chain = job.conversation.chain.positions
         lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)

@@ -315,3 +315,11 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
     reasons = [ask(proxy, [*LONG, *talk(turns, first=60)]).context["reason"] for turns in range(4)]
     assert reasons == ["summariser_status_500"] * 2 + ["summary_failed_lately"] * 2
     assert calls(simulator) == 2
+
+
+def test_where_only_a_summary_helps_a_changing_history_is_summarised_all_the_same(steno: StartSteno) -> None:
+    """Over the limit the choice is between paying for a summary and a conversation that dies."""
+    proxy = steno()
+    for minute in range(4):
+        stamped = [{"role": "user", "content": f"It is 09:0{minute}. {FILLER}"}, *talk(36 + minute)[1:]]
+        assert ask(proxy, stamped).context_status == "summarized"
