@@ -48,8 +48,8 @@ class Conversations:
 
     def _usable(self, named: str) -> str:
         """The client's own name for it, or one derived from that where it would not fit into a header or a path."""
-        if 0 < len(named) <= LONGEST_ID and named.isascii() and named.isprintable() and "/" not in named:
-            return named
+        if named.strip() and len(named) <= LONGEST_ID and named.isascii() and named.isprintable() and "/" not in named:
+            return named.strip()
         return f"conv_{self._identity.digest(b'named', named.encode('utf-8', 'surrogatepass')).hex()[:24]}"
 
     def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:

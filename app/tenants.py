@@ -22,9 +22,9 @@ class Tenants:
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], client_host: str) -> str:
         """Raises `MissingCredentials` for a request without any from another machine."""
         sent = dict(headers)
-        credential = next((found for name in CREDENTIAL_HEADERS if (found := sent.get(name))), None)
-        if credential:
-            return self._identity.tenant(credential.removeprefix(b"Bearer ").strip())
+        for name in CREDENTIAL_HEADERS:
+            if credential := sent.get(name, b"").removeprefix(b"Bearer").strip():
+                return self._identity.tenant(credential)
         if self._allow_unauthenticated or is_loopback(client_host):
             return ANONYMOUS
         raise MissingCredentials(

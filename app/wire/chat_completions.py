@@ -300,15 +300,6 @@ def read_answer(body: bytes) -> Answer | None:
     )
 
 
-def with_status(body: bytes, members: bytes) -> bytes:
-    """A plain answer with our members spliced in before its last brace; as it is where it is no JSON object."""
-    try:
-        answer = RawObject(body)
-    except Unreadable:
-        return body
-    return body if "context_status" in answer else answer.spliced(add=members)
-
-
 def _decoded(raw: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(raw)

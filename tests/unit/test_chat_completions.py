@@ -18,7 +18,6 @@ from app.wire.chat_completions import (
     read_request,
     render,
     summary_body,
-    with_status,
 )
 from app.wire.members import RepeatedKey, Unreadable
 from tests.unit.conversations import IDENTITY, chunk, count
@@ -318,10 +317,3 @@ def test_a_completion_is_read_as_an_answer(choice: dict[str, Any], expected: tup
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"choices":[]}', b'{"choices":[{"message":1}]}', b"[]", b'"x"'])
 def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
     assert read_answer(body) is None
-
-
-def test_the_status_is_spliced_in_before_the_last_brace() -> None:
-    assert with_status(b'{"id":1 }\n', b'"context_status":"full"') == b'{"id":1,"context_status":"full" }\n'
-    assert with_status(b"{}", b'"a":1') == b'{"a":1}'
-    for body in (b"[]", b"oops", b'{"context_status":"summarized"}'):
-        assert with_status(body, b'"a":1') == body
