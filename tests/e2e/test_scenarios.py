@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx2 as httpx
@@ -323,3 +324,32 @@ def test_where_only_a_summary_helps_a_changing_history_is_summarised_all_the_sam
     for minute in range(4):
         stamped = [{"role": "user", "content": f"It is 09:0{minute}. {FILLER}"}, *talk(36 + minute)[1:]]
         assert ask(proxy, stamped).context_status == "summarized"
+
+
+WORDS = (
+    "the harbour office asked whether a delayed shipment could still reach the northern warehouse before friday because"
+    " several customers had already paid for express delivery and wanted a refund otherwise"
+)
+
+
+def test_a_summary_serves_many_turns_and_the_prefix_stays(steno: StartSteno, simulator: Simulator) -> None:
+    """T14: 24 turns of 3.6 KB in an 8,192-token window: at most 4 summary calls, all other turns extend the prompt."""
+    simulator.window = 8_192
+    client = steno(models=[{"match": "*", "context_window": 8_192}]).sdk()
+    chance = Random(1)
+    messages: Messages = [RULES]
+    previous, breaks = "", 0
+    for turn in range(24):
+        for role in ("user", "assistant"):
+            messages.append({"role": role, "content": f"{turn} " + " ".join(chance.choices(WORDS.split(), k=270))})
+            if role == "user":
+                asked: Any = messages
+                client.chat.completions.create(model="gpt-4o", messages=asked, max_tokens=1_024)
+                payload = json.dumps(sent(simulator)).removesuffix("]")
+                kept = next(
+                    (i for i, (a, b) in enumerate(zip(previous, payload, strict=False)) if a != b), len(previous)
+                )
+                breaks += kept < 0.95 * len(previous)
+                previous = payload
+    assert 0 < calls(simulator) <= 4
+    assert breaks == calls(simulator)
