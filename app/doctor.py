@@ -120,7 +120,7 @@ def check_windows(settings: Settings, models: Sequence[Model]) -> Iterator[Findi
         yield Finding("warning", f"window of {name}", text, remedy)
     if unknown:
         default = taken[unknown[0]].context
-        text = f"{len(unknown)} models match no setting and are taken for {default:,} tokens: {_listed(unknown)}"
+        text = f"{len(unknown)} models are not known and taken for {default:,} tokens: {_listed(unknown)}"
         yield Finding("warning", "windows", text, "Name the smaller ones of them under models.")
     known = [name for name in names if name not in differ and name not in unknown]
     if known:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from app.doctor import examine
 from app.settings import load
-from app.simulator import Simulator
+from app.simulator import Model, Simulator
 from app.simulator.server import RunningServer
 from app.store import Store
 from app.store.database import Database
@@ -170,15 +170,16 @@ async def test_a_window_that_differs_from_the_providers_is_shown_with_both(docto
     report = await doctor()
     assert report.healthy
     finding = report.finding("window of gpt-4o:")
-    assert finding.startswith("warning window of gpt-4o: Steno takes 128,000 tokens (config), the provider says 8,000")
+    assert finding.startswith("warning window of gpt-4o: Steno takes 128,000 tokens (bundled), the provider says 8,000")
     assert '{match: "gpt-4o", context_window: 8000}' in finding
 
 
-async def test_a_model_that_no_setting_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
+async def test_a_model_that_nobody_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
     simulator.announce_window = False
-    report = await doctor(models=[{"match": "gpt-4o*", "context_window": 128_000}])
-    assert "3 models match no setting and are taken for 128,000 tokens: gpt-4.1, gpt-4.1-mini, o4-mini" in report.text
-    assert "ok windows: gpt-4o 128,000, gpt-4o-mini 128,000" in " ".join(report.text.split())
+    simulator.models = {name: Model(name) for name in ("gpt-4o", "llama-9", "mine", "yours")}
+    report = await doctor(models=[{"match": "mine", "context_window": 32_000}])
+    assert "2 models are not known and taken for 128,000 tokens: llama-9, yours" in report.text
+    assert "ok windows: gpt-4o 128,000, mine 32,000" in " ".join(report.text.split())
 
 
 # The database
