@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -127,7 +128,11 @@ class HttpxUpstream:
         return _HttpxAnswering(response)
 
     async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
-        return await self._whole(self._request("POST", b"/v1/chat/completions", headers, body, seconds))
+        try:
+            async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
+                return await self._whole(self._request("POST", b"/v1/chat/completions", headers, body, seconds))
+        except TimeoutError as error:
+            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def discover(self, headers: Headers) -> list[dict[str, Any]]:
         answer = await self._whole(self._request("GET", b"/v1/models", headers, b"", self._connect))

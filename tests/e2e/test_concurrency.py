@@ -9,6 +9,7 @@ import pytest
 
 from app.simulator import Simulator
 from tests.e2e.running import StartSteno
+from tests.e2e.scripted import ScriptedProvider
 from tests.e2e.test_scenarios import LONG, RULES
 
 REQUESTS = 24
@@ -48,3 +49,14 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_told_so(steno: StartS
         told = list(pool.map(events, range(3)))
     assert told == [["compaction_started", "compaction_completed"]] * 3
     assert len(simulator.summaries) == 1
+
+
+def test_a_summary_that_only_drips_is_given_up_in_time(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """The timeout is for the whole call: bytes that keep coming do not prolong it."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+    scripted.then(head, *[step for _ in range(100) for step in (b" ", 0.1)])
+    proxy = before_scripted(summary={"timeout_seconds": 1.0})
+    messages: Any = [RULES, *LONG, {"role": "user", "content": "Which one was that?"}]
+    raw = proxy.sdk().chat.completions.with_raw_response.create(model="gpt-4o", messages=messages)
+    assert raw.headers["x-context-reason"] == "summariser_upstream_timeout"
+    assert len(scripted.requests) == 2
