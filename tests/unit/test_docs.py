@@ -16,6 +16,7 @@ import httpx2
 import pytest
 import yaml
 
+from app import __version__
 from app.settings import Settings, environment_name, every_setting
 from app.simulator import Simulator
 from tests.e2e import running
@@ -204,3 +205,7 @@ def test_variables_that_pages_name_exist(page: Path) -> None:
     known = {environment_name(key) for key, _ in every_setting()}
     others = {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
     assert set(re.findall(r"\bSTENO_\w*", page.read_text())) <= known | others
+
+
+def test_the_changelog_knows_the_version() -> None:
+    assert f"## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
