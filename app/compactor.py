@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Literal
 
 import structlog
 
@@ -20,21 +19,12 @@ from app.core.chunks import SummaryChunk
 from app.core.compaction import LEASE_LOST, Announce, Flow, Outcome, Reply, Summarise, compact
 from app.core.compaction import Store as StoreChunk
 from app.core.estimate import Count
-from app.core.fit import fit
 from app.core.gate import Answer
+from app.core.ladder import Decision, settle, smallest_view, untouched
 from app.core.plan import Plan, SummarySettings, changes_every_turn, plan_compaction
-from app.core.verify import problems
 from app.core.view import (
-    Carried,
     Conversation,
-    Shortened,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
     least_view,
-    whole,
-    widest_path,
 )
 from app.setbacks import Setbacks
 from app.store import Busy, Lease, Store, StoreUnavailable
@@ -78,24 +68,6 @@ class Started:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What will be sent, and what was done."""
-
-    view: View | None
-    """None: the client's own bytes."""
-    actions: tuple[str, ...] = ()
-    reason: str | None = None
-    compaction: Started | None = None
-    """The compaction that was made or waited for."""
-    failed: bool = False
-    """That compaction brought no summary."""
-
-    @property
-    def status(self) -> Literal["full", "summarized"]:
-        return "summarized" if self.view and self.view.chunks else "full"
-
-
 class _LeaseLost(Exception):
     """Another holder may have it now."""
 
@@ -117,7 +89,7 @@ class _Turn:
     """By the monotonic clock, in seconds."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
     made: tuple[SummaryChunk, ...] = ()
-    compaction: Started | None = None
+    told: bool = False
     reason: str | None = None
 
     @property
@@ -128,8 +100,7 @@ class _Turn:
     def can_do_without(self) -> bool:
         """Whether something under the limit can be sent without a summary; otherwise there is nothing to lose."""
         job = self.job
-        smallest = build_view(job.conversation, widest_path(job.conversation, self.chunks.values()))
-        return fit(job.conversation, smallest, job.budget.limit, job.count).tokens <= job.budget.limit
+        return smallest_view(job.conversation, job.budget, self.chunks.values(), job.count).tokens <= job.budget.limit
 
     @property
     def seconds_left(self) -> float:
@@ -146,12 +117,13 @@ class _Turn:
 
     def tell(self, started: Started) -> None:
         """The client is told once, of the first compaction."""
-        if self.compaction is None:
-            self.compaction = started
+        if not self.told:
+            self.told = True
             self.on_start(started)
 
-    def settle(self) -> Prepared:
-        return settle(self.job, self.chunks.values(), self.reason, self.compaction, self.made)
+    def settle(self) -> Decision:
+        job, in_vain = self.job, self.told and not self.made
+        return settle(job.conversation, job.budget, self.chunks.values(), job.count, self.reason, in_vain=in_vain)
 
 
 class Compactor:
@@ -162,9 +134,9 @@ class Compactor:
         self._holder = holder
         self._setbacks = Setbacks()
 
-    async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Prepared:
+    async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
-        if (early := untouched(job)) is not None:
+        if (early := _untouched(job)) is not None:
             return early
         turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
         try:
@@ -176,9 +148,9 @@ class Compactor:
             turn.reason = "storage"
         return turn.settle()
 
-    async def plan(self, job: Job) -> tuple[Prepared, tuple[SummaryChunk, ...]]:
+    async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
-        if (early := untouched(job)) is not None:
+        if (early := _untouched(job)) is not None:
             return early, ()
         turn = _Turn(job, _nobody, 0.0)
         turn.learn(await self._read(job))
@@ -308,77 +280,11 @@ class Compactor:
             log.warning("lease not released, it expires by itself", conversation=lease.conversation_id)
 
 
-def untouched(job: Job) -> Prepared | None:
-    """The decisions that need no store: the client's bytes go as they are, or None where more is to be decided."""
-    conversation, budget = job.conversation, job.budget
-    if conversation.tokens <= budget.trigger:
-        return Prepared(None)
-    if not job.compaction:
-        return Prepared(None, reason="compaction_off")
-    if conversation.floor >= budget.limit:
-        return Prepared(
-            None,
-            reason=f"floor_exceeds_limit: the instructions, tools and last turn take about {conversation.floor} tokens;"
-            f" {job.model} leaves room for {budget.limit}",
-        )
-    return None
-
-
-def settle(
-    job: Job,
-    chunks: Collection[SummaryChunk],
-    reason: str | None = None,
-    compaction: Started | None = None,
-    made: tuple[SummaryChunk, ...] = (),
-) -> Prepared:
-    """The ladder: the first view that holds; where none does, the client's own bytes."""
-    conversation, limit = job.conversation, job.budget.limit
-    failed = compaction is not None and not made
-    for view, why in _ladder(job, chunks, reason):
-        if view == whole(conversation):
-            return Prepared(None, (), why, compaction, failed and why is not None)
-        if not (wrong := problems(conversation, view, limit)):
-            actions = ("summarized",) * bool(view.chunks) + ("shortened",) * view.shortened
-            return Prepared(view, actions, why, compaction, failed and why is not None)
-        reason = f"{reason}: {', '.join(wrong)}" if reason else ", ".join(wrong)
-    return Prepared(None, (), reason, compaction, failed)
-
-
-def _ladder(job: Job, chunks: Collection[SummaryChunk], reason: str | None) -> Iterator[tuple[View, str | None]]:
-    """The least view under the trigger; else the smallest there is, which keeps every chunk in use; that shortened."""
-    conversation, budget = job.conversation, job.budget
-    if (view := least_view(conversation, chunks, budget.trigger)) is not None:
-        yield view, None
-    smallest = build_view(conversation, widest_path(conversation, chunks))
-    if smallest.tokens <= budget.limit:
-        yield smallest, reason
-    yield fit(conversation, smallest, budget.limit, job.count), reason
-
-
-def coverage_of(conversation: Conversation, view: View | None) -> list[dict[str, Any]]:
-    """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive."""
-    transcript = conversation.transcript
-    parts: list[dict[str, Any]] = [
-        {
-            "kind": "instructions",
-            "messages": len(conversation.instructions),
-            "tokens": sum(message.tokens for message in conversation.instructions),
-        }
-    ]
-    for part in (view or whole(conversation)).parts:
-        match part:
-            case Summary(chunk):
-                place = {"first_index": chunk.first_index, "last_index": chunk.last_index, "summary_id": chunk.id}
-                parts.append({"kind": "summarized", **place, "tokens": chunk.tokens})
-            case Carried(index):
-                tokens = transcript.messages[index].tokens
-                parts.append({"kind": "carried", "first_index": index, "last_index": index, "tokens": tokens})
-            case Shortened(index, _, tokens):
-                parts.append({"kind": "shortened", "first_index": index, "last_index": index, "tokens": tokens})
-            case Verbatim(start, stop):
-                place = {"first_index": start, "last_index": stop - 1}
-                parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(start, stop)})
-    return parts
+def _untouched(job: Job) -> Decision | None:
+    """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
+    if (early := untouched(job.conversation, job.budget, job.model)) is not None or job.compaction:
+        return early
+    return Decision(None, reason="compaction_off")
 
 
 def _flow(job: Job, plan: Plan) -> Flow:

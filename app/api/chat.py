@@ -17,7 +17,8 @@ from app.api.gate import CONVERSATION, TARGET
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
 from app.api.passthrough import relay_raw
-from app.compactor import OnStart, Prepared, Started
+from app.compactor import OnStart, Started
+from app.core.ladder import Decision
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
 from app.services import Services
 from app.upstream import Answering
@@ -99,12 +100,12 @@ class Exchange:
         request = read_request(self.body)
         return await understand(self.services, request, self.tenant, self.headers, self.scope[CONVERSATION])
 
-    async def _prepare(self, understood: Understood, on_start: OnStart) -> Prepared:
+    async def _prepare(self, understood: Understood, on_start: OnStart) -> Decision:
         try:
             return await self.services.compactor.prepare(understood.job, on_start)
         except Exception:
             log.exception("a request was not prepared", conversation=understood.job.conversation_id)
-            return Prepared(None, reason=INTERNAL_ERROR, failed=True)
+            return Decision(None, reason=INTERNAL_ERROR, failed=True)
 
     async def _serve(self, understood: Understood) -> None:
         started: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
@@ -138,7 +139,7 @@ class Exchange:
             keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
         )
 
-    async def _answer(self, understood: Understood, prepared: Prepared) -> None:
+    async def _answer(self, understood: Understood, prepared: Decision) -> None:
         """The provider's status first, then its bytes."""
         self.own_headers = understood.headers(prepared)
         answering = await self._forward(understood, prepared)
@@ -159,7 +160,7 @@ class Exchange:
         finally:
             await answering.close()
 
-    async def _forward(self, understood: Understood, prepared: Prepared) -> Answering:
+    async def _forward(self, understood: Understood, prepared: Decision) -> Answering:
         return await self._send(understood.body(prepared, self.services.settings.upstream.alternating_roles))
 
     async def _send(self, body: bytes) -> Answering:

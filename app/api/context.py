@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from app.api.asgi import client_host, read_body
 from app.api.intake import understand
-from app.compactor import coverage_of
 from app.core.chunks import SummaryChunk
+from app.core.coverage import coverage_of
 from app.errors import ConversationNotFound, InvalidRequest, SummaryNotFound, UnknownPath
 from app.services import Services
 from app.store import Conversation, Page, UnknownCursor

@@ -14,7 +14,8 @@ import msgspec
 from app.api.asgi import Answer
 from app.api.headers import EVENT_STREAM, Headers, media_type
 from app.api.intake import Understood
-from app.compactor import Prepared, Started
+from app.compactor import Started
+from app.core.ladder import Decision
 from app.errors import StenoError, UpstreamDisconnected
 from app.upstream import Answering
 from app.wire.events import CompactionEvents
@@ -35,13 +36,13 @@ class EarlyStream:
     answer: Answer
     understood: Understood
     started: Started
-    forward: Callable[[Prepared], Awaitable[Answering]]
+    forward: Callable[[Decision], Awaitable[Answering]]
     """Sends the request to the provider."""
     relay: Callable[[Answering, StreamEditor], Awaitable[None]]
     """Passes the provider's stream on."""
     keep_alive_seconds: float
 
-    async def serve(self, preparing: asyncio.Future[Prepared]) -> None:
+    async def serve(self, preparing: asyncio.Future[Decision]) -> None:
         answer, understood = self.answer, self.understood
         events = CompactionEvents(
             shape=understood.events,
@@ -65,7 +66,7 @@ class EarlyStream:
         except StenoError as error:
             await answer.end(event(error.envelope))
 
-    async def _relay(self, answering: Answering, prepared: Prepared, events: CompactionEvents) -> None:
+    async def _relay(self, answering: Answering, prepared: Decision, events: CompactionEvents) -> None:
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
             await self.relay(answering, self.understood.stream_editor(prepared, events.sent_id))
         else:

@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from app.api.headers import Headers, for_summary, value_of
-from app.compactor import Job, Prepared, Started, coverage_of
+from app.compactor import Job, Started
 from app.core.budget import Budget, Window, budget_for
+from app.core.coverage import coverage_of
 from app.core.estimate import fixed_tokens
+from app.core.ladder import Decision
 from app.core.plan import SummarySettings
 from app.core.recognition import Recognised, heads_of
 from app.core.view import Conversation
@@ -41,13 +43,13 @@ class Understood:
     recognised: Recognised
     events: EventShape
 
-    def body(self, prepared: Prepared, alternate: bool) -> bytes:
+    def body(self, prepared: Decision, alternate: bool) -> bytes:
         """The bytes for the provider: the client's own where nothing was compacted."""
         if prepared.view is None:
             return self.request.untouched
         return self.request.with_messages(render(self.job.conversation, prepared.view, alternate))
 
-    def report(self, prepared: Prepared) -> dict[str, Any]:
+    def report(self, prepared: Decision) -> dict[str, Any]:
         """The `context` object of an answer."""
         before = self.job.conversation.tokens
         after = prepared.view.tokens if prepared.view else before
@@ -61,15 +63,15 @@ class Understood:
             "reason": prepared.reason,
         }
 
-    def status_members(self, prepared: Prepared) -> bytes:
+    def status_members(self, prepared: Decision) -> bytes:
         """What is added at the top level of an answer."""
         report = msgspec.json.encode(self.report(prepared))
         return self.status_member(prepared) + b',"context":' + report
 
-    def status_member(self, prepared: Prepared) -> bytes:
+    def status_member(self, prepared: Decision) -> bytes:
         return b'"context_status":' + msgspec.json.encode(prepared.status)
 
-    def headers(self, prepared: Prepared | None) -> Headers:
+    def headers(self, prepared: Decision | None) -> Headers:
         """The `x-context-*` headers; None while the outcome is open."""
         before = self.job.conversation.tokens
         headers = [
@@ -87,7 +89,7 @@ class Understood:
             headers.append((b"x-context-reason", reason.encode()))
         return headers
 
-    def stream_editor(self, prepared: Prepared, sent_id: str | None = None) -> StreamEditor:
+    def stream_editor(self, prepared: Decision, sent_id: str | None = None) -> StreamEditor:
         members = self.status_member(prepared), self.status_members(prepared)
         return StreamEditor(*members, sent_id, self.request.choices)
 
@@ -99,7 +101,7 @@ class Understood:
             "tokens": {"estimated": self.job.conversation.tokens, "window": self.window.context},
         }
 
-    def seen(self, prepared: Prepared) -> ConversationSeen:
+    def seen(self, prepared: Decision) -> ConversationSeen:
         """What is kept of this request: names, sizes and digests, never a message."""
         job, transcript = self.job, self.job.conversation.transcript
         before = job.conversation.tokens
