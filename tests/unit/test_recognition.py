@@ -79,3 +79,11 @@ def test_a_history_without_user_messages_leaves_its_end() -> None:
     talk = conversation(message("assistant", "hello"))
     assert heads_of(talk.transcript, talk.chain) == ((talk.chain[1], 0),)
     assert heads_of(conversation().transcript, conversation().chain) == ()
+
+
+def test_one_turn_behind_the_tip_continues_and_two_do_not() -> None:
+    asked = conversation(*ASKED)
+    (head,) = [head for head in seen(asked) if head.turn == 3]
+    for tip, continues in ((3, True), (4, True), (5, False)):
+        name, _ = identified(asked, Head(head.digest, "conv", head.turn, tip))
+        assert (name == "conv") is continues
