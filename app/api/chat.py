@@ -145,7 +145,7 @@ class Exchange:
         answering = await self._forward(understood, prepared)
         try:
             if prepared.view is None and value_of(answering.headers, b"x-context-status"):
-                await relay_raw(answering, self.answer, [])  # Another Steno, which may have done more.
+                await self._relay_as_sent(answering, [])  # Another Steno, which may have done more.
                 return
             readable = answering.status == 200 and self.services.settings.events.body
             kind = media_type(answering.headers) if readable else ""
@@ -156,7 +156,7 @@ class Exchange:
             elif kind == "application/json":
                 await self._relay_plain(answering, understood.status_members(prepared))
             else:
-                await relay_raw(answering, self.answer, self.own_headers)
+                await self._relay_as_sent(answering, self.own_headers)
         finally:
             await answering.close()
 
@@ -172,9 +172,17 @@ class Exchange:
         self.own_headers = [(b"x-context-status", b"full"), *reason]
         answering = await self._send(self.body)
         try:
-            await relay_raw(answering, self.answer, self.own_headers)
+            await self._relay_as_sent(answering, self.own_headers)
         finally:
             await answering.close()
+
+    async def _relay_as_sent(self, answering: Answering, own: Headers) -> None:
+        """Nothing is added to the body, but a stream that is cut still ends with an error."""
+        if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
+            await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
+            await self._relay_stream(answering, StreamEditor(b"", b""))
+        else:
+            await relay_raw(answering, self.answer, own)
 
     async def _relay_plain(self, answering: Answering, members: bytes) -> None:
         body = b"".join([chunk async for chunk in answering.chunks()])

@@ -14,7 +14,17 @@ from app.core import prompts
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
 from app.core.gate import CUT_OFF, MINIMUM_TOKENS, TOO_LONG, Answer, objection, visible_text
-from app.core.plan import FOLD_MINIMUM, Plan, Span, SummarySettings, carried_in, halves, quoted_tokens, summary_tokens
+from app.core.plan import (
+    FOLD_MINIMUM,
+    Plan,
+    Span,
+    SummarySettings,
+    carried_in,
+    halves,
+    quoted_tokens,
+    replaced_tokens,
+    summary_tokens,
+)
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation
 
@@ -157,13 +167,12 @@ class _ChunkMaker:
         fence = prompts.fence_of(self.conversation.chain[span.stop])
         messages = transcript.messages[span.start : span.stop]
         carried = tuple(index - span.start for index in carried_in(transcript, span.start, span.stop))
-        tokens = transcript.tokens(span.start, span.stop)
         # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
         readable = self.settings.input_tokens
         too_large = quoted_tokens(transcript, span.start, span.stop) > readable
         longest = max(200, readable * 3 // len(messages)) if too_large else None
         chunk = self._blank(span.start, span.stop, carried, ())
-        replaces = tokens - sum(messages[offset].tokens for offset in carried)
+        replaces = replaced_tokens(transcript, span)
         quoted = prompts.quote_messages(messages, span.start, carried, fence, longest)
         return (yield from self._ask(chunk, quoted, replaces, ()))
 

@@ -16,6 +16,9 @@ FOLD_MINIMUM = 2
 QUOTE_TOKENS = 6
 """What quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
 
+SMALLEST_PART = 100
+"""Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
+
 MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
 
@@ -92,6 +95,8 @@ def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], bud
 
     Over the limit, whether it frees anything: there the choice is between less and nothing.
     """
+    if any(replaced_tokens(conversation.transcript, span) < SMALLEST_PART for span in spans):
+        return False
     view = conversation.instruction_tokens + base.tokens + conversation.transcript.tokens(base.covered)
     expected = _expected_view(conversation, base, spans[-1].stop, len(spans), budget)
     if view > budget.limit:
@@ -160,7 +165,8 @@ def carried_in(transcript: Transcript, start: int, stop: int) -> tuple[int, ...]
 def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
     """The span in as few parts as the summariser can read, cut between turns where it can be, else between units.
 
-    A single unit larger than that stays whole: it is shown to the summariser shortened.
+    A single unit larger than that stays whole: it is shown to the summariser shortened. What is left before or after
+    one may be too little for a summary of its own, and goes with its neighbour.
     """
     starts = frozenset(transcript.turn_starts)
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
@@ -177,7 +183,23 @@ def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> 
             break
         parts.append(Span(start, cut))
         start = cut
-    return (*parts, Span(start, span.stop))
+    return _with_neighbours(transcript, (*parts, Span(start, span.stop)))
+
+
+def _with_neighbours(transcript: Transcript, parts: Iterable[Span]) -> tuple[Span, ...]:
+    joined: list[Span] = []
+    for part in parts:
+        if joined and min(replaced_tokens(transcript, joined[-1]), replaced_tokens(transcript, part)) < SMALLEST_PART:
+            joined[-1] = Span(joined[-1].start, part.stop)
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def replaced_tokens(transcript: Transcript, span: Span) -> int:
+    """What a summary of the range stands for: its messages but those that are carried."""
+    carried = carried_in(transcript, span.start, span.stop)
+    return transcript.tokens(span.start, span.stop) - sum(transcript.messages[index].tokens for index in carried)
 
 
 def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:

@@ -127,7 +127,7 @@ def test_one_large_turn_is_cut_between_units() -> None:
 def test_a_unit_larger_than_one_call_is_a_part_of_its_own() -> None:
     talk = conversation(message("user", words(900)), message("assistant", "ok"), message("user", words(900)), QUESTION)
     parts = split_span(talk.transcript, Span(0, 3), replace(SETTINGS, input_tokens=300, part_tokens=250))
-    assert parts == (Span(0, 1), Span(1, 2), Span(2, 3))
+    assert parts == (Span(0, 2), Span(2, 3))
 
 
 def test_half_a_span_is_about_half_its_tokens() -> None:
@@ -167,3 +167,17 @@ def test_short_messages_are_no_evidence() -> None:
 
     first = [FirstChunk(1, t.transcript.messages[1].digest, t.chain[2]) for t in map(talk, ("a", "b"))]
     assert not changes_every_turn(talk("c"), first)
+
+
+def test_what_is_too_little_for_a_summary_goes_with_its_neighbour() -> None:
+    """Between two large units a short exchange would get a part of its own, whose summary cannot be smaller."""
+    talk = conversation(
+        message("user", words(40)),
+        message("assistant", words(900)),
+        *turns(1, size=20),
+        message("user", words(900)),
+        message("assistant", words(200)),
+        QUESTION,
+    )
+    parts = split_span(talk.transcript, Span(0, 6), replace(SETTINGS, input_tokens=300, part_tokens=250))
+    assert parts == (Span(0, 5), Span(5, 6))  # The second large message is carried: nothing of it is replaced.
