@@ -11,7 +11,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo replay test properties coverage lint format lock image clean run-env dev-env
+.PHONY: help run demo doctor replay test properties coverage lint format lock image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -28,6 +28,11 @@ run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 HOST=127.0.0.1 
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) demo
+
+doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
+	@$(VENV)/python scripts/fetch_tables.py --optional .tables
+	@$(if $(CONFIG),,export DATABASE_URL="$${DATABASE_URL:-sqlite+aiosqlite:///.run/steno.db}";) \
+	exec $(STENO) doctor $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(CONFIG),--config '$(CONFIG)')
 
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables

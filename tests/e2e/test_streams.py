@@ -520,3 +520,16 @@ def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(steno: Sta
         assert answered.all("x-context-status") == ["summarized"]
         told = data(answered.body)[-1] if stream else answered.json
         assert told["context_status"] == "summarized"
+
+
+@pytest.mark.parametrize("quietly", [True, False], ids=["nothing is added", "the request is unreadable"])
+def test_a_stream_to_which_nothing_is_added_is_cut_no_more_cleanly(
+    scripted: ScriptedProvider, before_scripted: StartSteno, quietly: bool
+) -> None:
+    """T10c: and one that had its end passes byte for byte."""
+    proxy = before_scripted(events={"body": not quietly})
+    body = chat(stream=True) if quietly else b'{"stream":true,"model":"m","model":"m","messages":[]}'
+    scripted.then(open_stream_head(), FIRST + TEXT, 0.05, "close")
+    assert b'data: {"error":{"message":' in post(proxy.url, body).body
+    scripted.then(open_stream_head(), FIRST + TEXT + FINISH + DONE, 0.05, "close")
+    assert post(proxy.url, body).body == FIRST + TEXT + FINISH + DONE
