@@ -177,16 +177,23 @@ class _ChunkMaker:
         return (yield from self._ask(chunk, quoted, replaces, ()))
 
     def fold(self, chunks: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A chunk of a higher level that stands for several; what they carried stays carried."""
+        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
+
+        Without that the user messages of an agent's turns, each split by some cut, would pile up in the payload.
+        """
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
-        carried = tuple(chunk.first_index - start + offset for chunk in chunks for offset in chunk.carried)
+        transcript = self.conversation.transcript
+        kept = carried_in(transcript, start, stop)
+        held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
+        released = {index: transcript.messages[index] for index in held if index not in kept}
         blank = replace(
-            self._blank(start, stop, carried, tuple(chunk.id for chunk in chunks)),
+            self._blank(start, stop, tuple(index - start for index in kept), tuple(chunk.id for chunk in chunks)),
             level=1 + max(chunk.level for chunk in chunks),
         )
-        quoted = prompts.quote_chunks(chunks, prompts.fence_of(blank.through_digest))
-        return (yield from self._ask(blank, quoted, summary_tokens(chunks), (prompts.FOLD_NOTE,)))
+        quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
+        replaces = summary_tokens(chunks) + sum(message.tokens for message in released.values())
+        return (yield from self._ask(blank, quoted, replaces, (prompts.FOLD_NOTE,)))
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
         transcript, chain = self.conversation.transcript, self.conversation.chain

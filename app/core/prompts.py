@@ -6,7 +6,7 @@ from the chunk's keyed digest, so it is unguessable and yet the same bytes every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -83,21 +83,30 @@ def quote_messages(
         heading = f"{first_index + offset + 1} {_speaker(message, names)}"
         if offset in carried:
             heading += ", stays in the conversation, shown as context"
-        lines = [_cut(text, longest_text) for text in message.texts]
-        lines += [f"[{_describe(media)}, not shown]" for media in message.media]
-        lines += [f"[calls {call.name} with {_cut(call.arguments, longest_text)}]" for call in message.calls]
-        quoted = _escape("\n".join(lines), fence)
-        sections.append(f"<{fence} {heading}>\n{quoted}")
+        sections.append(_section(message, heading, fence, longest_text))
     return "\n".join((*sections, f"<{fence} end>"))
 
 
-def quote_chunks(chunks: Sequence[SummaryChunk], fence: str) -> str:
-    """The transcript of a fold: the summaries it stands for, oldest first."""
-    sections = [
-        f"<{fence} notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}>\n{_escape(chunk.text, fence)}"
-        for chunk in chunks
-    ]
+def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message], fence: str) -> str:
+    """The transcript of a fold: its summaries, oldest first, each with the messages it carried until now."""
+    sections = []
+    for chunk in chunks:
+        heading = f"notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}"
+        sections.append(f"<{fence} {heading}>\n{_escape(chunk.text, fence)}")
+        sections += [
+            _section(message, f"{index + 1} {_speaker(message, {})}", fence, None)
+            for index, message in released.items()
+            if chunk.first_index <= index <= chunk.last_index
+        ]
     return "\n".join((*sections, f"<{fence} end>"))
+
+
+def _section(message: Message, heading: str, fence: str, longest_text: int | None) -> str:
+    lines = [_cut(text, longest_text) for text in message.texts]
+    lines += [f"[{_describe(media)}, not shown]" for media in message.media]
+    lines += [f"[calls {call.name} with {_cut(call.arguments, longest_text)}]" for call in message.calls]
+    quoted = _escape("\n".join(lines), fence)
+    return f"<{fence} {heading}>\n{quoted}"
 
 
 def summary_text(text: str, first_index: int, last_index: int, fence: str) -> str:

@@ -96,8 +96,8 @@ class SummaryCalls:
         return self._by_text[self._standing[message.raw]]
 
     def is_fold(self, call: SummaryCall) -> bool:
-        """Whether it was shown summaries only."""
-        return bool(call.sections) and all(self.with_text(section.body) for section in call.sections)
+        """Whether it was shown summaries, beside what they carried."""
+        return any(self.with_text(section.body) for section in call.sections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +274,16 @@ class _Walk:
                     for child in children
                     for after in self._ranges(child, before.stop)
                 ]
-            else:
+            elif own:
                 reached = [_Range(r.stop + 1, r.carried) for r in reached if self._is_quoted(section, r.stop)]
+            else:
+                reached = [self._released(section, r) for r in reached]
         return [_Range(r.stop, self._to_carry(start, r.stop)) for r in reached] if own else reached
+
+    def _released(self, section: Section, reached: _Range) -> _Range:
+        """A fold was shown a message that its summaries carried so far: that is summarised now."""
+        shown = next((i for i in reached.carried if section.quotes(self.history[i])), None)
+        return _Range(reached.stop, tuple(i for i in reached.carried if i != shown))
 
     def _is_quoted(self, section: Section, index: int) -> bool:
         if index >= len(self.history):

@@ -161,16 +161,27 @@ def test_the_fold_reads_the_summaries_it_stands_for() -> None:
     assert "Merge them" in asked.instructions
 
 
-def test_a_fold_carries_what_its_chunks_carried_and_is_one_level_higher() -> None:
+def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
+    """Its own end splits at most one turn; the other user messages are shown to it and no longer sent."""
     stored = (
-        chunk(TALK, 0, 2, tokens=150, carried=(1,)),
+        chunk(TALK, 0, 2, tokens=150, carried=(0,)),
         chunk(TALK, 2, 4, tokens=150, carried=(0,), level=3),
         chunk(TALK, 4, 6, tokens=10),
     )
     assert widest_path(TALK, stored).covered == 6
-    _, outcome = play(flow(stored=stored), notes(), notes(20))
+    effects, outcome = play(flow(stored=stored), notes(), notes(20))
     fold = outcome.made[1]
-    assert (fold.carried, fold.level) == ((1, 2), 4)
+    assert (fold.carried, fold.level) == ((), 4)
+    asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
+    assert all(TALK.transcript.messages[index].text in asked.transcript for index in (0, 2))
+
+
+def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None:
+    steps = [message("assistant", f"step {n} " + "w " * 38) for n in range(16)]
+    agent = conversation(message("user", "do it"), message("developer", "be brief"), *steps)
+    stored = tuple(chunk(agent, n, n + 2, tokens=100, carried=(0, 1) if n == 0 else ()) for n in (0, 2, 4))
+    _, outcome = play(flow(agent, stored), notes(), notes(20))
+    assert [(made.level, made.carried) for made in outcome.made if made.level] == [(1, (0, 1))]
 
 
 def test_a_failed_fold_leaves_the_new_chunk() -> None:

@@ -181,3 +181,9 @@ def test_what_is_too_little_for_a_summary_goes_with_its_neighbour() -> None:
     )
     parts = split_span(talk.transcript, Span(0, 6), replace(SETTINGS, input_tokens=300, part_tokens=250))
     assert parts == (Span(0, 5), Span(5, 6))  # The second large message is carried: nothing of it is replaced.
+
+
+def test_a_range_too_small_for_any_summary_is_not_tried() -> None:
+    """Over the limit, too: the call could only be refused, on every request anew."""
+    talk = conversation(*turns(1, size=40), message("user", words(950)))
+    assert plan_compaction(talk, [], budget(), SETTINGS, "s") is None

@@ -79,8 +79,9 @@ def test_the_rules_stand_before_the_transcript_and_after_it() -> None:
 
 def test_a_fold_is_shown_its_summaries_in_order() -> None:
     talk = conversation(*turns(2))
-    quoted = quote_chunks([chunk(talk, 0, 2), chunk(talk, 2, 4)], FENCE)
+    quoted = quote_chunks([chunk(talk, 0, 2), chunk(talk, 2, 4)], {2: talk.transcript.messages[2]}, FENCE)
     assert quoted.index("notes on messages 1 to 2") < quoted.index("notes on messages 3 to 4")
+    assert quoted.endswith(f"<{FENCE} 3 user>\n{talk.transcript.messages[2].text}\n<{FENCE} end>")
 
 
 def test_a_text_is_shortened_to_head_and_tail_with_its_size() -> None:
