@@ -17,6 +17,8 @@ class ToolCall:
     name: str
     arguments: str
     """As the model wrote them; often, but not always, a JSON object."""
+    legacy: bool = False
+    """A `function_call`, the form before tools, which has no id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,11 @@ class Media:
     """Length in characters of what the part holds (base64, URL)."""
     detail: str = ""
     """For an image: low, high, auto or empty."""
+    width: int = 0
+    """Of an image, in pixels; 0 where it is not known."""
+    height: int = 0
+    seconds: float = 0.0
+    """Length of a recording; 0 where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +90,7 @@ class Transcript:
     @cached_property
     def cuts(self) -> tuple[int, ...]:
         """Positions between units, ascending, from 0 to the start of the last unit."""
-        inside: set[int] = set()
-        caller_of: dict[str, int] = {}
-        previous_call = 0
-        for index, message in enumerate(self.messages):
-            if message.calls:
-                previous_call = index
-                caller_of.update((call.id, index) for call in message.calls)
-            elif message.role in RESULT_ROLES:
-                # A legacy function result names no call: it answers the last one.
-                caller = caller_of.get(message.answers, previous_call if message.role == "function" else index)
-                inside.update(range(caller + 1, index + 1))
-        return tuple(position for position in range(len(self)) if position not in inside)
+        return unit_starts(self.messages)
 
     def turn_at(self, position: int) -> int:
         """How many turns have begun in the first `position` messages."""
@@ -111,3 +107,19 @@ def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...]
     """The leading system and developer messages, and the rest."""
     end = next((i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES), len(messages))
     return tuple(messages[:end]), tuple(messages[end:])
+
+
+def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
+    """Where units begin, ascending: every index but those of results and of what stands between a call and them."""
+    inside: set[int] = set()
+    caller_of: dict[str, int] = {}
+    previous_call = 0
+    for index, message in enumerate(messages):
+        if message.calls:
+            previous_call = index
+            caller_of.update((call.id, index) for call in message.calls)
+        elif message.role in RESULT_ROLES:
+            # A legacy function result names no call: it answers the last one.
+            caller = caller_of.get(message.answers, previous_call if message.role == "function" else index)
+            inside.update(range(caller + 1, index + 1))
+    return tuple(position for position in range(len(messages)) if position not in inside)

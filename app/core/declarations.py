@@ -1,0 +1,44 @@
+"""Declarations: what a request tells the model beside its messages, and what the prompt therefore costs more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Schema = Mapping[str, Any]
+"""A JSON schema as received; anything may be missing or of the wrong type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function the model may call."""
+
+    name: str
+    description: str
+    parameters: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """A `json_schema` the answer has to follow."""
+
+    name: str
+    description: str
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    tools: tuple[Tool, ...] = ()
+    legacy: bool = False
+    """Declared as `functions`, the form before tools."""
+    choice: str = ""
+    """`tool_choice` or `function_call` where it is a word: none, auto, required; empty where it is missing."""
+    forced: str = ""
+    """The function the model has to call, where the request names one."""
+    response_format: ResponseFormat | None = None
+    others: tuple[str, ...] = ()
+    """Tools that are no functions (custom, web search, ...), as JSON text."""
+    size: int = 0
+    """Bytes of all of them as received: what a bound on their tokens starts from."""
