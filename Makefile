@@ -11,7 +11,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay test properties coverage lint format lock image clean run-env dev-env
+.PHONY: help run demo doctor replay test properties coverage lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -66,6 +66,9 @@ format: dev-env ## put the code into shape
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
 	sh scripts/lock.sh $(LOCK_ARGS)
 	$(VENV)/python scripts/check_lock.py
+
+models: dev-env ## write app/data/models.json anew: the windows of models, from public tables
+	$(VENV)/python scripts/generate_models.py
 
 image: ## build the container image without Docker: see scripts/build_image.sh
 	sh scripts/build_image.sh

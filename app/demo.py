@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import typer
 
+from app.core.rules import rules_for
 from app.main import create_app
 from app.settings import load
 from app.simulator import Simulator
@@ -218,7 +219,7 @@ class Chat:
 def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
     """Steno's own address, on loopback. Its database is memory and ends with it."""
     settings = load(
-        upstream={"base_url": upstream},
+        upstream={"base_url": upstream, "discover_windows": False},
         models=[{"match": model, "context_window": window}],
         storage={"url": "memory", "timeout_seconds": 5.0},
     )
@@ -227,7 +228,7 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
 
 
 def _counter(model: str) -> Callable[[str], int]:
-    return Tokenizer(load().tokenizer.directory).counter(model)
+    return Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
 
 
 def _client(url: str, key: str | None = None) -> httpx2.Client:

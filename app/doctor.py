@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -14,26 +15,22 @@ import typer
 from pydantic import SecretStr
 
 from app import __version__
+from app.discovery import Listing, ListingRefused
 from app.errors import StenoError
 from app.main import SHORTEST_SECRET, open_store, open_upstream, secret_beside
 from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
-from app.store import Check, DatabaseURLError
+from app.store import Check, DatabaseURLError, Store, StoreUnavailable
 from app.store.database import read_url
 from app.tokenizer import Tokenizer
-from app.upstream import ModelsRefused
-from app.windows import window_of
+from app.windows import Windows
 
 ALIASES = {
     "storage.url": "DATABASE_URL",
     "secret": "STENO_SECRET_FILE",
     "server.allow_unauthenticated": "STENO_ALLOW_UNAUTHENTICATED",
 }
-WINDOW_NAMES = ("context_window", "max_model_len", "context_length", "max_context_length")
-"""How providers call the window in their list of models; OpenAI itself does not tell it."""
 LONGEST_VALUE = 60
 MOST_NAMES = 8
-
-Model = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +48,7 @@ async def examine(settings: Settings) -> bool:
     for line in setting_lines(settings):
         typer.echo(line)
     typer.echo("\nchecks")
-    upstream, models = await check_upstream(settings)
-    found = [
-        upstream,
-        *check_windows(settings, models),
-        await check_database(settings),
-        check_secret(settings),
-        check_tables(settings),
-    ]
+    found = [*await check_services(settings), check_secret(settings), check_tables(settings)]
     for finding in found:
         typer.echo(f"  {finding.state:<8} {finding.subject}: {finding.text}")
         if finding.remedy:
@@ -80,68 +70,75 @@ def setting_lines(settings: Settings) -> Iterator[str]:
         yield f"  * {key} = {_shown(key, value)}   ({'command line' if flagged else _source(key)})"
 
 
-async def check_upstream(settings: Settings) -> tuple[Finding, list[Model]]:
+async def check_services(settings: Settings) -> list[Finding]:
+    """Provider, windows and database."""
+    upstream = open_upstream(settings)
+    try:
+        store = open_store(settings)
+        unreadable = None
+    except DatabaseURLError as error:
+        store = Store.open("memory")
+        unreadable = Finding("problem", "database", str(error), "Correct storage.url or DATABASE_URL.")
+    windows = Windows(settings, upstream, store)
+    try:
+        provider, listing = await check_upstream(settings, windows)
+        database, readable = (unreadable, False) if unreadable else await check_database(settings, store)
+        if readable:
+            with suppress(StoreUnavailable):
+                await windows.load()
+        return [provider, *check_windows(windows, listing), database]
+    finally:
+        await upstream.close()
+        await store.close()
+
+
+async def check_upstream(settings: Settings, windows: Windows) -> tuple[Finding, Listing | None]:
     """Any answer shows that the provider is there; only some tell its models."""
     subject, key = f"upstream {settings.upstream.base_url}", os.environ.get("OPENAI_API_KEY")
-    upstream = open_upstream(settings)
-    headers = [(b"accept-encoding", b"identity")]
-    if key:
-        headers.append((b"authorization", f"Bearer {key}".encode()))
     try:
-        models: list[Model] = [*await upstream.discover(headers)]
+        listing = await windows.discover([(b"authorization", f"Bearer {key}".encode())] if key else [])
     except StenoError as error:
         why = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
         remedy = "Check upstream.base_url, and that this machine may connect to it."
-        return Finding("problem", subject, f"{error.message}{why}", remedy), []
-    except ModelsRefused as error:
-        return _refused(subject, error.status, bool(key)), []
-    finally:
-        await upstream.close()
-    if not models:
+        return Finding("problem", subject, f"{error.message}{why}", remedy), None
+    except ListingRefused as error:
+        return _refused(subject, error, bool(key)), None
+    if not listing.models:
         remedy = "Check that upstream.base_url is the API's address, with its path (most end in /v1)."
-        return Finding("warning", subject, "reachable, but lists no models", remedy), []
-    return Finding("ok", subject, f"reachable, lists {len(models)} models"), models
+        return Finding("warning", subject, "reachable, but lists no models", remedy), None
+    return Finding("ok", subject, f"reachable, lists {len(listing.models)} models"), listing
 
 
-def check_windows(settings: Settings, models: Sequence[Model]) -> Iterator[Finding]:
-    """What Steno goes by, beside what the provider says, which this release only shows."""
-    names = sorted(str(model["id"]) for model in models if "id" in model)
-    if not names:
-        yield Finding("ok", "windows", "not compared, because the provider lists no models")
-        return
-    announced = {str(model.get("id")): _announced(model) for model in models}
-    taken = {name: window_of(name, settings.models) for name in names}
-    differ = [name for name in names if announced[name] not in (None, taken[name].context)]
-    unknown = [name for name in names if taken[name].source == "default" and announced[name] is None]
-    for name in differ:
-        window, said = taken[name], announced[name]
-        text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said:,}"
-        remedy = f'Put this first under models: {{match: "{name}", context_window: {said}}}'
-        yield Finding("warning", f"window of {name}", text, remedy)
-    if unknown:
-        default = taken[unknown[0]].context
-        text = f"{len(unknown)} models are not known and taken for {default:,} tokens: {_listed(unknown)}"
-        yield Finding("warning", "windows", text, "Name the smaller ones of them under models.")
-    known = [name for name in names if name not in differ and name not in unknown]
-    if known:
-        yield Finding("ok", "windows", _listed([f"{name} {taken[name].context:,}" for name in known]))
+def check_windows(windows: Windows, listing: Listing | None) -> Iterator[Finding]:
+    """Every window by where it is from, and those that are larger than the provider says."""
+    by_source: dict[str, list[str]] = {}
+    for name in windows.names():
+        window, said = windows.of(name), listing.of(name) if listing else None
+        by_source.setdefault(window.source, []).append(f"{name} {window.context:,}")
+        if said is not None and said.context < window.context:
+            text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said.context:,}"
+            remedy = f'Lower it under models ({{match: "{name}", context_window: {said.context}}}), or leave it out.'
+            yield Finding("warning", f"window of {name}", text, remedy)
+    for source in ("config", "provider", "learnt", "bundled"):
+        if source in by_source:
+            yield Finding("ok", f"windows ({source})", _listed(by_source[source]))
+    if unknown := by_source.get("default"):
+        text = f"{len(unknown)} models are not known, and their windows a guess: {_listed(unknown)}"
+        yield Finding("warning", "windows (default)", text, "Name the smaller ones of them under models.")
+    if listing is None:
+        yield Finding("ok", "windows", "not asked for, because the provider lists no models")
 
 
-async def check_database(settings: Settings) -> Finding:
-    try:
-        store = open_store(settings)
-    except DatabaseURLError as error:
-        return Finding("problem", "database", str(error), "Correct storage.url or DATABASE_URL.")
-    try:
-        check = await store.check()
-    finally:
-        await store.close()
+async def check_database(settings: Settings, store: Store) -> tuple[Finding, bool]:
+    """Whether it can be read, too."""
+    check = await store.check()
+    readable = check.reachable and check.current_revision == check.head_revision
     address = read_url(settings.storage.url.get_secret_value())
     if address.kind == "memory":
-        return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
+        return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends"), False
     if address.path is not None and not address.path.exists():
-        return _new_file(address.path)
-    return _schema(check)
+        return _new_file(address.path), False
+    return _schema(check), readable
 
 
 def check_secret(settings: Settings) -> Finding:
@@ -178,10 +175,11 @@ def check_tables(settings: Settings) -> Finding:
     return Finding("problem" if settings.tokenizer.required else "warning", "tokenizer tables", text, remedy)
 
 
-def _refused(subject: str, status: int, has_key: bool) -> Finding:
-    if status in (401, 403) and not has_key:
+def _refused(subject: str, error: ListingRefused, has_key: bool) -> Finding:
+    status = error.status
+    if error.wants_key and not has_key:
         return Finding("ok", subject, f"reachable; without a key it does not list its models ({status})")
-    if status in (401, 403):
+    if error.wants_key:
         return Finding("warning", subject, f"reachable, but refuses the key in OPENAI_API_KEY ({status})", "Check it.")
     if status == 404:
         remedy = "Check the path of upstream.base_url (most end in /v1); some providers have no list of models."
@@ -210,11 +208,6 @@ def _schema(check: Check) -> Finding:
         remedy = "Start the release that migrated it, or a newer one."
         return Finding("problem", subject, f"schema {current} is newer than this release ({newest})", remedy)
     return Finding("warning", subject, f"schema {current}, newest is {newest}", "`steno migrate`, or the next start.")
-
-
-def _announced(model: Model) -> int | None:
-    found = (model.get(name) for name in WINDOW_NAMES)
-    return next((value for value in found if isinstance(value, int)), None)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -21,10 +21,12 @@ from app.api.chat import ChatEndpoint
 from app.api.gate import Gate
 from app.api.health import health_router
 from app.api.passthrough import PassthroughEndpoint
+from app.calibrations import Calibrations
 from app.compactor import Compactor
 from app.conversations import Conversations
 from app.core.identity import Identity
 from app.errors import InvalidRequest, StenoError, StorageUnavailable, UnknownPath
+from app.estimator import Estimator
 from app.services import Services
 from app.settings import ConfigurationError, Settings
 from app.store import DatabaseUnusable, Store, StoreUnavailable
@@ -34,6 +36,8 @@ from app.tasks import OwnedTasks
 from app.tenants import Tenants
 from app.tokenizer import Tokenizer
 from app.upstream import HttpxUpstream, Upstream
+from app.windows import Windows
+from app.wire.chat_completions import MessageReader
 
 log = structlog.get_logger("steno")
 
@@ -54,7 +58,10 @@ def create_app(settings: Settings) -> FastAPI:
         upstream=upstream,
         store=store,
         identity=identity,
-        tokenizer=tokenizer,
+        reader=MessageReader(identity, settings.identity.ignore),
+        estimator=Estimator(tokenizer),
+        calibrations=Calibrations(store, settings.upstream.base_url),
+        windows=Windows(settings, upstream, store),
         compactor=Compactor(store, summariser, tasks, holder=secrets.token_hex(8)),
         conversations=Conversations(store, identity),
         tasks=tasks,
@@ -160,7 +167,10 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
-        services.counter("gpt-4o")  # Loads the table before the first request needs it.
+        services.estimator.heuristic("gpt-4o")  # Loads the table before the first request needs it.
+        services.windows.start()
+        if services.settings.calibration.enabled:
+            await services.calibrations.start()
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         gc.freeze()
@@ -169,6 +179,8 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             yield
         finally:
             await services.tasks.drain(services.settings.server.drain_seconds)
+            await services.windows.stop()
+            await services.calibrations.stop()
             await services.upstream.close()
             await services.store.close()
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from app.calibrations import Calibrations
 from app.compactor import Compactor
 from app.conversations import Conversations
-from app.core.budget import Shares, Window
-from app.core.estimate import Count
+from app.core.budget import Shares
 from app.core.identity import Identity
+from app.estimator import Estimator
 from app.settings import Settings
 from app.store import Store
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
-from app.tokenizer import Counter, Tokenizer
 from app.upstream import Upstream
-from app.windows import window_of
+from app.windows import Windows
 from app.wire.chat_completions import MessageReader
 
 HEURISTIC_CAUTION = 0.85
@@ -28,12 +28,16 @@ class Services:
     upstream: Upstream
     store: Store
     identity: Identity
-    tokenizer: Tokenizer
+    reader: MessageReader
+    estimator: Estimator
+    calibrations: Calibrations
+    windows: Windows
     compactor: Compactor
     conversations: Conversations
     tasks: OwnedTasks
     tenants: Tenants
-    readers: dict[str, MessageReader] = field(default_factory=dict)
+    without_usage: set[str] = field(default_factory=set)
+    """Models whose provider refuses to tell the usage of a stream."""
 
     @property
     def shares(self) -> Shares:
@@ -46,16 +50,3 @@ class Services:
             tail=compaction.tail.max_ratio,
             max_summary_tokens=self.settings.summary.max_tokens,
         )
-
-    def counter(self, model: str) -> Counter:
-        return self.tokenizer.counter(model)
-
-    def reader(self, counter: Counter) -> MessageReader:
-        """One for each encoding: what a message costs depends on it."""
-        if counter.encoding not in self.readers:
-            count: Count = counter
-            self.readers[counter.encoding] = MessageReader(self.identity, count, self.settings.identity.ignore)
-        return self.readers[counter.encoding]
-
-    def window(self, model: str) -> Window:
-        return window_of(model, self.settings.models)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -70,6 +71,8 @@ class UpstreamSettings(_Section):
     """Time until the provider's status arrives."""
     between_bytes_seconds: Seconds = 120.0
     """Time between two pieces of an answer."""
+    discover_windows: bool = True
+    """Ask the provider for its models and their windows, at the start and every hour."""
     alternating_roles: bool = False
     """The provider refuses two user messages in a row: merge summaries into the next user message."""
 
@@ -85,21 +88,29 @@ class UpstreamSettings(_Section):
 class ModelSettings(_Section):
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
-    context_window: int = Field(ge=1)
+    context_window: int | None = Field(None, ge=1)
     """Tokens the model accepts, prompt and completion together."""
     max_input_tokens: int | None = Field(None, ge=1)
     """Tokens the prompt may have, where that is less than the window."""
     max_output_tokens: int | None = Field(None, ge=1)
     """Tokens an answer may have."""
+    base_model: str | None = Field(None, min_length=1)
+    """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
 
     @model_validator(mode="after")
     def _input_fits_the_window(self) -> ModelSettings:
-        if self.max_input_tokens is not None and self.max_input_tokens > self.context_window:
+        if self.context_window is None and self.base_model is None:
+            raise ValueError("context_window is needed, or base_model, the model whose window it has")
+        if self.max_input_tokens and self.context_window and self.max_input_tokens > self.context_window:
             raise ValueError(
                 f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
                 " which counts prompt and completion together"
             )
         return self
+
+    def fits(self, model: str) -> bool:
+        """Whether the entry is about that model, named with or without the part before its last slash."""
+        return fnmatchcase(model, self.match) or fnmatchcase(model.rsplit("/", 1)[-1], self.match)
 
 
 class TriggerSettings(_Section):
@@ -147,6 +158,13 @@ class SummarySettings(_Section):
     """What the summariser is told."""
     reasoning_allowance: int = Field(8_192, ge=0)
     """Tokens a reasoning model may think before it writes a summary."""
+
+
+class CalibrationSettings(_Section):
+    enabled: bool = True
+    """Learn from what providers report how much they charge for each token we estimate."""
+    ask_usage: bool = True
+    """Ask for the usage of streams whose messages are replaced anyway; what was not asked for is not passed on."""
 
 
 class EventSettings(_Section):
@@ -238,6 +256,7 @@ class Settings(BaseSettings):
     models: tuple[ModelSettings, ...] = ()
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
+    calibration: CalibrationSettings = CalibrationSettings()
     events: EventSettings = EventSettings()
     storage: StorageSettings = StorageSettings()
     identity: IdentitySettings = IdentitySettings()
@@ -246,6 +265,15 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
+
+    def of_model(self, model: str) -> ModelSettings | None:
+        """The entry of `models` that decides about a model: the first that fits."""
+        return next((entry for entry in self.models if entry.fits(model)), None)
+
+    def base_model(self, model: str) -> str:
+        """The model that it is counted and sized as."""
+        entry = self.of_model(model)
+        return (entry and entry.base_model) or model
 
     @classmethod
     def settings_customise_sources(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,13 +30,6 @@ TABLES = {
 }
 """Encoding -> the file name tiktoken looks for (sha1 of its source's address) and the sha256 of its bytes."""
 
-_CL100K = re.compile(r"gpt-4(-|$)|gpt-3\.5|gpt-35")
-
-
-def encoding_of(model: str) -> str:
-    """cl100k_base for gpt-4 (not 4o, 4.1, 4.5) and gpt-3.5; o200k_base for all others, also of other families."""
-    return "cl100k_base" if _CL100K.match(model.rsplit("/", 1)[-1]) else "o200k_base"
-
 
 @dataclass(frozen=True, slots=True)
 class Counter:
@@ -53,7 +45,7 @@ class Counter:
 
     def __call__(self, text: str) -> int:
         if self.tiktoken is None:
-            return _by_bytes(text)
+            return by_bytes(_size(text))
         if len(text) <= SLICE:
             return self._count(self.tiktoken, text)
         return sum(self._count(self.tiktoken, text[start : start + SLICE]) for start in range(0, len(text), SLICE))
@@ -64,7 +56,7 @@ class Counter:
             # disallowed_special=(): user text may hold <|endoftext|>, and the default raises.
             return len(encoding.encode(piece, disallowed_special=()))
         except Exception:  # noqa: BLE001 - whatever the text does to it, a count never fails a request.
-            return _by_bytes(piece)
+            return by_bytes(_size(piece))
 
 
 class Tokenizer:
@@ -79,8 +71,7 @@ class Tokenizer:
         """Encodings that are only estimated by bytes."""
         return [encoding for encoding, place in self._places.items() if place is None]
 
-    def counter(self, model: str) -> Counter:
-        encoding = encoding_of(model)
+    def counter(self, encoding: str) -> Counter:
         if encoding not in self._counters:
             place = self._places[encoding]
             self._counters[encoding] = Counter(encoding, None if place is None else _encoding_from(encoding, place))
@@ -129,6 +120,10 @@ def _places(folder: Path | None) -> Iterator[Path]:
             yield Path(root) / inside
 
 
-def _by_bytes(text: str) -> int:
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+def by_bytes(size: int) -> int:
+    """The heuristic estimate of so many bytes of UTF-8."""
     return -int(-size // BYTES_PER_TOKEN)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

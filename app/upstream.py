@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
-import msgspec
 
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 
@@ -20,14 +19,6 @@ STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
-
-
-class ModelsRefused(Exception):
-    """The provider is there, and answers with this status when it is asked for its models."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
 
 
 class Answering(Protocol):
@@ -70,8 +61,8 @@ class Upstream(Protocol):
         """A chat completion of our own, within so many seconds. Raises the upstream errors."""
         ...
 
-    async def discover(self, headers: Headers) -> list[dict[str, Any]]:
-        """The provider's models as it lists them. Raises `ModelsRefused` or the upstream errors."""
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
+        """A question of our own about the provider, within so many seconds: GET, or POST with a body."""
         ...
 
     async def close(self) -> None: ...
@@ -128,21 +119,10 @@ class HttpxUpstream:
         return _HttpxAnswering(response)
 
     async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
-        try:
-            async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
-                return await self._whole(self._request("POST", b"/v1/chat/completions", headers, body, seconds))
-        except TimeoutError as error:
-            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
+        return await self._own("POST", b"/v1/chat/completions", headers, seconds, body)
 
-    async def discover(self, headers: Headers) -> list[dict[str, Any]]:
-        answer = await self._whole(self._request("GET", b"/v1/models", headers, b"", self._connect))
-        if answer.status != 200:
-            raise ModelsRefused(answer.status)
-        try:
-            listed = msgspec.json.decode(answer.body)["data"]
-        except (msgspec.DecodeError, KeyError, TypeError):
-            return []
-        return [model for model in listed if isinstance(model, dict)]
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
+        return await self._own("POST" if body else "GET", target, headers, seconds, body)
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -162,6 +142,13 @@ class HttpxUpstream:
         if path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
         return path + question_mark + query
+
+    async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> Completed:
+        try:
+            async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
+                return await self._whole(self._request(method, target, headers, body, seconds))
+        except TimeoutError as error:
+            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def _whole(self, request: httpx.Request) -> Completed:
         answer = _HttpxAnswering(await self._send(request, replayable=True))

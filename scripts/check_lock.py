@@ -21,6 +21,7 @@ LOCKS = {
     "dev": [*RUN, *REPLAY, *GROUPS["test"], *GROUPS["lint"]],
     "build": GROUPS["build"],
     "tables": GROUPS["tables"],
+    "models": GROUPS["models"],
 }
 
 

@@ -19,3 +19,4 @@ lock run pyproject.toml
 lock dev pyproject.toml --extra replay --group test --group lint --constraints requirements/run.txt
 lock build --group build
 lock tables --group tables --no-deps
+lock models --group models --no-deps

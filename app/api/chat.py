@@ -16,6 +16,7 @@ from app.api.early import EarlyStream
 from app.api.gate import CONVERSATION, TARGET
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
+from app.api.observe import REFUSALS, Observation, read_refusal
 from app.api.passthrough import relay_raw
 from app.compactor import OnStart, Started
 from app.core.ladder import Decision
@@ -134,15 +135,22 @@ class Exchange:
             answer=self.answer,
             understood=understood,
             started=started,
-            forward=partial(self._forward, understood),
+            observe=partial(Observation, self.services, understood),
+            forward=self._forward,
             relay=self._relay_stream,
             keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
         )
 
     async def _answer(self, understood: Understood, prepared: Decision) -> None:
         """The provider's status first, then its bytes."""
-        self.own_headers = understood.headers(prepared)
-        answering = await self._forward(understood, prepared)
+        observed = Observation(self.services, understood, prepared)
+        # What was too short to be counted is counted while the provider works.
+        counting = asyncio.ensure_future(understood.counted())
+        try:
+            answering = await self._forward(observed)
+        finally:
+            await asyncio.wait({counting})
+            self.own_headers = understood.headers(prepared)
         try:
             if prepared.view is None and value_of(answering.headers, b"x-context-status"):
                 await self._relay_as_sent(answering, [])  # Another Steno, which may have done more.
@@ -152,16 +160,24 @@ class Exchange:
             if kind == EVENT_STREAM:
                 headers = returned(answering.headers, self.own_headers, body_changed=True)
                 await self.answer.start(answering.status, headers)
-                await self._relay_stream(answering, understood.stream_editor(prepared))
+                await self._relay_stream(answering, understood.stream_editor(prepared, observed.asks_usage), observed)
             elif kind == "application/json":
-                await self._relay_plain(answering, understood.status_members(prepared))
+                await self._relay_plain(answering, understood.status_members(prepared), observed)
             else:
                 await self._relay_as_sent(answering, self.own_headers)
         finally:
             await answering.close()
 
-    async def _forward(self, understood: Understood, prepared: Decision) -> Answering:
-        return await self._send(understood.body(prepared, self.services.settings.upstream.alternating_roles))
+    async def _forward(self, observed: Observation) -> Answering:
+        """The provider's answer. A refusal is read first; where it is the question for the usage, it is not asked."""
+        answering = await self._send(observed.body())
+        if answering.status not in REFUSALS:
+            return answering
+        refused = await read_refusal(answering)
+        if observed.refused(refused):
+            await refused.close()
+            return await self._send(observed.body())
+        return refused
 
     async def _send(self, body: bytes) -> Answering:
         headers = forwarded(self.headers, read_here=True)
@@ -184,15 +200,19 @@ class Exchange:
         else:
             await relay_raw(answering, self.answer, own)
 
-    async def _relay_plain(self, answering: Answering, members: bytes) -> None:
+    async def _relay_plain(self, answering: Answering, members: bytes, observed: Observation) -> None:
         body = b"".join([chunk async for chunk in answering.chunks()])
         with suppress(Unreadable):
-            body = RawObject(body).with_status(members)
+            completion = RawObject(body)
+            observed.usage(completion.value("usage"))
+            body = completion.with_status(members)
         await self.answer.whole(
             answering.status, returned(answering.headers, self.own_headers, body_changed=True), body
         )
 
-    async def _relay_stream(self, answering: Answering, editor: StreamEditor) -> None:
+    async def _relay_stream(
+        self, answering: Answering, editor: StreamEditor, observed: Observation | None = None
+    ) -> None:
         """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
         broken: StenoError | None = None
@@ -202,6 +222,8 @@ class Exchange:
         except StenoError as error:
             broken = error
         rest = editor.edit(splitter.flush())
+        if observed is not None:
+            observed.stream_ended(editor)
         if editor.complete:
             await self.answer.end(rest)
             return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -16,7 +18,7 @@ from app.core.chunks import SummaryChunk
 from app.core.coverage import coverage_of
 from app.errors import ConversationNotFound, InvalidRequest, SummaryNotFound, UnknownPath
 from app.services import Services
-from app.store import Conversation, Page, UnknownCursor
+from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
 from app.wire.chat_completions import read_request
 from app.wire.members import Unreadable
 
@@ -76,6 +78,33 @@ class CoverageOut(BaseModel):
     context_status: str
     tokens: int
     parts: list[dict[str, Any]] = Field(description="The latest payload in order, without gaps.")
+
+
+class CalibrationOut(BaseModel):
+    id: str
+    object: Literal["calibration"] = "calibration"
+    upstream: str
+    model: str
+    formula: str = Field(description="What the estimates were counted with.")
+    tools: bool = Field(description="Whether it holds for requests with tools or for those without.")
+    ratio: float = Field(description="Tokens the provider counts for one that is estimated.")
+    offset: float = Field(description="Tokens the provider counts in every prompt beside those.")
+    samples: int = Field(description="Answered requests it was learnt from.")
+    source: Literal["prior", "learnt"] = Field(description="prior: what is expected of the model's family.")
+    note: str | None = Field(description="Why somebody should look at it.")
+    updated_at: datetime
+
+
+class ModelOut(BaseModel):
+    id: str
+    object: Literal["model_window"] = "model_window"
+    context_window: int = Field(description="Tokens, prompt and completion together.")
+    max_input_tokens: int | None = Field(description="What the prompt may have, where that is less.")
+    max_output_tokens: int | None = Field(description="What an answer may have.")
+    source: Literal["config", "provider", "learnt", "bundled", "default"]
+    note: str | None = Field(description="What is to be known about it.")
+    base_model: str = Field(description="The model it is counted and sized as.")
+    listed: bool = Field(description="Whether the provider lists it.")
 
 
 class DeletedOut(BaseModel):
@@ -180,6 +209,32 @@ async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: 
     )
 
 
+@router.get("/calibration")
+async def list_calibrations(
+    services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
+) -> Listing[CalibrationOut]:
+    """How estimates become the provider's tokens, for the models of the caller's conversations; newest first."""
+    await services.calibrations.flush()
+    try:
+        page = await services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
+    except UnknownCursor as error:
+        raise InvalidRequest(str(error), "after") from error
+    return _listing(page, _calibration)
+
+
+@router.get("/models")
+async def list_models(
+    services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "asc"
+) -> Listing[ModelOut]:
+    """The windows Steno goes by, and where each is from: of models that the provider lists, that the settings name, and
+    that the caller used; by name."""
+    used: list[str] = []
+    with suppress(StoreUnavailable):  # What is in memory is shown all the same.
+        used = await services.store.models_used(tenant)
+    names = services.windows.names_for(used)
+    return _listing(_page(names, limit, after, order), partial(_model, services))
+
+
 @router.post(
     "/plan",
     openapi_extra={"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}},
@@ -196,20 +251,21 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
         why = str(error).rstrip(".")
         raise InvalidRequest(f"The body is no chat completions request that Steno can read: {why}.") from error
     job = understood.job
+    await understood.counted()
     prepared, made = await services.compactor.plan(job)
     budget = job.budget
     return PlanOut(
         context_status=prepared.status,
         context=understood.report(prepared),
-        parts=coverage_of(job.conversation, prepared.view),
+        parts=coverage_of(job.conversation, prepared.view, budget.line.ratio),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
         budget={
             "window": budget.window,
             "window_source": understood.window.source,
-            "limit": budget.limit,
-            "trigger": budget.trigger,
-            "target": budget.target,
+            "limit": budget.line.reported(budget.limit),
+            "trigger": budget.line.reported(budget.trigger),
+            "target": budget.line.reported(budget.target),
         },
     )
 
@@ -270,4 +326,47 @@ def _summary(chunk: SummaryChunk) -> SummaryOut:
         model=chunk.model,
         prompt_version=chunk.prompt_version,
         created_at=chunk.created_at,
+    )
+
+
+def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> Page[str]:
+    """A page of a list that is in memory, in order."""
+    if after is not None and after not in names:
+        raise InvalidRequest(f"The list holds no {after!r} to continue after.", "after")
+    ordered = sorted(names, reverse=order == "desc")
+    start = ordered.index(after) + 1 if after is not None else 0
+    shown = ordered[start : start + limit]
+    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, start + limit < len(ordered))
+
+
+def _model(services: Services, name: str) -> ModelOut:
+    window = services.windows.of(name)
+    return ModelOut.model_validate(
+        {
+            "id": name,
+            "context_window": window.context,
+            "max_input_tokens": window.max_input,
+            "max_output_tokens": window.max_output,
+            "source": window.source,
+            "note": window.note,
+            "base_model": services.settings.base_model(name),
+            "listed": services.windows.listed(name),
+        }
+    )
+
+
+def _calibration(stored: StoredCalibration) -> CalibrationOut:
+    key, calibration = stored.key, stored.calibration
+    return CalibrationOut(
+        id=key.id,
+        upstream=key.upstream,
+        model=key.model,
+        formula=key.formula,
+        tools=key.tools,
+        ratio=round(calibration.ratio, 4),
+        offset=round(calibration.offset, 1),
+        samples=calibration.samples,
+        source="learnt" if calibration.samples else "prior",
+        note=calibration.note,
+        updated_at=stored.updated_at,
     )

@@ -14,6 +14,7 @@ import msgspec
 from app.api.asgi import Answer
 from app.api.headers import EVENT_STREAM, Headers, media_type
 from app.api.intake import Understood
+from app.api.observe import Observation
 from app.compactor import Started
 from app.core.ladder import Decision
 from app.errors import StenoError, UpstreamDisconnected
@@ -36,9 +37,10 @@ class EarlyStream:
     answer: Answer
     understood: Understood
     started: Started
-    forward: Callable[[Decision], Awaitable[Answering]]
+    observe: Callable[[Decision], Observation]
+    forward: Callable[[Observation], Awaitable[Answering]]
     """Sends the request to the provider."""
-    relay: Callable[[Answering, StreamEditor], Awaitable[None]]
+    relay: Callable[[Answering, StreamEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     keep_alive_seconds: float
 
@@ -58,17 +60,19 @@ class EarlyStream:
         closing = events.failed if prepared.failed else events.completed
         await answer.body(closing(report, understood.status_member(prepared)))
         try:
-            answering = await self._meanwhile(self.forward(prepared), events)
+            observed = self.observe(prepared)
+            answering = await self._meanwhile(self.forward(observed), events)
             try:
-                await self._relay(answering, prepared, events)
+                await self._relay(answering, observed, events)
             finally:
                 await answering.close()
         except StenoError as error:
             await answer.end(event(error.envelope))
 
-    async def _relay(self, answering: Answering, prepared: Decision, events: CompactionEvents) -> None:
+    async def _relay(self, answering: Answering, observed: Observation, events: CompactionEvents) -> None:
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
-            await self.relay(answering, self.understood.stream_editor(prepared, events.sent_id))
+            editor = self.understood.stream_editor(observed.prepared, observed.asks_usage, events.sent_id)
+            await self.relay(answering, editor, observed)
         else:
             await self.answer.end(event(await _error_in(answering)))
 

@@ -28,7 +28,7 @@ def health_router(services: Services) -> APIRouter:
         return {
             "status": "ok" if services.store.state == "ok" else "degraded",
             **database,
-            "tokenizer": "heuristic" if services.tokenizer.missing else "tiktoken",
+            "tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken",
         }
 
     router.add_api_route("/readyz", ready, methods=["GET"], name="readyz")

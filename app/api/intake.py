@@ -13,11 +13,11 @@ from app.api.headers import Headers, for_summary, value_of
 from app.compactor import Job, Started
 from app.core.budget import Budget, Window, budget_for
 from app.core.coverage import coverage_of
-from app.core.estimate import fixed_tokens
 from app.core.ladder import Decision
 from app.core.plan import SummarySettings
 from app.core.recognition import Recognised, heads_of
 from app.core.view import Conversation
+from app.estimator import Prompt
 from app.services import HEURISTIC_CAUTION, Services
 from app.store import ConversationSeen
 from app.wire.chat_completions import ChatRequest, render
@@ -39,20 +39,35 @@ PATIENCE_SHARE = 0.8
 class Understood:
     request: ChatRequest
     job: Job
+    prompt: Prompt
+    formula: str
+    """What the estimate was made with."""
     window: Window
     recognised: Recognised
     events: EventShape
 
-    def body(self, prepared: Decision, alternate: bool) -> bytes:
+    async def counted(self) -> None:
+        """Counts what was not counted yet; long text in a worker thread."""
+        await _count(self.job.conversation, self.prompt)
+
+    def forwarded(self, prepared: Decision) -> int:
+        """Our estimate of what is sent."""
+        return prepared.view.tokens if prepared.view else self.job.conversation.tokens
+
+    def tokens(self, prepared: Decision) -> tuple[int, int]:
+        """Tokens of what came and of what is sent, as the provider counts them."""
+        reported = self.job.budget.line.reported
+        return reported(self.job.conversation.tokens), reported(self.forwarded(prepared))
+
+    def body(self, prepared: Decision, alternate: bool, ask_usage: bool = False) -> bytes:
         """The bytes for the provider: the client's own where nothing was compacted."""
         if prepared.view is None:
             return self.request.untouched
-        return self.request.with_messages(render(self.job.conversation, prepared.view, alternate))
+        return self.request.with_messages(render(self.job.conversation, prepared.view, alternate), ask_usage)
 
     def report(self, prepared: Decision) -> dict[str, Any]:
         """The `context` object of an answer."""
-        before = self.job.conversation.tokens
-        after = prepared.view.tokens if prepared.view else before
+        before, after = self.tokens(prepared)
         window = self.window.context
         return {
             "conversation_id": self.job.conversation_id,
@@ -73,7 +88,7 @@ class Understood:
 
     def headers(self, prepared: Decision | None) -> Headers:
         """The `x-context-*` headers; None while the outcome is open."""
-        before = self.job.conversation.tokens
+        before = self.job.budget.line.reported(self.job.conversation.tokens)
         headers = [
             (b"x-context-status", prepared.status.encode() if prepared else b"pending"),
             (b"x-context-conversation-id", self.job.conversation_id.encode()),
@@ -81,30 +96,33 @@ class Understood:
             (b"x-context-window", str(self.window.context).encode()),
         ]
         if prepared:
-            after = prepared.view.tokens if prepared.view else before
-            headers.append((b"x-context-tokens-after", str(after).encode()))
+            headers.append((b"x-context-tokens-after", str(self.tokens(prepared)[1]).encode()))
         if prepared and prepared.reason:
             # It may quote the request, which may hold line ends.
             reason = _UNPRINTABLE.sub("?", prepared.reason[:LONGEST_REASON])
             headers.append((b"x-context-reason", reason.encode()))
         return headers
 
-    def stream_editor(self, prepared: Decision, sent_id: str | None = None) -> StreamEditor:
+    def stream_editor(self, prepared: Decision, hides_usage: bool, sent_id: str | None = None) -> StreamEditor:
         members = self.status_member(prepared), self.status_members(prepared)
-        return StreamEditor(*members, sent_id, self.request.choices)
+        return StreamEditor(*members, sent_id, self.request.choices, hides_usage)
 
     def announcement(self, started: Started) -> dict[str, Any]:
         """What `compaction_started` tells."""
         return {
             "conversation_id": self.job.conversation_id,
             "messages": started.messages,
-            "tokens": {"estimated": self.job.conversation.tokens, "window": self.window.context},
+            "tokens": {
+                "estimated": self.job.budget.line.reported(self.job.conversation.tokens),
+                "window": self.window.context,
+            },
         }
 
     def seen(self, prepared: Decision) -> ConversationSeen:
         """What is kept of this request: names, sizes and digests, never a message."""
         job, transcript = self.job, self.job.conversation.transcript
-        before = job.conversation.tokens
+        before, after = self.tokens(prepared)
+        coverage = coverage_of(job.conversation, prepared.view, job.budget.line.ratio)
         return ConversationSeen(
             tenant=job.tenant,
             conversation_id=job.conversation_id,
@@ -113,12 +131,12 @@ class Understood:
             messages=len(transcript),
             status=prepared.status,
             tokens_before=before,
-            tokens_after=prepared.view.tokens if prepared.view else before,
+            tokens_after=after,
             window=self.window.context,
             reason=prepared.reason,
             forked_from=self.recognised.forked_from,
             heads=heads_of(transcript, job.conversation.chain),
-            coverage=msgspec.json.encode(coverage_of(job.conversation, prepared.view)).decode(),
+            coverage=msgspec.json.encode(coverage).decode(),
             summaries=tuple(chunk.id for chunk in prepared.view.chunks) if prepared.view else (),
         )
 
@@ -135,33 +153,46 @@ async def understand(
 
     `in_path` is an id from the base URL; `remember=False` is for a dry run, which leaves no trace.
     """
-    counter = services.counter(request.model)
-    reader = services.reader(counter)
+    estimator, model = services.estimator, request.model
+    counted_as = services.settings.base_model(model)
+    formula = estimator.formula(counted_as)
+    await services.windows.settled(model, headers if remember else ())
+    window = services.windows.of(model)
+    line = services.calibrations.of(model, formula, request.has_tools).line
+    caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
+    budget = budget_for(window, request.output, services.shares, line, caution)
 
-    def read() -> Conversation:
-        messages = reader.read(request.raw_messages)
-        return Conversation.of(messages, services.identity, tenant, fixed_tokens(request.declarations, counter))
+    def read() -> tuple[Conversation, Prompt]:
+        messages = services.reader.read(request.raw_messages)
+        prompt = estimator.prompt(counted_as, messages, request.declared, request.declarations)
+        return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    unread = reader.unread_bytes(request.raw_messages) + sum(map(len, request.declarations))
-    conversation = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
+    unread = services.reader.unread_bytes(request.raw_messages) + len(request.declared)
+    conversation, prompt = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
+    if conversation.bound > budget.trigger:
+        await _count(conversation, prompt)
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)
-    window = services.window(request.model)
-    caution = HEURISTIC_CAUTION if counter.heuristic else 1.0
-    budget = budget_for(window, request.output, services.shares, caution)
     job = Job(
         tenant=tenant,
         conversation_id=recognised.conversation_id,
         conversation=conversation,
         budget=budget,
-        count=counter,
-        model=request.model,
-        summary=_summary_settings(services, request.model, budget),
+        count=prompt.count,
+        model=model,
+        summary=_summary_settings(services, model, budget),
         headers=for_summary(headers),
         compaction=services.settings.compaction.enabled and not _switched_off(request, headers),
         wait_seconds=_patience(services, request, headers),
     )
-    return Understood(request, job, window, recognised, _event_shape(services, request, headers))
+    return Understood(request, job, prompt, formula, window, recognised, _event_shape(services, request, headers))
+
+
+async def _count(conversation: Conversation, prompt: Prompt) -> None:
+    if prompt.uncounted > INLINE_BYTES:
+        await asyncio.to_thread(conversation.count)
+    else:
+        conversation.count()
 
 
 def _named(services: Services, request: ChatRequest, headers: Headers, in_path: str | None) -> str | None:
@@ -178,13 +209,16 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
 def _summary_settings(services: Services, model: str, budget: Budget) -> SummarySettings:
     summary = services.settings.summary
     summariser = summary.model or model
-    room = budget_for(services.window(summariser), budget.summary, services.shares)
+    formula = services.estimator.formula(services.settings.base_model(summariser))
+    line = services.calibrations.of(summariser, formula, tools=False).line
+    room = budget_for(services.windows.of(summariser), budget.summary, services.shares, line)
     return SummarySettings(
         model=summariser,
         prompt=summary.prompt,
         # The prompt stands in a call twice: at four characters a token, half its length.
         input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(summary.prompt) // 2),
         part_tokens=int(PART_SHARE * min(room.window, room.limit)),
+        ratio=line.ratio,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WindowSource = str
-"""Where a window comes from: config, default."""
+"""Where a window comes from: config, provider, learnt, bundled, default."""
 
 MAX_RESERVE = 8_192
 MIN_SUMMARY = 256
@@ -20,6 +20,8 @@ class Window:
     source: WindowSource
     max_input: int | None = None
     max_output: int | None = None
+    note: str | None = None
+    """What is to be known about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,27 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """What a provider counts, as a line over our estimate: offset + ratio x estimate."""
+
+    offset: float = 0.0
+    ratio: float = 1.0
+
+    def reported(self, estimate: float) -> int:
+        """The provider's tokens for a prompt of that estimate."""
+        return round(self.offset + self.ratio * estimate)
+
+    def estimate(self, reported: float) -> int:
+        """The largest estimate of a prompt that the provider counts as so many tokens."""
+        return max(0, int((reported - self.offset) / self.ratio))
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits for one request, in estimated tokens."""
+    """Limits for one request in our uncalibrated estimate, so that what is counted need not be converted."""
 
     window: int
+    """In the provider's tokens."""
     limit: int
     """What the prompt may use: the window less the output."""
     trigger: int
@@ -54,25 +73,30 @@ class Budget:
     """A summary chunk takes at most this."""
     fold: int
     """Chunks are folded when together they take more."""
+    line: Line = Line()
+    """How what is estimated is shown: as the provider counts it."""
 
 
-def budget_for(window: Window, output: int | None, shares: Shares, caution: float = 1.0) -> Budget:
+def budget_for(window: Window, output: int | None, shares: Shares, line: Line = Line(), caution: float = 1.0) -> Budget:
     """The budget of DESIGN section 5.
 
     `output` is what the request reserves for the completion, None if it does not say. `caution` scales trigger and
-    target: 0.85 where counts are only a heuristic.
+    target: 0.85 where counts are only a heuristic. The calibration is applied here and nowhere else: a limit in the
+    provider's tokens becomes one in our estimate; shares of it are as much smaller, without the offset.
     """
     if output is None:
         output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     limit = max(0, min(window.max_input or window.context, window.context - output))
     trigger = max(shares.trigger * limit, min(shares.floor_tokens, 0.85 * limit)) * caution
+    summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * limit)))
     return Budget(
         window=window.context,
-        limit=limit,
-        trigger=int(trigger),
-        target=int(min(shares.target * limit * caution, trigger)),
+        limit=line.estimate(limit),
+        trigger=line.estimate(trigger),
+        target=line.estimate(min(shares.target * limit * caution, trigger)),
         tail_turns=shares.tail_turns,
-        tail=int(shares.tail * limit),
-        summary=max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * limit))),
-        fold=int(shares.fold * limit),
+        tail=int(shares.tail * limit / line.ratio),
+        summary=int(summary / line.ratio),
+        fold=int(shares.fold * limit / line.ratio),
+        line=line,
     )

@@ -6,13 +6,15 @@ It yields what it wants done and is sent the reply. A failed summary is a reply,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from math import ceil
 
 from app.core import prompts
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
+from app.core.estimate import Count, text_tokens
 from app.core.gate import CUT_OFF, MINIMUM_TOKENS, TOO_LONG, Answer, objection, visible_text
 from app.core.plan import (
     FOLD_MINIMUM,
@@ -27,9 +29,6 @@ from app.core.plan import (
 )
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation
-
-SUMMARY_MESSAGE_TOKENS = 4
-"""What a user message costs beside its text: 3 and its role."""
 
 AIMED_SHARE = 0.5
 """A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
@@ -82,7 +81,6 @@ class Outcome:
 Effect = Announce | Summarise | Store
 Reply = Answer | Failure | SummaryChunk | None
 Flow = Generator[Effect, Reply, Outcome]
-Count = Callable[[str], int]
 
 
 def compact(
@@ -192,7 +190,7 @@ class _ChunkMaker:
             level=1 + max(chunk.level for chunk in chunks),
         )
         quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
-        replaces = summary_tokens(chunks) + sum(message.tokens for message in released.values())
+        replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
         return (yield from self._ask(blank, quoted, replaces, (prompts.FOLD_NOTE,)))
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
@@ -225,7 +223,8 @@ class _ChunkMaker:
         refused = ""
         for extra in ((), (prompts.STRICTER_NOTE,)):
             hints = (*notes, *(note.format(reason=refused) for note in extra))
-            reply = yield Summarise(prompts.summary_request(self.settings.prompt, quoted, aim, room, hints))
+            cap = ceil(room * self.settings.ratio)
+            reply = yield Summarise(prompts.summary_request(self.settings.prompt, quoted, aim, cap, hints))
             if not isinstance(reply, Answer):
                 return reply if isinstance(reply, Failure) else Failure("summary_failed")
             text = visible_text(reply.text)
@@ -242,7 +241,7 @@ class _ChunkMaker:
             blank,
             id=_content_address(blank, text),
             text=text,
-            tokens=self.count(body) + SUMMARY_MESSAGE_TOKENS,
+            tokens=text_tokens("user", body, self.count),
         )
         stored = yield Store(chunk)
         return stored if isinstance(stored, SummaryChunk) else Failure(LEASE_LOST)

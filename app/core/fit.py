@@ -6,9 +6,9 @@ touched, nor is a message of the assistant.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
+from app.core.estimate import Count
 from app.core.messages import Message
 from app.core.prompts import shorten
 from app.core.view import Conversation, Part, Shortened, Verbatim, View
@@ -23,7 +23,7 @@ OLDEST_WEIGHT = 0.20
 SHORTENED_ROLES = frozenset({"tool", "function", "user"})
 
 
-def fit(conversation: Conversation, view: View, at_most: int, count: Callable[[str], int]) -> View:
+def fit(conversation: Conversation, view: View, at_most: int, count: Count) -> View:
     """The view with its large tool results and pasted documents cut head and tail, the older the shorter.
 
     `at_most` is the limit in tokens; whether the result meets it is for the caller to check. Formula: a text keeps
@@ -46,16 +46,16 @@ def fit(conversation: Conversation, view: View, at_most: int, count: Callable[[s
             longest = max(SHORTEST, int(allowed * recency))
             shortened = None
             if message.role in SHORTENED_ROLES and index != transcript.last_user:
-                shortened = _shorten(index, message, longest, count)
-            saved += message.tokens - shortened.tokens if shortened else 0
+                shortened = _shorten(index, message, transcript.tokens_of(index), longest, count)
+            saved += transcript.tokens_of(index) - shortened.tokens if shortened else 0
             _append(parts, shortened or Verbatim(index, index + 1))
     return replace(view, parts=tuple(parts), tokens=view.tokens - saved)
 
 
-def _shorten(index: int, message: Message, longest: int, count: Callable[[str], int]) -> Shortened | None:
+def _shorten(index: int, message: Message, before: int, longest: int, count: Count) -> Shortened | None:
     texts = tuple(shorten(text, longest) for text in message.texts)
-    tokens = message.tokens - sum(map(count, message.texts)) + sum(map(count, texts))
-    return Shortened(index, texts, tokens) if tokens < message.tokens else None
+    tokens = before - sum(map(count, message.texts)) + sum(map(count, texts))
+    return Shortened(index, texts, tokens) if tokens < before else None
 
 
 def _append(parts: list[Part], part: Part) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
+from app.core.estimate import Count
 from app.core.fit import fit
 from app.core.verify import problems
 from app.core.view import Conversation, View, build_view, least_view, whole, widest_path
-
-Count = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +33,14 @@ class Decision:
 
 def untouched(conversation: Conversation, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
-    if conversation.tokens <= budget.trigger:
+    if conversation.bound <= budget.trigger or conversation.tokens <= budget.trigger:
         return Decision(None)
     if conversation.floor >= budget.limit:
+        floor, limit = budget.line.reported(conversation.floor), budget.line.reported(budget.limit)
         return Decision(
             None,
-            reason=f"floor_exceeds_limit: the instructions, tools and last turn take about {conversation.floor} tokens;"
-            f" {model} leaves room for {budget.limit}",
+            reason=f"floor_exceeds_limit: the instructions, tools and last turn take about {floor} tokens;"
+            f" {model} leaves room for {limit}",
         )
     return None
 

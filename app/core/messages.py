@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -47,8 +47,6 @@ class Message:
     raw: bytes
     digest: bytes
     """Keyed digest of its canonical form, not chained: equal messages have equal digests."""
-    tokens: int
-    """Uncalibrated estimate of what it costs in a prompt."""
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: str = ""
@@ -67,9 +65,10 @@ class Transcript:
     results. A cut at position p puts the first p messages on one side; it never falls inside a unit.
     """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
+        """`costs` counts: the uncalibrated estimate of each message, asked for once and only if it is needed."""
         self.messages = tuple(messages)
-        self._tokens_before = (0, *accumulate(message.tokens for message in self.messages))
+        self._costs = costs
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -77,6 +76,14 @@ class Transcript:
     def tokens(self, start: int, stop: int | None = None) -> int:
         """Estimate of the messages from `start` up to `stop`."""
         return self._tokens_before[len(self) if stop is None else stop] - self._tokens_before[start]
+
+    def tokens_of(self, index: int) -> int:
+        """Estimate of one message."""
+        return self._tokens_before[index + 1] - self._tokens_before[index]
+
+    @cached_property
+    def _tokens_before(self) -> tuple[int, ...]:
+        return (0, *accumulate(self._costs()))
 
     @cached_property
     def turn_starts(self) -> tuple[int, ...]:

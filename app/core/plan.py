@@ -38,6 +38,8 @@ class SummarySettings:
     """One call reads a transcript of at most this."""
     part_tokens: int
     """What exceeds one call is read in parts of at most this."""
+    ratio: float = 1.0
+    """The summariser's own tokens for each one we estimate: its answers are capped in those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def _expected_view(conversation: Conversation, base: Path, cut: int, parts: int,
     held, new = summary_tokens(base.chunks), parts * budget.summary
     folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
     summaries = 2 * budget.summary if folds else held + new
-    carried = base.tokens - held + sum(transcript.messages[i].tokens for i in carried_in(transcript, base.covered, cut))
+    carried = base.tokens - held + sum(map(transcript.tokens_of, carried_in(transcript, base.covered, cut)))
     return conversation.instruction_tokens + summaries + carried + transcript.tokens(cut)
 
 
@@ -128,7 +130,7 @@ def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk])
         if first.last_index < len(messages)
         and first.through_digest not in conversation.chain.positions
         and messages[first.last_index].digest == first.last_message_digest
-        and messages[first.last_index].tokens >= TELLING_TOKENS
+        and conversation.transcript.tokens_of(first.last_index) >= TELLING_TOKENS
     }
     return len(elsewhere) >= HABIT
 
@@ -148,7 +150,7 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | 
     inside_last_turn = [cut for cut in cuts if cut > transcript.last_user]
     user = transcript.last_user
     for cut in (*between_turns, *inside_last_turn):
-        tail = transcript.tokens(cut) + (transcript.messages[user].tokens if 0 <= user < cut else 0)
+        tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
         if tail <= budget.tail and _expected_view(conversation, base, cut, 1, budget) <= budget.target:
             return cut
     return cuts[-1]
@@ -199,7 +201,7 @@ def _with_neighbours(transcript: Transcript, parts: Iterable[Span]) -> tuple[Spa
 def replaced_tokens(transcript: Transcript, span: Span) -> int:
     """What a summary of the range stands for: its messages but those that are carried."""
     carried = carried_in(transcript, span.start, span.stop)
-    return transcript.tokens(span.start, span.stop) - sum(transcript.messages[index].tokens for index in carried)
+    return transcript.tokens(span.start, span.stop) - sum(map(transcript.tokens_of, carried))
 
 
 def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:

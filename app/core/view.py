@@ -8,11 +8,12 @@ extends the previous one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 
 from app.core.chunks import SummaryChunk
-from app.core.identity import Chain, Identity
+from app.core.identity import Identity
 from app.core.messages import Message, Transcript, split_instructions
 
 
@@ -48,26 +49,45 @@ class Summary:
 Part = Verbatim | Carried | Shortened | Summary
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The uncalibrated estimate of a prompt, by its parts."""
+
+    messages: Sequence[int]
+    """Of each message, the instructions first."""
+    fixed: int
+    """Of all beside the messages: tools, response format, reply priming."""
+
+
 class Conversation:
-    """One request's history, ready to be decided upon."""
+    """One request's history, ready to be decided upon.
 
-    instructions: tuple[Message, ...]
-    transcript: Transcript
-    chain: Chain
-    fixed_tokens: int
-    """What the prompt costs beside its messages: tools, response format, reply priming."""
+    Its tokens are counted when they are first asked for: a short conversation goes on its way without.
+    """
 
-    @classmethod
-    def of(cls, messages: Sequence[Message], identity: Identity, tenant: str, fixed_tokens: int) -> Conversation:
-        instructions, rest = split_instructions(messages)
-        chain = identity.chain(tenant, (message.digest for message in rest))
-        return cls(instructions, Transcript(rest), chain, fixed_tokens)
+    def __init__(
+        self, messages: Sequence[Message], identity: Identity, tenant: str, count: Callable[[], Costs], bound: int
+    ) -> None:
+        """`bound`: a number of tokens that the estimate cannot exceed, known without counting."""
+        self.bound = bound
+        self.instructions, rest = split_instructions(messages)
+        self.transcript = Transcript(rest, lambda: self.costs.messages[len(self.instructions) :])
+        self.chain = identity.chain(tenant, (message.digest for message in rest))
+        self.count = cache(count)
+        """Counts now, for callers who want it done at a better place than where it is first needed."""
 
     @property
+    def costs(self) -> Costs:
+        return self.count()
+
+    @property
+    def holds_media(self) -> bool:
+        return any(message.media for message in (*self.instructions, *self.transcript.messages))
+
+    @cached_property
     def instruction_tokens(self) -> int:
         """What no compaction can take away: instructions, tools, priming."""
-        return self.fixed_tokens + sum(message.tokens for message in self.instructions)
+        return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
 
     @property
     def tokens(self) -> int:
@@ -81,7 +101,7 @@ class Conversation:
             return self.instruction_tokens
         last_unit = transcript.cuts[-1]
         user = transcript.last_user
-        apart = transcript.messages[user].tokens if 0 <= user < last_unit else 0
+        apart = transcript.tokens_of(user) if 0 <= user < last_unit else 0
         return self.instruction_tokens + apart + transcript.tokens(last_unit)
 
 
@@ -150,7 +170,7 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
     """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
     reached: dict[int, dict[tuple[int, bool], Path]] = {0: {(0, False): Path()}}
     for start, stop, chunk in _usable(conversation, chunks):
-        carried = sum(conversation.transcript.messages[start + offset].tokens for offset in chunk.carried)
+        carried = sum(conversation.transcript.tokens_of(start + offset) for offset in chunk.carried)
         for (length, _), path in reached.get(start, {}).items():
             longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
             arrived = reached.setdefault(stop, {})

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.core.rules import rules_for
 from app.main import create_app
 from app.replay.recorder import Recorder
 from app.settings import load
@@ -45,7 +46,7 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
 
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
-    count = Tokenizer(load().tokenizer.directory).counter(model)
+    count = Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
     provider: Provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
     storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
     if database_url is None:
@@ -53,7 +54,7 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
     with provider.serve() as behind:
         steno = create_app(
             load(
-                upstream={"base_url": f"{behind.url}/v1"},
+                upstream={"base_url": f"{behind.url}/v1", "discover_windows": False},
                 models=[{"match": "*", "context_window": window}],
                 **storage,
             )

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.simulator.answers import EPOCH
 from app.simulator.delivery import Content, json_content
+from app.simulator.listings import Shape, entry, native
 from app.simulator.log import Record
 from app.simulator.refusals import Refused, missing, no_such_method, no_such_model, no_such_path, unreadable
 from app.simulator.requests import Model
@@ -21,14 +22,16 @@ SPEECH = b"ID3\x04" + bytes(range(256)) * 64
 _FILENAME = re.compile(rb'filename="([^"]*)"')
 
 
-def respond(record: Record, models: Iterable[Model], window: int | None) -> Content:
-    """The answer of any endpoint under /v1 but chat. `window` None: models do not tell their window."""
+def respond(record: Record, models: Iterable[Model], window: int, shape: Shape) -> Content:
+    """The answer of any endpoint but chat. `shape` is how models are listed."""
     path = record.path
+    if (own := native(path, models, window, shape)) is not None:
+        return json_content(own)
     if path == "/v1/echo":
         return _echo(record)
     if path == "/v1/models" or path.startswith("/v1/models/"):
         _require_method(record, "GET")
-        return _models(path.removeprefix("/v1/models").removeprefix("/"), models, window)
+        return _models(path.removeprefix("/v1/models").removeprefix("/"), models, window, shape)
     respond_to_post = _POSTS.get(path)
     if respond_to_post is None:
         raise Refused(no_such_path(record.method, path))
@@ -41,18 +44,13 @@ def _require_method(record: Record, method: str) -> None:
         raise Refused(no_such_method(record.method, record.path))
 
 
-def _models(name: str, models: Iterable[Model], window: int | None) -> Content:
-    listed = {model.name: _model(model, window) for model in models}
+def _models(name: str, models: Iterable[Model], window: int, shape: Shape) -> Content:
+    listed = {model.name: entry(model, window, shape) for model in models}
     if not name:
         return json_content({"object": "list", "data": list(listed.values())})
     if name not in listed:
         raise Refused(no_such_model(name))
     return json_content(listed[name])
-
-
-def _model(model: Model, window: int | None) -> dict[str, Any]:
-    told = {} if window is None else {"context_window": model.window or window}
-    return {"id": model.name, "object": "model", "created": EPOCH, "owned_by": "simulator", **told}
 
 
 def _echo(record: Record) -> Content:

@@ -9,10 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.core.estimate import Count
+from app.core.identity import Identity
+from app.core.view import Costs
+from app.estimator import Estimator
 from app.simulator.arguments import check_arguments
-from app.simulator.counting import REPLY_PRIME, Count, PromptCache, extras_tokens, message_tokens
 from app.simulator.log import NOT_JSON
 from app.simulator.messages import check_alternation, check_message, check_tool_pairs, texts_of
+from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import (
     Refusal,
     Refused,
@@ -25,8 +29,13 @@ from app.simulator.refusals import (
     unreadable,
     wrong_type,
 )
+from app.wire.chat_completions import MessageReader
+from app.wire.declarations import MEMBERS as DECLARING_MEMBERS
+from app.wire.declarations import read_declarations
+from app.wire.members import RawObject
 
 _CACHED_MESSAGES = 50_000
+_IDENTITY = Identity(b"simulator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +92,29 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A message once parsed, checked and counted."""
+    """A message once parsed and checked."""
 
     value: Any
-    tokens: int
     refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """One text counter for all encodings."""
+
+    count: Count
+    missing: tuple[str, ...] = ()
+
+    def counter(self, _: str) -> Count:
+        return self.count
 
 
 class Reader:
     """Turns bodies into requests. Not for several threads."""
 
     def __init__(self, count: Count) -> None:
-        self._count = count
+        self._estimator = Estimator(_Words(count), _CACHED_MESSAGES)
+        self._messages = MessageReader(_IDENTITY)
         self._recent = PromptCache()
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
 
@@ -109,14 +129,14 @@ class Reader:
         messages = _accepted(seen)
         _check_sequence(messages, arguments, rules)
 
-        extras = extras_tokens(arguments, self._count)
-        tokens = [item.tokens for item in seen]
-        total = _scaled(sum(tokens) + extras + REPLY_PRIME, rules)
+        costs = self._costs(model.name, parts, raw)
+        extras = costs.fixed - self._costs(model.name, (), {}).fixed
+        total = _scaled(sum(costs.messages) + costs.fixed, rules)
         counted(total)
         _check_window(total, round(rules.skew * extras), _max_tokens(arguments), model.window or rules.window)
         head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
         shared = self._recent.shared_parts([head, *parts])
-        cached = round(rules.skew * (extras + sum(tokens[: shared - 1]))) if shared > 1 else 0
+        cached = round(rules.skew * (extras + sum(costs.messages[: shared - 1]))) if shared > 1 else 0
         return ChatRequest(model.name, messages, arguments, total, min(total, cached))
 
     def _inspect_afresh(self, raw: bytes, lenient: bool) -> _Seen:
@@ -124,8 +144,15 @@ class Reader:
         try:
             check_message(value, lenient)
         except Refused as refused:
-            return _Seen(value, 0, refused.refusal)
-        return _Seen(value, message_tokens(value, self._count), None)
+            return _Seen(value, refused.refusal)
+        return _Seen(value, None)
+
+    def _costs(self, model: str, parts: Sequence[bytes], raw: Mapping[str, msgspec.Raw]) -> Costs:
+        """By the rules that real providers charge by: those are what Steno estimates with, too."""
+        declared = {name: raw[name] for name in DECLARING_MEMBERS if name in raw}
+        source = msgspec.json.encode(declared)
+        messages = self._messages.read(parts)
+        return self._estimator.prompt(model, messages, source, lambda: read_declarations(RawObject(source))).costs()
 
 
 def _decode(body: bytes | msgspec.Raw, kind: Any = Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from app.core.estimate import Count
 from app.simulator.answers import chunks, completion, compose, default_reply, summary_of
 from app.simulator.connection import (
     Connection,
@@ -20,11 +21,11 @@ from app.simulator.connection import (
     received_target,
     wait_until_closed,
 )
-from app.simulator.counting import Count
 from app.simulator.delivery import Content, Delivery, error_content, json_content
 from app.simulator.endpoints import respond
+from app.simulator.listings import Shape
 from app.simulator.log import Kind, Log, Record
-from app.simulator.refusals import Refused, no_such_method, no_such_path
+from app.simulator.refusals import Refused, no_such_method
 from app.simulator.requests import ChatRequest, Model, Reader, Rules
 from app.simulator.script import Fault, Predicate, Script, fault_of
 from app.simulator.server import RunningServer, serve
@@ -53,6 +54,7 @@ class Simulator:
         window: int = 8_000,
         models: Iterable[Model | str] | Literal["any"] = DEFAULT_MODELS,
         announce_window: bool = True,
+        listing: Shape = "plain",
         reply: Reply = default_reply,
         summary_words: int = 400,
         count: Count | None = None,
@@ -70,7 +72,9 @@ class Simulator:
         self.models: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
         """any: every name is known."""
         self.announce_window = announce_window
-        """Whether /v1/models tells `context_window`."""
+        """Whether /v1/models tells windows."""
+        self.listing: Shape = listing
+        """Whose /v1/models it is like; local servers have paths of their own besides."""
         self.reply = reply
         """What the model says to these messages."""
         self.summary_words = summary_words
@@ -88,7 +92,7 @@ class Simulator:
         self.summary_default = Fault()
         self.other_default = Fault()
         self.script = Script()
-        self.count: Count = count or Tokenizer(tables).counter("gpt-4o")
+        self.count: Count = count or Tokenizer(tables).counter("o200k_base")
         self._reader = Reader(self.count)
         self._log = Log(log_limit, log_bodies)
 
@@ -230,10 +234,8 @@ class Simulator:
         return self.reply(list(request.messages))
 
     def _other(self, record: Record) -> Content:
-        if not record.path.startswith("/v1/"):
-            raise Refused(no_such_path(record.method, record.path))
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
-        return respond(record, offered, self.window if self.announce_window else None)
+        return respond(record, offered, self.window, self.listing if self.announce_window else "silent")
 
     async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
         """GET: the log as JSON; DELETE: empty it. Not logged."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import text
 
+from app.core.calibration import Calibration, Sample
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.recognition import Head
-from app.store import chunks, conversations, lease
+from app.store import calibrations, chunks, conversations, learned_windows, lease
+from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, StatementRefused, StoreUnavailable
 from app.store.guard import Guard
+from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
 from app.store.readiness import Readiness
@@ -32,6 +35,7 @@ FLUSH_AT_CLOSE_SECONDS = 5.0
 COMMIT_TRIES = 5
 COMMIT_TRY_SECONDS = 1.7
 COMMIT_PAUSE_SECONDS = 0.1
+MOST_CALIBRATIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,33 @@ class Store:
         """Recorded requests that will not be stored."""
         return self._writes.dropped
 
+    # In the background
+
+    async def learn(self, samples: Mapping[CalibrationKey, Sequence[Sample]]) -> dict[CalibrationKey, Calibration]:
+        """What the calibrations are after these samples, and those of other replicas. One transaction."""
+        return await self._bounded(self._write(calibrations.learn_calibrations, samples), TASK_SECONDS)
+
+    async def calibrations(self, changed_within_seconds: float | None = None) -> list[StoredCalibration]:
+        """Of all tenants, the latest 10,000 to change; the newest first."""
+        within_ms = None if changed_within_seconds is None else round(changed_within_seconds * 1000)
+        return await self._bounded(
+            self._read(calibrations.read_calibrations, MOST_CALIBRATIONS, within_ms), TASK_SECONDS
+        )
+
+    async def learn_window(self, upstream: str, model: str, limit: int, seconds: float) -> None:
+        """Keep a limit for so long, or the smaller one that is there."""
+        learn = self._write(learned_windows.learn_window, upstream, model, limit, round(seconds * 1000))
+        await self._bounded(learn, TASK_SECONDS)
+
+    async def forget_window(self, upstream: str, model: str, below: int) -> None:
+        """Drop what was learnt of a model, if it is less than that."""
+        await self._bounded(self._write(learned_windows.forget_window, upstream, model, below), TASK_SECONDS)
+
+    async def learned_windows(self, upstream: str, most: int) -> list[LearnedWindow]:
+        """What all replicas learnt about the models of an upstream, and still holds. Needs no started store."""
+        read = self._read(learned_windows.read_learned_windows, upstream, most)
+        return await self._guard.bounded(read, TASK_SECONDS)
+
     # In compaction tasks
 
     async def renew(self, lease_held: Lease) -> bool:
@@ -204,6 +235,18 @@ class Store:
 
     async def summary(self, tenant: str, conversation_id: str, chunk_id: str) -> SummaryChunk | None:
         return await self._rest(self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
+
+    async def calibrations_of(
+        self, tenant: str, *, limit: int, after: str | None, order: Order
+    ) -> Page[StoredCalibration]:
+        """Of the models in the tenant's conversations. Raises UnknownCursor if `after` is none of them."""
+        return await self._rest(
+            self._read(calibrations.list_calibrations, tenant, limit=limit, after=after, order=order)
+        )
+
+    async def models_used(self, tenant: str, most: int = 1_000) -> list[str]:
+        """The models in the tenant's conversations, the latest first."""
+        return await self._rest(self._read(learned_windows.read_models_used, tenant, most))
 
     # For the command line
 

@@ -1,4 +1,8 @@
-"""The tables. Every key begins with the tenant, so no query can reach across."""
+"""The tables. Every key begins with the tenant, so no query can reach across.
+
+But for `calibrations` and `learned_windows`, which are shared: they hold numbers of tokens and the names of models,
+nobody's text.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Dialect,
+    Double,
     Index,
     Integer,
     LargeBinary,
@@ -134,4 +140,36 @@ leases = Table(
     _required("expires_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "series", "from_digest", "through_digest"),
     Index(None, "tenant", "conversation_id"),
+)
+
+# What follows from the samples is worked out by the core. The id is a digest of the four columns after it: a client may
+# name a model of any length.
+calibrations = Table(
+    "calibrations",
+    metadata,
+    _required("id", CleanText),
+    _required("upstream", CleanText),
+    _required("model", CleanText),
+    _required("formula", CleanText),
+    _required("tools", Boolean),
+    _required("recent", JSON),
+    _required("samples", Count),
+    Column("offset_tokens", Double),
+    Column("ratio", Double),
+    _required("created_at", Milliseconds),
+    _required("updated_at", Milliseconds),
+    PrimaryKeyConstraint("id"),
+    Index(None, "updated_at"),
+)
+
+learned_windows = Table(
+    "learned_windows",
+    metadata,
+    _required("upstream", CleanText),
+    _required("model", CleanText),
+    _required("limit_tokens", Count),
+    _required("learnt_at", Milliseconds),
+    _required("expires_at", Milliseconds),
+    PrimaryKeyConstraint("upstream", "model"),
+    Index(None, "expires_at"),
 )

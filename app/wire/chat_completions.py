@@ -5,31 +5,29 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
 import msgspec
 
 from app.core import prompts
-from app.core.estimate import Count, message_tokens
+from app.core.declarations import Declarations
 from app.core.gate import Answer
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
 from app.core.prompts import SummaryRequest
 from app.core.view import Carried, Conversation, Shortened, Summary, Verbatim, View
+from app.wire.declarations import MEMBERS, read_declarations
+from app.wire.media import read_media
 from app.wire.members import RawObject, Unreadable, split_array
 
 Json = Mapping[str, Any]
 
 OWN_MEMBERS = ("context", "context_management", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
-DECLARATIONS = ("tools", "functions", "response_format")
-"""Members beside `messages` that cost prompt tokens."""
-
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""
-MEDIA_KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
 
 REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
 
@@ -46,11 +44,39 @@ class ChatRequest:
     output: int | None
     """Tokens asked for, None if the request does not say."""
     raw_messages: tuple[bytes, ...]
-    declarations: tuple[str, ...]
+    declared: bytes
+    """The members beside `messages` that cost prompt tokens, as received."""
     options: Json
     """The body's `context` object."""
     conversation_id: str | None
     """The id the body names, if any."""
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the client asked for the tokens a stream cost."""
+        options = self.source.value("stream_options")
+        return isinstance(options, dict) and options.get("include_usage") is True
+
+    @property
+    def has_tools(self) -> bool:
+        return any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions"))
+
+    @property
+    def has_schema(self) -> bool:
+        return b"json_schema" in (self.source.raw("response_format") or b"")
+
+    @property
+    def has_hosted_tools(self) -> bool:
+        """Whether the provider may put text of its own into the prompt: web search and the like."""
+        tools = self.source.value("tools")
+        hosted = (
+            isinstance(tool, dict) and tool.get("type") not in ("function", "custom")
+            for tool in (tools if isinstance(tools, list) else ())
+        )
+        return any(hosted) or "web_search_options" in self.source or "search" in self.model
+
+    def declarations(self) -> Declarations:
+        return read_declarations(self.source)
 
     @property
     def untouched(self) -> bytes:
@@ -59,9 +85,20 @@ class ChatRequest:
             return self.source.text
         return self.source.spliced(remove=OWN_MEMBERS)
 
-    def with_messages(self, raw_messages: Iterable[bytes]) -> bytes:
-        """The request with other messages; every other member keeps its bytes and its place."""
-        return self.source.spliced({"messages": b"[" + b",".join(raw_messages) + b"]"}, OWN_MEMBERS)
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
+        """The request with other messages; every other member keeps its bytes and its place.
+
+        `ask_usage`: a stream is asked to end with what it cost.
+        """
+        replaced = {"messages": b"[" + b",".join(raw_messages) + b"]"}
+        if not ask_usage:
+            return self.source.spliced(replaced, OWN_MEMBERS)
+        options = self.source.raw("stream_options") or b"null"
+        given = RawObject(options if options.startswith(b"{") else b"{}")
+        asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
+        if "stream_options" in self.source:
+            return self.source.spliced({**replaced, "stream_options": asking}, OWN_MEMBERS)
+        return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
 
 
 def read_request(body: bytes) -> ChatRequest:
@@ -87,20 +124,17 @@ def read_request(body: bytes) -> ChatRequest:
         choices=choices if isinstance(choices, int) else 1,
         output=output if isinstance(output, int) and output > 0 else None,
         raw_messages=tuple(split_array(messages)),
-        declarations=tuple(_text_of(raw) for name in DECLARATIONS if (raw := source.raw(name))),
+        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         options=options if isinstance(options, dict) else {},
         conversation_id=next((name for name in named if isinstance(name, str) and name), None),
     )
 
 
 class MessageReader:
-    """Raw messages to core messages; what was read before is not read, digested or counted again."""
+    """Raw messages to core messages; what was read before is not read or digested again."""
 
-    def __init__(
-        self, identity: Identity, count: Count, ignore: Sequence[str] = (), cache_bytes: int = 32 << 20
-    ) -> None:
+    def __init__(self, identity: Identity, ignore: Sequence[str] = (), cache_bytes: int = 32 << 20) -> None:
         self._identity = identity
-        self._count = count
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._cache: OrderedDict[bytes, Message] = OrderedDict()
         self._cached_bytes = 0
@@ -111,20 +145,25 @@ class MessageReader:
         """Size of the messages that would have to be read."""
         return sum(len(raw) for raw in raw_messages if raw not in self._cache)
 
-    def read(self, raw_messages: Iterable[bytes]) -> tuple[Message, ...]:
+    def read(self, raw_messages: Sequence[bytes]) -> tuple[Message, ...]:
         """Raises `Unreadable` where an element is no message."""
-        return tuple(self._read(raw) for raw in raw_messages)
+        cache = self._cache
+        with self._lock:
+            held = [cache.get(raw) for raw in raw_messages]
+            for raw, message in zip(raw_messages, held, strict=True):
+                if message is not None:
+                    cache.move_to_end(raw)
+        return tuple(
+            message or self._remember(self._decode(raw)) for raw, message in zip(raw_messages, held, strict=True)
+        )
 
-    def _read(self, raw: bytes) -> Message:
+    def _remember(self, message: Message) -> Message:
+        """The message, or an equal one that another thread was faster to keep."""
         with self._lock:
-            if (held := self._cache.get(raw)) is not None:
-                self._cache.move_to_end(raw)
+            if (held := self._cache.get(message.raw)) is not None:
                 return held
-        message = self._decode(raw)
-        with self._lock:
-            if raw not in self._cache:
-                self._cache[raw] = message
-                self._cached_bytes += len(raw)
+            self._cache[message.raw] = message
+            self._cached_bytes += len(message.raw)
             while self._cached_bytes > self._cache_bytes and len(self._cache) > 1:
                 self._cached_bytes -= len(self._cache.popitem(last=False)[0])
         return message
@@ -146,7 +185,6 @@ class MessageReader:
             texts=texts,
             raw=raw,
             digest=self._identity.digest(b"message", canonical(message, self._ignore)),
-            tokens=message_tokens(role, texts, name, calls, media, self._count),
             name=name,
             calls=calls,
             answers=answers if isinstance(answers, str) else "",
@@ -310,10 +348,6 @@ def _decoded(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def _text_of(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
 def _is_text(part: Any) -> bool:
     return (
         isinstance(part, dict)
@@ -328,24 +362,15 @@ def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...]]:
     if not isinstance(content, list):
         return (), ()
     texts = tuple(part["text"] for part in content if _is_text(part))
-    media = tuple(_media(part) for part in content if isinstance(part, dict) and not _is_text(part))
+    media = tuple(read_media(part) for part in content if isinstance(part, dict) and not _is_text(part))
     return texts, media
-
-
-def _media(part: Json) -> Media:
-    kind = str(part.get("type"))
-    held = part.get(kind)
-    if isinstance(held, dict):
-        size = sum(len(value) for value in held.values() if isinstance(value, str))
-        return Media(MEDIA_KINDS.get(kind, kind), size, str(held.get("detail") or ""))
-    return Media(MEDIA_KINDS.get(kind, kind), len(held) if isinstance(held, str) else 0)
 
 
 def _calls(message: Json) -> tuple[ToolCall, ...]:
     calls = message.get("tool_calls")
     found = [_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     if isinstance(legacy := message.get("function_call"), dict):
-        found.append(_call({"id": "", "function": legacy}))
+        found.append(replace(_call({"id": "", "function": legacy}), legacy=True))
     return tuple(found)
 
 

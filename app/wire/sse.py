@@ -17,6 +17,7 @@ from app.wire.members import RawObject, Unreadable, split_array
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
+_USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
 
@@ -57,6 +58,10 @@ class StreamEditor:
     """The id of the chunks that were sent before the provider's."""
     choices: int = 1
     """How many answers the stream holds, each with an end of its own."""
+    hides_usage: bool = False
+    """The client did not ask for the usage, we did: it is taken out again, because many clients break on it."""
+    usage: object = None
+    """What the stream said of the tokens it cost, as received."""
     seen_first: bool = False
     finished: set[int] = field(default_factory=set)
     """Choices with a reason to finish. After the last one what follows is bookkeeping."""
@@ -64,6 +69,8 @@ class StreamEditor:
     """`[DONE]` was seen."""
     failed: bool = False
     """The provider ended the stream with an error frame."""
+    refusal: bytes = b""
+    """That error, where nothing else had come: in truth the request was refused."""
 
     @property
     def complete(self) -> bool:
@@ -80,7 +87,8 @@ class StreamEditor:
             self.done = True
             return frame
         told = self.seen_first and self.sent_id is None
-        if told and b'"error"' not in text and _FINISH.search(text) is None:
+        tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
+        if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:
             return frame
         try:
             chunk = RawObject(text)
@@ -88,8 +96,14 @@ class StreamEditor:
             return frame
         if "error" in chunk and chunk.value("error"):
             self.failed = True
+            self.refusal = b"" if self.seen_first else text
             return frame
-        edited = chunk.spliced(self._replacements(chunk))
+        usage = chunk.value("usage")
+        self.usage = usage or self.usage
+        if self.hides_usage and usage and not chunk.value("choices"):
+            return b""
+        hidden = ("usage",) if self.hides_usage and usage is None else ()
+        edited = chunk.spliced(self._replacements(chunk), hidden)
         if members := self._members(_finished_choices(chunk)):
             edited = RawObject(edited).with_status(members)
         return frame if edited == text else frame[:start] + edited + frame[stop:]

@@ -77,6 +77,10 @@ def post(url: str, body: bytes | dict[str, Any], *headers: bytes, target: str = 
     return send(url, request_bytes(raw, *headers, target=target), timeout)
 
 
+def get(url: str, target: str, *headers: bytes, method: str = "GET") -> Answer:
+    return send(url, request_bytes(None, *headers, method=method, target=target))
+
+
 def pieces(connection: socket.socket) -> list[tuple[float, bytes]]:
     """Everything that still comes, each piece with the time of its arrival."""
     arrived = []

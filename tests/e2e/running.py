@@ -57,7 +57,8 @@ StartSteno = Callable[..., Steno]
 def start(provider_url: str, sections: Sections) -> Steno:
     """Steno before a provider (its address without `/v1`)."""
     defaults: Sections = {
-        "upstream": {"base_url": f"{provider_url}/v1"},
+        # Not asked for its models: what a provider is sent, and in which order, is what most tests are about.
+        "upstream": {"base_url": f"{provider_url}/v1", "discover_windows": False},
         "models": [{"match": "*", "context_window": WINDOW}],
         # Generous: how busy the machine is that runs the tests is not what they are about.
         "storage": {"url": "memory", "timeout_seconds": 5.0},

@@ -205,7 +205,7 @@ def test_tools_and_the_answers_length_count_towards_the_floor(simulator: Simulat
     for members in (
         {"tools": [tool]},
         {"max_tokens": 7_990},
-        {"response_format": {"type": "json_object", "x": "y " * 8_000}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "description": "word " * 8_000}}},
     ):
         answered = post(url, chat(turns(2), **members))
         assert (answered.header("x-context-reason") or "").startswith("floor_exceeds_limit"), members

@@ -53,7 +53,7 @@ def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
 @pytest.fixture
 def roomy() -> Simulator:
     """Larger than the window that the demo keeps to, as a real provider's is."""
-    return Simulator(window=100_000, count=Tokenizer(None).counter("gpt-4o"))
+    return Simulator(window=100_000, count=Tokenizer(None).counter("o200k_base"))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from app import windows
 from app.doctor import examine
 from app.settings import load
 from app.simulator import Model, Simulator
@@ -120,12 +121,13 @@ async def test_a_dead_provider_is_a_problem(doctor: Examine) -> None:
 
 
 async def test_a_provider_that_says_nothing_is_a_problem(
-    doctor: Examine, simulator: Simulator, provider: RunningServer
+    doctor: Examine, simulator: Simulator, provider: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(windows, "ASK_SECONDS", 0.3)
     simulator.next_other(hang=True)
-    report = await doctor(upstream={"base_url": f"{provider.url}/v1", "connect_seconds": 0.3})
+    report = await doctor(upstream={"base_url": f"{provider.url}/v1"})
     assert not report.healthy
-    assert "then sent nothing for too long" in report.finding("upstream")
+    assert "did not answer within" in report.finding("upstream")
 
 
 async def test_a_provider_that_wants_a_key_is_reachable(doctor: Examine, simulator: Simulator) -> None:
@@ -133,7 +135,7 @@ async def test_a_provider_that_wants_a_key_is_reachable(doctor: Examine, simulat
     report = await doctor()
     assert report.healthy
     assert "reachable; without a key it does not list its models (401)" in report.finding("upstream")
-    assert "not compared" in report.finding("windows")
+    assert "not asked for" in report.finding("windows:")
 
 
 async def test_a_key_that_is_refused_is_a_warning(
@@ -166,20 +168,38 @@ async def test_a_provider_in_trouble_is_a_warning(doctor: Examine, simulator: Si
 # Windows
 
 
-async def test_a_window_that_differs_from_the_providers_is_shown_with_both(doctor: Examine) -> None:
-    report = await doctor()
+async def test_a_window_that_is_larger_than_the_providers_is_shown_with_both(doctor: Examine) -> None:
+    report = await doctor(models=[{"match": "gpt-4o", "context_window": 9_000}])
     assert report.healthy
     finding = report.finding("window of gpt-4o:")
-    assert finding.startswith("warning window of gpt-4o: Steno takes 128,000 tokens (bundled), the provider says 8,000")
+    assert finding.startswith("warning window of gpt-4o: Steno takes 9,000 tokens (config), the provider says 8,000")
     assert '{match: "gpt-4o", context_window: 8000}' in finding
+
+
+async def test_each_window_is_shown_with_where_it_is_from(doctor: Examine, simulator: Simulator) -> None:
+    simulator.models = {"gpt-4o": Model("gpt-4o"), "large": Model("large", window=64_000)}
+    report = await doctor(models=[{"match": "mine", "context_window": 32_000}])
+    assert report.finding("windows (provider)") == "ok windows (provider): gpt-4o 8,000, large 64,000"
+    assert report.finding("windows (config)") == "ok windows (config): mine 32,000"
+
+
+async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: RunningServer) -> None:
+    store = Store.open("sqlite:///steno.db")
+    await store.start()
+    await store.learn_window(f"{provider.url}/v1", "gpt-4o", 6_000, 3600)
+    await store.close()
+    report = await doctor()
+    assert report.finding("windows (learnt)") == "ok windows (learnt): gpt-4o 6,000"
 
 
 async def test_a_model_that_nobody_knows_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
     simulator.announce_window = False
     simulator.models = {name: Model(name) for name in ("gpt-4o", "llama-9", "mine", "yours")}
     report = await doctor(models=[{"match": "mine", "context_window": 32_000}])
-    assert "2 models are not known and taken for 128,000 tokens: llama-9, yours" in report.text
-    assert "ok windows: gpt-4o 128,000, mine 32,000" in " ".join(report.text.split())
+    guessed = "2 models are not known, and their windows a guess: llama-9 128,000, yours 128,000"
+    assert guessed in report.finding("windows (default)")
+    assert report.finding("windows (config)") == "ok windows (config): mine 32,000"
+    assert report.finding("windows (bundled)") == "ok windows (bundled): gpt-4o 128,000"
 
 
 # The database

@@ -20,16 +20,12 @@ from app.simulator import Simulator
 from app.tenants import Tenants
 from tests.e2e import commands
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
-from tests.e2e.raw import CHAT, Answer, connected, curl, is_closed, post, request_bytes, send
+from tests.e2e.raw import CHAT, Answer, connected, curl, get, is_closed, post, request_bytes, send
 from tests.e2e.running import StartSteno, forget_environment
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, closed_port
 
 BINARY = bytes(range(256)) * 400
 LONG = long_history()
-
-
-def get(url: str, target: str, *headers: bytes, method: str = "GET") -> Answer:
-    return send(url, request_bytes(None, *headers, method=method, target=target))
 
 
 # Relayed paths

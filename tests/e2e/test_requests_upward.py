@@ -417,11 +417,11 @@ def test_switched_off_compaction_in_the_body_leaves_the_messages(simulator: Simu
     assert not simulator.summaries
 
 
-def test_stream_options_are_never_added(simulator: Simulator, steno: StartSteno) -> None:
-    """T6f, rule 3: a compacted stream asks for no usage that the client did not ask for."""
-    steno_url = steno().url
-    for messages in (HELLO, long_history()):
-        post(steno_url, chat(messages, stream=True))
+def test_stream_options_are_never_added_to_what_is_not_replaced(simulator: Simulator, steno: StartSteno) -> None:
+    """T6f, rule 3; what is replaced: test_estimates.py."""
+    proxy = steno(compaction={"enabled": False})
+    for messages in (HELLO, turns(10)):
+        post(proxy.url, chat(messages, stream=True))
     assert all("stream_options" not in record.payload for record in simulator.chats)
 
 

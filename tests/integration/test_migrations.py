@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import JSON, Connection, LargeBinary, MetaData, Table, insert, select, text
+from sqlalchemy import JSON, Boolean, Connection, Float, LargeBinary, MetaData, Table, insert, select, text
 from sqlalchemy.sql.sqltypes import Integer
 
 from app.store import MigrationFailed, SchemaTooNew, migrations
@@ -31,6 +31,10 @@ def sample(column: Any, number: int) -> Any:
             return bytes([number]) * 16
         case JSON():
             return ["a", "b"]
+        case Boolean():
+            return True
+        case Float():
+            return number + 0.5
     return "json" if "json" in str(column.type).lower() else f"{column.name} {number}"
 
 

@@ -11,9 +11,9 @@ from app.core.chunks import SummaryChunk
 from app.core.compaction import Effect, Flow, Outcome, Reply, Store, Summarise
 from app.core.gate import Answer
 from app.core.identity import Identity
-from app.core.messages import Message, ToolCall
+from app.core.messages import Message, ToolCall, Transcript
 from app.core.plan import SummarySettings
-from app.core.view import Conversation
+from app.core.view import Conversation, Costs
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
@@ -38,20 +38,29 @@ def message(
     answers: str = "",
 ) -> Message:
     made = tuple(ToolCall(call, f"tool_{call}", '{"a": 1}') for call in calls)
-    raw = f"{role}|{text}|{','.join(calls)}|{answers}".encode()
+    cost = count(text) if tokens is None else tokens
+    raw = f"{role}|{text}|{','.join(calls)}|{answers}|{cost}".encode()
     return Message(
         role=role,
         texts=(text,) if text else (),
         raw=raw,
         digest=IDENTITY.digest(raw),
-        tokens=count(text) if tokens is None else tokens,
         calls=made,
         answers=answers,
     )
 
 
-def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT) -> Conversation:
-    return Conversation.of(messages, IDENTITY, tenant, fixed)
+def tokens_of(messages: Sequence[Message]) -> list[int]:
+    """What each of these costs: `message` wrote it at the end of its bytes."""
+    return [int(message.raw.rpartition(b"|")[2]) for message in messages]
+
+
+def transcript_of(messages: Sequence[Message]) -> Transcript:
+    return Transcript(messages, lambda: tokens_of(messages))
+
+
+def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT, bound: int = 1 << 40) -> Conversation:
+    return Conversation(messages, IDENTITY, tenant, lambda: Costs(tokens_of(messages), fixed), bound)
 
 
 def turns(number: int, size: int = 50, first: int = 0) -> list[Message]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.budget import Shares, Window, budget_for
+from app.core.budget import Line, Shares, Window, budget_for
 
 
 def test_the_limit_is_the_window_less_what_the_request_reserves() -> None:
@@ -44,6 +44,21 @@ def test_a_summary_takes_a_share_of_the_limit_within_bounds(window: int, size: i
 
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
-    sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution) for caution in (1.0, 0.85))
+    sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution=by) for by in (1.0, 0.85))
     assert guessed.trigger == int(sure.trigger * 0.85)
     assert guessed.limit == sure.limit
+
+
+def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_offset() -> None:
+    budget = budget_for(Window(101_000, "config"), 1_000, Shares(), Line(offset=500, ratio=1.25))
+    assert (budget.window, budget.limit, budget.trigger, budget.target) == (101_000, 79_600, 55_600, 39_600)
+    assert (budget.tail, budget.summary, budget.fold) == (24_000, 1_638, 24_000)
+
+
+def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None:
+    line = Line(offset=490, ratio=1.12)
+    assert line.reported(line.estimate(128_000)) <= 128_000 < line.reported(line.estimate(128_000) + 2)
+
+
+def test_an_offset_larger_than_the_limit_leaves_nothing() -> None:
+    assert Line(offset=1_500).estimate(1_000) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from app.core.messages import Media, ToolCall
 from app.core.prompts import summary_request
-from app.core.view import Conversation, Path, Shortened, Verbatim, View, build_view, whole
+from app.core.view import Conversation, Costs, Path, Shortened, Verbatim, View, build_view, whole
 from app.wire.chat_completions import (
     MessageReader,
     canonical,
@@ -29,12 +29,13 @@ BODY = (
 
 
 def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
-    return MessageReader(IDENTITY, count, ignore, cache_bytes)
+    return MessageReader(IDENTITY, ignore, cache_bytes)
 
 
 def talk(*messages: dict[str, Any]) -> Conversation:
     raw = [json.dumps(message).encode() for message in messages]
-    return Conversation.of(reader().read(raw), IDENTITY, "t", 0)
+    read = reader().read(raw)
+    return Conversation(read, IDENTITY, "t", lambda: Costs([count(message.text) for message in read], 0), 0)
 
 
 def digest(message: dict[str, Any], ignore: tuple[str, ...] = ()) -> bytes:
@@ -72,11 +73,57 @@ def test_metadata_may_name_the_conversation_and_stays(key: str) -> None:
     assert request.untouched == body
 
 
-def test_the_larger_members_that_cost_tokens_are_declared() -> None:
+def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> None:
     body = b'{"model":"m","messages":[],"tools":[1],"response_format":{"type":"x"},"max_completion_tokens":9}'
     request = read_request(body)
-    assert request.declarations == ("[1]", '{"type":"x"}')
+    assert request.declared == b'tools:[1],response_format:{"type":"x"},'
+    assert request.declarations().tools == ()
     assert request.output == 9
+
+
+@pytest.mark.parametrize("members", [b"", b',"tools":[]', b',"tools":null,"functions":[]'])
+def test_a_request_without_tools_has_none(members: bytes) -> None:
+    assert not read_request(b'{"model":"m","messages":[]%b}' % members).has_tools
+
+
+@pytest.mark.parametrize("members", [b'"tools":[{"type":"function"}]', b'"functions":[{"name":"f"}]'])
+def test_functions_are_tools_too(members: bytes) -> None:
+    assert read_request(b'{"model":"m","messages":[],%b}' % members).has_tools
+
+
+@pytest.mark.parametrize(
+    ("members", "hosted"),
+    [
+        (b'"model":"m"', False),
+        (b'"model":"m","tools":[{"type":"function","function":{}},{"type":"custom"},1]', False),
+        (b'"model":"m","tools":[{"type":"web_search_preview"}]', True),
+        (b'"model":"m","web_search_options":{}', True),
+        (b'"model":"gpt-4o-search-preview"', True),
+    ],
+)
+def test_tools_the_provider_runs_itself_are_noticed(members: bytes, hosted: bool) -> None:
+    assert read_request(b'{"messages":[],%b}' % members).has_hosted_tools is hosted
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (b'{"model":"m","messages":[1]}', b'{"model":"m","messages":[2],"stream_options":{"include_usage":true}}'),
+        (
+            b'{"stream_options":null,"model":"m","messages":[1]}',
+            b'{"stream_options":{"include_usage":true},"model":"m","messages":[2]}',
+        ),
+        (
+            b'{"stream_options":{"include_usage":false,"x":1},"model":"m","messages":[1]}',
+            b'{"stream_options":{"x":1,"include_usage":true},"model":"m","messages":[2]}',
+        ),
+    ],
+)
+def test_a_stream_is_asked_for_its_usage_beside_what_the_client_asked(given: bytes, sent: bytes) -> None:
+    request = read_request(given)
+    assert not request.wants_usage
+    assert request.with_messages([b"2"], ask_usage=True) == sent
+    assert read_request(sent).wants_usage
 
 
 @pytest.mark.parametrize(
@@ -125,7 +172,7 @@ def test_all_parts_of_a_message_are_read() -> None:
             "content": [
                 {"type": "text", "text": "one"},
                 {"type": "image_url", "image_url": {"url": "data:xxxx", "detail": "low"}},
-                {"type": "input_audio", "input_audio": {"data": "yyy", "format": "wav"}},
+                {"type": "input_audio", "input_audio": {"data": "y" * 4_000, "format": "mp3"}},
                 {"type": "text", "text": "two"},
                 {"type": "novel", "novel": "zz"},
                 {"type": "odd"},
@@ -135,7 +182,8 @@ def test_all_parts_of_a_message_are_read() -> None:
     ).transcript.messages
     assert message.texts == ("one", "two")
     assert message.name == "ann"
-    assert message.media == (Media("image", 12, "low"), Media("audio", 6), Media("novel", 2), Media("odd", 0))
+    recording = Media("audio", 4_003, seconds=3_000 / 8_000)
+    assert message.media == (Media("image", 12, "low"), recording, Media("novel", 2), Media("odd", 0))
 
 
 def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
@@ -152,7 +200,7 @@ def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
     ).transcript.messages
     assert messages[0].calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "x"))
     assert messages[1].answers == "c1"
-    assert messages[2].calls == (ToolCall("", "h", "{}"),)
+    assert messages[2].calls == (ToolCall("", "h", "{}", legacy=True),)
     assert messages[3].texts == ("no",)
     assert messages[3].calls == (ToolCall("c3", "", ""),)
 

@@ -1,30 +1,367 @@
-"""The estimate: every part of a message counts, base64 never as text."""
+"""The estimate: what each part of a prompt costs, by rules measured on providers' own counts.
 
-from app.core.estimate import fixed_tokens, media_tokens, message_tokens
-from app.core.messages import Media, ToolCall
-from tests.unit.conversations import count
+The rules are tested with a token a character, so that each expected number can be read off the texts it is made of.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.declarations import Declarations, ResponseFormat, Tool
+from app.core.estimate import (
+    answer_tokens,
+    byte_bound,
+    declared_tokens,
+    estimate,
+    system_text,
+    unit_tokens,
+    utf8_length,
+)
+from app.core.messages import Media, Message, ToolCall, unit_starts
+from app.core.rules import GPT_4, GPT_4O, GPT_5, O_SERIES, Rules
+from app.tokenizer import TABLES, Tokenizer
+
+NOTHING = Declarations()
+TOOL = Tool("look_up", "Look it up.", {})
+TOOLS = Declarations(tools=(TOOL,))
+TOOLS_TEXT = (
+    "# Tools\n\n## functions\n\nnamespace functions {\n\n"
+    "// Look it up.\ntype look_up = () => any;\n\n} // namespace functions"
+)
+FORMAT = Declarations(response_format=ResponseFormat("Reply", "How to.", {"type": "object", "title": "Caf\u00e9"}))
+FORMAT_TEXT = '# Response Formats\n\n## Reply\n\n// How to.\n{"type":"object","title":"Caf\\u00e9"}'
+
+n = len
+"""Tokens of a text in these tests."""
+
+
+def message(role: str, *texts: str, **members: Any) -> Message:
+    return Message(role, texts, b"", b"", **members)
+
+
+def cost(*unit: Message, rules: Rules = GPT_4O) -> tuple[int, ...]:
+    return unit_tokens(unit, rules, n)
+
+
+# Messages
 
 
 def test_a_message_costs_its_role_its_texts_and_three() -> None:
-    assert message_tokens("user", ("one two", "three"), "", (), (), count) == 3 + 1 + 3
+    assert cost(message("user", "one", "two")) == (3 + n("user") + n("one") + n("two"),)
+    assert cost(message("assistant")) == (3 + n("assistant"),)
 
 
-def test_a_name_and_calls_cost_extra() -> None:
-    call = ToolCall("id", "look_up", "a b c")
-    assert message_tokens("assistant", (), "ann", (call,), (), count) == 3 + 1 + 2 + 8 + 1 + 3
+def test_a_name_costs_one_more_than_itself_and_only_that_one_where_it_repeats_the_role() -> None:
+    assert cost(message("user", "hi", name="ann")) == (3 + n("user") + n("hi") + 1 + n("ann"),)
+    assert cost(message("user", "hi", name="user")) == (3 + n("user") + n("hi") + 1,)
 
 
-def test_an_image_costs_by_detail_and_never_by_its_base64() -> None:
-    assert media_tokens(Media("image", 5_000_000, "low")) == 85
-    assert media_tokens(Media("image", 5_000_000, "high")) == media_tokens(Media("image", 10)) == 765
+def test_texts_are_counted_apart_but_for_a_tool_results() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return 0
+
+    unit_tokens([message("user", "a", "b")], GPT_4O, count)
+    unit_tokens([message("tool", "c", "d")], GPT_4O, count)
+    assert [text for text in counted if text in {"a", "b", "ab", "c", "d", "cd"}] == ["a", "b", "cd"]
 
 
-def test_audio_costs_by_its_length_and_a_file_a_flat_sum() -> None:
-    assert media_tokens(Media("audio", 42_700)) == 14
-    assert media_tokens(Media("file", 10)) == media_tokens(Media("video", 10)) == 1_000
-    assert message_tokens("user", (), "", (), (Media("file", 10),), count) == 1_004
+def test_media_cost_by_the_models_rules_wherever_they_stand() -> None:
+    small = Media("image", 10, "low", 1, 1)
+    assert cost(message("user", media=(small, small))) == (3 + n("user") + 2 * 85,)
+    assert cost(message("user", media=(small,)), rules=GPT_5) == (3 + n("user") + 70,)
+    caller = message("assistant", calls=(ToolCall("1", "f", "{}"), ToolCall("2", "g", "{}")))
+    plain = message("tool", "x", answers="1")
+    assert sum(cost(caller, message("tool", "x", answers="1", media=(small,)))) == sum(cost(caller, plain)) + 85
 
 
-def test_tools_and_formats_are_counted_once_a_request() -> None:
-    assert fixed_tokens((), count) == 3
-    assert fixed_tokens(("a b", "c"), count) == 3 + 12 + 2 + 12 + 1
+# Calls
+
+
+def test_one_call_costs_its_compact_arguments_and_its_result_the_functions_name_again() -> None:
+    caller = message("assistant", calls=(ToolCall("1", "f", '{"a": [1, 2.0]}'),))
+    result = message("tool", "yes", answers="1", name="ignored")
+    assert cost(caller, result) == (
+        3 + n("assistant") + n("functions.f") + n('{"a":[1,2.0]}') + 2,
+        3 + n("tool") + n("yes") + n("f") + 2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        ('{"a" : 1e15}', '{"a":1e15}'),
+        (r'{"a": "caf\u00e9\/\u0041"}', '{"a":"caf\u00e9/A"}'),
+        (r'{"a": "\ud83d\ude00 \\u00e9 \n \u0001 \""}', '{"a":"\U0001f600 \\\\u00e9 \\n \\u0001 \\""}'),
+        ('{"a": 1', '{"a": 1'),
+        ("", ""),
+        ('{"a": "\ud800"}', '{"a": "\ud800"}'),
+        (r'{"a": "\ud800"}', r'{"a": "\ud800"}'),
+        ("[" * 9_000 + " ]", "[" * 9_000 + " ]"),
+    ],
+)
+def test_arguments_are_written_without_whitespace_and_escapes_unless_they_are_no_json(
+    arguments: str, written: str
+) -> None:
+    caller = message("assistant", calls=(ToolCall("1", "f", arguments),))
+    assert cost(caller) == (3 + n("assistant") + n("functions.f") + n(written) + 2,)
+
+
+def test_parallel_calls_are_written_as_one_and_so_are_their_results() -> None:
+    calls = (ToolCall("1", "f", '{"a": 1}'), ToolCall("2", 'g"', "broken"))
+    uses = (
+        '{"tool_uses":[{"recipient_name":"functions.f","parameters":{"a":1}},'
+        '{"recipient_name":"functions.g\\"","parameters":broken}]}'
+    )
+    caller = message("assistant", "ok", calls=calls)
+    results = (message("tool", "one\n", answers="1"), message("tool", "t", "\u00e9", answers="2"))
+    joint = '["one\\n", "t\u00e9"]'
+    tokens = cost(caller, *results)
+    assert sum(tokens) == 3 + n("assistant") + n("ok") + n(uses) + n(joint) + 16
+    assert tokens[1:] == (n('"one\\n"'), n('"t\u00e9"'))
+
+
+def test_parallel_calls_without_a_result_yet_cost_less_around_them() -> None:
+    calls = (ToolCall("1", "f", "{}"), ToolCall("2", "f", "{}"))
+    use = '{"recipient_name":"functions.f","parameters":{}}'
+    assert cost(message("assistant", calls=calls)) == (3 + n("assistant") + n('{"tool_uses":[,]}') + 2 * n(use) + 8,)
+
+
+def test_a_results_share_is_never_more_than_there_is() -> None:
+    """Texts may cost less together than apart."""
+
+    def merging(text: str) -> int:
+        return min(30, len(text))
+
+    calls = (ToolCall("1", "f", "{}"), ToolCall("2", "f", "{}"))
+    results = [message("tool", "x" * 40, answers="1") for _ in range(9)]
+    tokens = unit_tokens([message("assistant", calls=calls), *results], GPT_4O, merging)
+    # 12 for the message; 30 for the calls, 30 for the results and 16 around them are shared out.
+    assert tokens == (3 + 9, 30, 30, 16, 0, 0, 0, 0, 0, 0)
+
+
+def test_on_gpt_5_calls_and_results_are_written_one_by_one() -> None:
+    calls = (ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g", "{}"))
+    results = (message("tool", "one", answers="1"), message("tool", "two", answers="2"))
+    assert cost(message("assistant", calls=calls), *results, rules=GPT_5) == (
+        3 + n("assistant") + 4 + 5 + n("f") + n('{"a": 1}') + 5 + n("g") + n("{}"),
+        3 + n("tool") + n("one") + n("f") + 2,
+        3 + n("tool") + n("two") + n("g") + 2,
+    )
+
+
+def test_a_legacy_call_costs_its_arguments_as_sent_and_its_result_its_own_name() -> None:
+    caller = message("assistant", calls=(ToolCall("", "f", '{"a": 1}', legacy=True),))
+    assert cost(caller, message("function", "yes", name="f")) == (
+        3 + n("assistant") + n("f") + n('{"a": 1}') + 3,
+        2 + n("function") + n("yes") + n("f"),
+    )
+
+
+def test_a_result_without_its_call_is_counted_by_the_name_it_bears() -> None:
+    assert cost(message("tool", "yes", answers="1", name="f")) == (3 + n("tool") + n("yes") + n("f") + 2,)
+
+
+def test_several_callers_in_one_unit_each_keep_their_results() -> None:
+    """The first result comes only after the second call, so nothing between may be cut."""
+    unit = (
+        message("assistant", calls=(ToolCall("1", "f", "{}"),)),
+        message("user", "hm"),
+        message("assistant", calls=(ToolCall("2", "gg", "{}"), ToolCall("3", "h", "{}"))),
+        message("tool", "one", answers="1"),
+        message("tool", "two", answers="2"),
+    )
+    assert unit_starts(unit) == (0,)
+    apart = cost(unit[0], unit[3]) + cost(unit[1]) + cost(unit[2], unit[4])
+    assert sorted(cost(*unit)) == sorted(apart)
+
+
+# Declarations
+
+
+def declared(declarations: Declarations, system: str | None = None, calls: bool = False, rules: Rules = GPT_4O) -> int:
+    return declared_tokens(declarations, system, calls, rules, n)
+
+
+def test_without_declarations_only_what_opens_the_reply_is_paid() -> None:
+    assert [declared(NOTHING, rules=rules) for rules in (GPT_4, GPT_4O, O_SERIES, GPT_5)] == [3, 3, 2, 2]
+
+
+def test_tools_follow_the_system_message_or_stand_alone() -> None:
+    assert declared(TOOLS, "Be kind.") == 3 + n("\n\n") + n(TOOLS_TEXT) - 1
+    assert declared(TOOLS) == 3 + n(TOOLS_TEXT) + 3
+    assert declared(TOOLS, rules=O_SERIES) == 2 + n(TOOLS_TEXT) + 4
+
+
+def test_tokens_that_merge_with_the_system_message_are_paid_once() -> None:
+    def count(text: str) -> int:
+        return len(text.replace(".\n\n", "."))
+
+    assert declared_tokens(TOOLS, "Be kind.", False, GPT_4O, count) == declared(TOOLS, "Be kind.") - 2
+
+
+def test_gpt_5_has_a_preamble_to_its_tools() -> None:
+    assert declared(TOOLS, rules=GPT_5) == declared(TOOLS, "Be kind.", rules=GPT_5) == 2 + n(TOOLS_TEXT) + 85
+    assert declared(TOOLS, "Be kind.", calls=True, rules=GPT_5) == 2 + n(TOOLS_TEXT) + 86
+    assert declared(TOOLS, calls=True, rules=GPT_5) == 2 + n(TOOLS_TEXT) + 85
+    silent = Declarations(tools=(Tool("look_up", "", {}),))
+    assert declared(silent, rules=GPT_5) == 2 + n(TOOLS_TEXT) - n("// Look it up.\n") + 84
+
+
+def test_a_tool_choice_costs_what_it_names_but_nothing_on_gpt_5() -> None:
+    base = declared(TOOLS)
+    assert declared(Declarations((TOOL,), choice="auto")) == declared(Declarations((TOOL,), choice="required")) == base
+    assert declared(Declarations((TOOL,), choice="none")) == base + 1
+    assert declared(Declarations((TOOL,), forced="look_up")) == base + 7 + n("look_up")
+    assert declared(Declarations((TOOL,), legacy=True, forced="look_up")) == base + 4 + n("look_up")
+    assert declared(Declarations((TOOL,), forced="look_up"), rules=GPT_5) == declared(TOOLS, rules=GPT_5)
+
+
+def test_a_response_format_costs_its_schema_and_names_itself_in_the_reply() -> None:
+    assert declared(FORMAT, "Be kind.") == 3 + n("\n\n") + n(FORMAT_TEXT) + 2 + n("Reply")
+    assert declared(FORMAT) == 3 + n(FORMAT_TEXT) + 4 + 2 + n("Reply")
+
+
+def test_a_response_format_beside_tools_is_not_named_where_a_call_may_follow() -> None:
+    both = Declarations(tools=(TOOL,), response_format=FORMAT.response_format)
+    assert declared(both, "Be kind.") == declared(TOOLS, "Be kind.") + n(FORMAT_TEXT) + 1
+
+
+def test_earlier_answers_name_the_response_format_too() -> None:
+    assert answer_tokens(NOTHING, n) == 0
+    assert answer_tokens(FORMAT, n) == 2 + n("Reply")
+    talk = [message("user", "hi"), message("assistant", "yes"), message("assistant"), message("user", "and?")]
+    assert estimate(talk, FORMAT, GPT_4O, n) == sum(map(sum, map(cost, talk))) + declared(FORMAT) + 2 + n("Reply")
+
+
+def test_keys_that_only_limit_a_value_are_not_shown_but_properties_of_that_name_are() -> None:
+    schema = {
+        "properties": {"default": {"type": "array", "minItems": 1, "default": []}, "required": {"minimum": 0}},
+        "required": ["default"],
+        "additionalProperties": False,
+        "anyOf": [{"maximum": 9, "title": "T"}],
+    }
+    shown = '{"properties":{"default":{"type":"array"},"required":{}},"anyOf":[{"title":"T"}]}'
+    tokens = declared(Declarations(response_format=ResponseFormat("R", "", schema)))
+    assert tokens == 3 + n(f"# Response Formats\n\n## R\n\n{shown}") + 4 + 2 + n("R")
+
+
+def test_a_schema_without_end_is_counted_as_far_as_it_can_be_read() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5_000):
+        schema = {"not": schema}
+    assert declared(Declarations(response_format=ResponseFormat("R", "", schema))) > 100
+
+
+def test_tools_that_are_no_functions_cost_their_json() -> None:
+    assert declared(Declarations(others=('{"type":"web"}',))) == 3 + n('{"type":"web"}')
+
+
+# Whole requests
+
+
+def test_declarations_follow_the_first_system_or_developer_message() -> None:
+    assert system_text([message("user", "a"), message("developer", "b", "c"), message("system", "d")]) == "bc"
+    assert system_text([message("user", "a")]) is None
+
+
+def test_a_request_costs_the_sum_of_its_units_and_of_what_it_declares() -> None:
+    system, user = message("system", "Be kind."), message("user", "Look!")
+    caller = message("assistant", calls=(ToolCall("1", "look_up", "{}"),))
+    result = message("tool", "found", answers="1")
+    expected = sum(cost(system) + cost(user) + cost(caller, result)) + declared(TOOLS, "Be kind.", calls=True)
+    assert estimate([system, user, caller, result], TOOLS, GPT_4O, n) == expected
+    assert estimate([], NOTHING, GPT_4O, n) == 3
+
+
+def test_bytes_of_a_text_are_those_of_utf_8_also_where_it_has_none() -> None:
+    assert [utf8_length(text) for text in ("", "abc", "\u00e9", "\u4e2d", "\U0001f600", "\ud800")] == [0, 3, 2, 3, 4, 3]
+
+
+def test_the_bound_takes_every_byte_for_a_token() -> None:
+    talk = [message("user", "caf\u00e9"), message("tool", "x", answers="1")]
+    assert byte_bound(talk, GPT_4O) == sum(map(sum, map(cost, talk))) + 1
+
+
+# Whatever a client sends
+
+
+TABLES_FOLDER = Path(__file__).parents[2] / ".tables"
+COUNTS: list[Callable[[str], int]] = [utf8_length]
+if (TABLES_FOLDER / TABLES["o200k_base"][0]).is_file():
+    COUNTS += [Tokenizer(TABLES_FOLDER).counter(encoding) for encoding in TABLES]
+
+TEXT = st.text(st.characters(exclude_categories=()), max_size=8)
+IDS = st.sampled_from(["", "1", "2"])
+ARGUMENTS = TEXT | st.builds(
+    json.dumps,
+    st.recursive(
+        st.floats() | TEXT | st.none(), lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=4
+    ),
+    ensure_ascii=st.booleans(),
+    indent=st.sampled_from([None, 2]),
+)
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        role=st.sampled_from(["system", "user", "assistant", "tool", "function"]) | TEXT,
+        texts=st.lists(TEXT, max_size=2).map(tuple),
+        raw=st.just(b""),
+        digest=st.just(b""),
+        name=TEXT | st.just("user"),
+        calls=st.lists(st.builds(ToolCall, IDS, TEXT, ARGUMENTS, st.booleans()), max_size=3).map(tuple),
+        answers=IDS,
+        media=st.lists(
+            st.builds(
+                Media,
+                st.sampled_from(["image", "audio", "file", "odd"]),
+                st.integers(0, 10**9),
+                st.sampled_from(["", "low", "high"]),
+                st.integers(0, 10**9),
+                st.integers(0, 10**9),
+                st.floats(0, 10**9),
+            ),
+            max_size=2,
+        ).map(tuple),
+    ),
+    max_size=8,
+)
+DECLARATIONS = st.builds(
+    Declarations,
+    st.lists(st.builds(Tool, TEXT, TEXT, st.just({"properties": {"a": {"$ref": "#"}}})), max_size=2).map(tuple),
+    st.booleans(),
+    st.sampled_from(["", "none", "auto"]),
+    TEXT,
+    st.none() | st.builds(ResponseFormat, TEXT, TEXT, st.just({"properties": {"default": {"default": "\ud800"}}})),
+)
+RULES = st.sampled_from([GPT_4, GPT_4O, O_SERIES, GPT_5])
+
+
+def units(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    return [messages[start:stop] for start, stop in pairwise((*unit_starts(messages), len(messages)))]
+
+
+@given(MESSAGES, DECLARATIONS, RULES, st.sampled_from(COUNTS))
+def test_an_estimate_is_the_sum_of_its_parts_and_never_exceeds_its_bytes(
+    messages: list[Message], declarations: Declarations, rules: Rules, count: Callable[[str], int]
+) -> None:
+    parts = [unit_tokens(unit, rules, count) for unit in units(messages)]
+    holds_calls = any(message.calls for message in messages)
+    fixed = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
+    answers = sum(m.role == "assistant" and any(m.texts) and not m.calls for m in messages)
+    total = estimate(messages, declarations, rules, count)
+    assert total == sum(map(sum, parts)) + fixed + answers * answer_tokens(declarations, count)
+    assert sum(map(sum, parts)) <= byte_bound(messages, rules)
+    assert sum(map(len, parts)) == len(messages)
+    assert all(tokens >= 0 for part in parts for tokens in part)
+    assert total == estimate(messages, declarations, rules, count)

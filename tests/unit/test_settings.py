@@ -219,6 +219,22 @@ def test_more_input_than_the_window_is_refused() -> None:
     assert "max_input_tokens (9000) is more than context_window (8000)" in message
 
 
+def test_a_model_without_a_window_needs_one_to_be_sized_as() -> None:
+    assert "context_window is needed, or base_model" in refusal(models=[{"match": "m", "max_output_tokens": 9_000}])
+
+
+def test_a_model_is_counted_and_sized_as_its_base_model() -> None:
+    settings = load(
+        models=[
+            {"match": "chat-prod", "base_model": "gpt-4o"},
+            {"match": "chat-*", "base_model": "o3"},
+            {"match": "large", "context_window": 9_000},
+        ]
+    )
+    names = ("chat-prod", "azure/chat-prod", "chat-test", "large", "other")
+    assert [settings.base_model(name) for name in names] == ["gpt-4o", "gpt-4o", "o3", "large", "other"]
+
+
 def test_several_mistakes_are_told_at_once() -> None:
     message = refusal(server={"port": -1}, log={"level": "loud"})
     assert "server.port" in message

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.simulator.counting import PromptCache
+from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import Refusal, Refused
 from app.simulator.requests import ChatRequest, Reader, Rules
 
@@ -35,14 +35,14 @@ def refusal(messages: list[Any], rules: Rules = RULES, **arguments: Any) -> Refu
     return caught.value.refusal
 
 
-def test_each_message_costs_three_and_its_words_and_the_reply_three() -> None:
+def test_a_prompt_costs_what_the_rules_of_real_providers_say() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "two words"}], "name": "jo"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "one"},
     ]
-    by_hand = (3 + 1 + 2 + 1) + (3 + 1 + 5 + 1 + 1) + (3 + 1 + 1) + 3
+    by_hand = (3 + 1 + 2 + 1 + 1) + (3 + 1 + 1 + 1 + 2) + (3 + 1 + 1 + 1 + 2) + 3
     assert read(Reader(one_each), messages).prompt_tokens == by_hand
 
 
@@ -77,12 +77,12 @@ def test_requested_output_counts_against_the_window() -> None:
 def test_tools_are_named_in_the_overflow() -> None:
     tools = [{"type": "function", "function": {"name": "f", "description": "d " * 19}}]
     assert refusal([user(93)], tools=tools).message == (
-        "This model's maximum context length is 100 tokens. However, your messages resulted in 120 tokens "
-        "(100 in the messages, 20 in the functions). Please reduce the length of the messages or functions."
+        "This model's maximum context length is 100 tokens. However, your messages resulted in 140 tokens "
+        "(100 in the messages, 40 in the functions). Please reduce the length of the messages or functions."
     )
     assert refusal([user(93)], tools=tools, max_tokens=5).message == (
-        "This model's maximum context length is 100 tokens. However, you requested 125 tokens (100 in the messages, "
-        "20 in the functions, and 5 in the completion). Please reduce the length of the messages, functions, "
+        "This model's maximum context length is 100 tokens. However, you requested 145 tokens (100 in the messages, "
+        "40 in the functions, and 5 in the completion). Please reduce the length of the messages, functions, "
         "or completion."
     )
 

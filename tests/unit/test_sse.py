@@ -124,3 +124,49 @@ def test_events_have_the_measured_shapes() -> None:
     assert events("comment").sent_id is None
     assert events("comment").keep_alive() == b": keep-alive\n\n"
     assert event(b"x") == b"data: x\n\n"
+
+
+def usage_frames() -> list[bytes]:
+    """A stream that was asked for its usage: null in each chunk, and a chunk of its own behind the end."""
+    content = b'{"id":"1","choices":[{"index":0,"delta":{"content":"x"},"finish_reason":%b}],"usage":null}'
+    usage = b'{"id":"1","choices":[],"usage":{"prompt_tokens":7}}'
+    return [
+        event(content % b"null"),
+        event(content % b"null"),
+        event(content % b'"stop"'),
+        event(usage),
+        b"data: [DONE]\n\n",
+    ]
+
+
+def test_a_usage_that_only_we_asked_for_is_read_and_taken_out() -> None:
+    editor = StreamEditor(b'"a":1', b'"b":2', hides_usage=True)
+    sent = b"".join(map(editor.edit, usage_frames()))
+    assert b"usage" not in sent
+    assert sent.count(b"data: ") == 4
+    assert editor.usage == {"prompt_tokens": 7}
+    assert editor.complete
+
+
+def test_a_usage_the_client_asked_for_is_read_and_stays() -> None:
+    editor = StreamEditor(b'"a":1', b'"b":2')
+    sent = [editor.edit(frame) for frame in usage_frames()]
+    assert sent[1] == usage_frames()[1]
+    assert sent[3] == usage_frames()[3]
+    assert editor.usage == {"prompt_tokens": 7}
+
+
+def test_a_usage_beside_the_last_text_stays_because_the_provider_sends_it_unasked() -> None:
+    editor = StreamEditor(b"", b"", hides_usage=True)
+    frame = event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":7}}')
+    assert editor.edit(frame) == frame
+    assert editor.usage == {"prompt_tokens": 7}
+
+
+def test_an_error_before_anything_else_is_kept_as_a_refusal_and_a_later_one_is_not() -> None:
+    early, late = StreamEditor(b"", b""), StreamEditor(b"", b"")
+    frame = event(b'{"error":{"message":"too long"}}')
+    assert early.edit(frame) == frame
+    late.edit(usage_frames()[0])
+    late.edit(frame)
+    assert (early.refusal, late.refusal) == (b'{"error":{"message":"too long"}}', b"")

@@ -1,48 +1,364 @@
-"""Context windows: settings first, then what is known of OpenAI's families, then a flagged guess."""
+"""Context windows: settings, then the provider's word, then a refusal's, then the registry, then a flagged guess."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
-from app.settings import ModelSettings
-from app.windows import DEFAULT, window_of
+from app.core.budget import Window
+from app.core.overflow import Overflow
+from app.errors import UpstreamUnreachable
+from app.settings import Settings, load
+from app.store import Store
+from app.windows import (
+    DEFAULT,
+    LEARNT_SECONDS,
+    MOST_CACHED,
+    MOST_LEARNT,
+    REFRESH_CHANGING_SECONDS,
+    REFRESH_SECONDS,
+    RETRY_SECONDS,
+    WAIT_SECONDS,
+    Windows,
+    lowered,
+)
+from tests.e2e import running
+from tests.unit.providers import FakeUpstream, listing
+
+MODELS = "/v1/models"
+KEY = [(b"authorization", b"Bearer sk-caller"), (b"x-title", b"a chat")]
+VLLM = listing({"id": "gpt-4o", "owned_by": "vllm", "max_model_len": 8_000})
+
+Build = Callable[..., Windows]
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def upstream() -> FakeUpstream:
+    return FakeUpstream()
+
+
+@pytest.fixture
+async def build(upstream: FakeUpstream, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Build]:
+    """Makes the service before a database that never started; it is stopped at the end."""
+    running.forget_environment(monkeypatch)
+    store, built = Store.open("memory"), list[Windows]()
+
+    def build_one(**sections: Any) -> Windows:
+        settings: Settings = load(**sections)
+        built.append(Windows(settings, upstream, store, clock))
+        return built[-1]
+
+    yield build_one
+    for windows in built:
+        await windows.stop()
+    await store.close()
+
+
+def overflow(limit: int | None, **changes: Any) -> Overflow:
+    return Overflow("context_window", limit, **changes)
+
+
+# Where a window is from
+
+
+async def test_a_setting_comes_first_and_the_first_of_them_decides(build: Build, upstream: FakeUpstream) -> None:
+    upstream.answers[MODELS] = VLLM
+    windows = build(
+        models=[{"match": "gpt-4o", "context_window": 9_000}, {"match": "gpt-4*", "context_window": 10_000}]
+    )
+    await windows.discover()
+    assert windows.of("openai/gpt-4o") == Window(9_000, "config")
+    assert windows.of("gpt-4.1").context == 10_000
+    assert windows.of("gpt-5").source == "bundled"
+
+
+async def test_a_setting_may_name_the_model_with_its_vendor(build: Build) -> None:
+    assert build(models=[{"match": "meta/*", "context_window": 5_000}]).of("meta/llama").context == 5_000
+
+
+async def test_the_providers_word_goes_before_the_registry(build: Build, upstream: FakeUpstream) -> None:
+    upstream.answers[MODELS] = VLLM
+    windows = build()
+    assert windows.of("gpt-4o") == Window(128_000, "bundled", max_output=16_384)
+    await windows.discover()
+    assert windows.of("gpt-4o") == Window(8_000, "provider")
+    assert windows.listed("gpt-4o")
+    assert not windows.listed("gpt-5")
+
+
+async def test_a_list_that_tells_the_context_alone_is_completed_where_it_is_the_one_we_know(
+    build: Build, upstream: FakeUpstream
+) -> None:
+    """A gateway's gpt-5 has 400,000 tokens, and still only 272,000 of them for the prompt."""
+    upstream.answers[MODELS] = listing(
+        {"id": "openai/gpt-5", "context_length": 400_000},
+        {"id": "gpt-5-mini", "context_length": 128_000},
+        {"id": "gpt-4o", "context_length": 128_000, "max_completion_tokens": 4_096},
+        {"id": "mine", "context_length": 400_000},
+    )
+    windows = build()
+    await windows.discover()
+    assert windows.of("openai/gpt-5") == Window(400_000, "provider", 272_000, 128_000)
+    assert windows.of("gpt-5-mini") == Window(128_000, "provider")
+    assert windows.of("gpt-4o") == Window(128_000, "provider", None, 4_096)
+    assert windows.of("mine") == Window(400_000, "provider")
+
+
+async def test_a_model_is_sized_as_its_base_model(build: Build) -> None:
+    windows = build(models=[{"match": "chat-prod", "base_model": "gpt-4o", "max_output_tokens": 2_000}])
+    window = windows.of("chat-prod")
+    assert (window.context, window.source, window.max_output) == (128_000, "bundled", 2_000)
+
+
+async def test_a_name_that_is_shortened_says_so(build: Build) -> None:
+    assert build().of("openai/gpt-4o-2024-08-06").note == "taken for gpt-4o"
+
+
+async def test_an_unknown_model_gets_a_guess_that_is_flagged(build: Build) -> None:
+    assert build().of("my-model") == DEFAULT
+    assert DEFAULT.source == "default"
+
+
+async def test_what_clients_ask_for_does_not_fill_the_memory(build: Build) -> None:
+    windows = build()
+    for number in range(MOST_CACHED + 10):
+        windows.of(f"model {number}")
+    assert len(windows._cache) <= MOST_CACHED
+
+
+# What a refusal told
 
 
 @pytest.mark.parametrize(
-    ("model", "context"),
+    ("base", "limit", "expected"),
     [
-        ("gpt-4", 8_192),
-        ("gpt-4-0613", 8_192),
-        ("gpt-4-32k", 32_768),
-        ("gpt-4-turbo-2024-04-09", 128_000),
-        ("gpt-4-1106-preview", 128_000),
-        ("gpt-4o-mini", 128_000),
-        ("openai/gpt-4.1-nano", 1_047_576),
-        ("gpt-5-mini", 400_000),
-        ("gpt-5-chat-latest", 128_000),
-        ("gpt-3.5-turbo", 16_385),
-        ("o1-mini", 128_000),
-        ("o3", 200_000),
+        (Window(128_000, "config"), 32_768, (32_768, "learnt", None)),
+        (Window(32_768, "config"), 128_000, (32_768, "config", None)),
+        (Window(32_768, "provider"), 32_768, (32_768, "provider", None)),
+        (Window(400_000, "config", 272_000), 300_000, (400_000, "config", 272_000)),
+        (Window(400_000, "provider", 272_000), 200_000, (200_000, "learnt", None)),
+        (Window(128_000, "bundled"), 32_768, (32_768, "learnt", None)),
+        (Window(128_000, "bundled"), 200_000, (200_000, "learnt", None)),
+        (Window(400_000, "bundled", 272_000), 272_000, (400_000, "bundled", 272_000)),
+        (Window(400_000, "bundled", 272_000), 300_000, (300_000, "learnt", 272_000)),
+        (DEFAULT, 1_000_000, (1_000_000, "learnt", None)),
     ],
 )
-def test_openais_families_are_known(model: str, context: int) -> None:
-    window = window_of(model, ())
-    assert (window.context, window.source) == (context, "bundled")
+def test_a_learnt_limit_lowers_what_is_said_and_wins_over_what_is_guessed(
+    base: Window, limit: int, expected: tuple[int, str, int | None]
+) -> None:
+    window = lowered(base, limit)
+    assert (window.context, window.source, window.max_input) == expected
 
 
-def test_a_setting_comes_first_and_the_first_of_them_decides() -> None:
-    configured = (
-        ModelSettings(match="gpt-4o", context_window=8_000),
-        ModelSettings(match="gpt-4*", context_window=9_000),
-    )
-    window = window_of("openai/gpt-4o", configured)
-    assert (window.context, window.source) == (8_000, "config")
-    assert window_of("gpt-4.1", configured).context == 9_000
-    assert window_of("gpt-5", configured).source == "bundled"
+async def test_a_refusal_is_read_and_its_limit_kept(build: Build) -> None:
+    windows = build()
+    body = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum", "code": 400}}'
+    found = windows.observe_error("gpt-4o", 400, [(b"content-type", b"application/json")], body)
+    assert found is not None
+    assert windows.of("gpt-4o").context == 32_768
+    assert windows.of("gpt-4o").source == "learnt"
+    assert windows.of("gpt-4.1").source == "bundled"
 
 
-def test_a_setting_may_name_the_model_with_its_vendor() -> None:
-    assert window_of("meta/llama", (ModelSettings(match="meta/*", context_window=5_000),)).context == 5_000
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (400, [(b"content-encoding", b"gzip")], b"prompt is too long: 40000 tokens > 32768 maximum"),
+        (400, [], b"prompt is too long"),
+        (500, [], b"prompt is too long: 40000 tokens > 32768 maximum"),
+        (429, [], b"on tokens per min (TPM): Limit 10000, Requested 12000"),
+    ],
+)
+async def test_a_refusal_that_tells_no_window_teaches_none(
+    build: Build, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    windows = build()
+    windows.observe_error("gpt-4o", status, headers, body)
+    assert windows.of("gpt-4o").source == "bundled"
 
 
-def test_an_unknown_model_gets_a_guess_that_is_flagged() -> None:
-    assert window_of("my-model", ()) == DEFAULT
-    assert DEFAULT.source == "default"
+async def test_an_error_in_the_first_frame_of_a_stream_is_read_too(build: Build) -> None:
+    windows = build()
+    frame = {"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum"}}
+    windows.observe_error("gpt-4o", 200, [], frame, first_frame=True)
+    assert windows.of("gpt-4o").context == 32_768
+
+
+async def test_of_two_limits_the_smaller_holds(build: Build) -> None:
+    windows = build()
+    for limit in (32_768, 65_536):
+        windows.learn("m", overflow(limit))
+        assert windows.of("m").context == 32_768
+    windows.learn("m", overflow(16_384))
+    assert windows.of("m").context == 16_384
+
+
+async def test_a_prompt_that_was_answered_drops_a_smaller_limit(build: Build) -> None:
+    windows = build()
+    windows.learn("gpt-4o", overflow(32_768))
+    windows.succeeded("gpt-4o", 32_768)
+    assert windows.of("gpt-4o").source == "learnt"
+    windows.succeeded("gpt-4o", 32_769)
+    assert windows.of("gpt-4o").source == "bundled"
+    windows.succeeded("never-learnt", 1_000_000)
+
+
+async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
+    windows = build()
+    windows.learn("gpt-4o", overflow(32_768))
+    clock.now += LEARNT_SECONDS - 1
+    windows.expire()
+    assert windows.of("gpt-4o").source == "learnt"
+    clock.now += 1
+    windows.expire()
+    assert windows.of("gpt-4o").source == "bundled"
+
+
+async def test_the_memory_of_refusals_is_bounded(build: Build) -> None:
+    windows = build()
+    windows.learn("x" * 1_000, overflow(32_768))
+    assert not windows._learnt
+    for number in range(MOST_LEARNT + 1):
+        windows.learn(f"model {number}", overflow(32_768))
+    assert len(windows._learnt) == MOST_LEARNT
+    assert windows.of("model 0").source == "default"
+
+
+# Who may know which names
+
+
+async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Build, upstream: FakeUpstream) -> None:
+    upstream.answers[MODELS] = listing({"id": "b"}, {"id": "ft:gpt-4o:acme::1"})
+    windows = build(models=[{"match": "a", "context_window": 5_000}, {"match": "c*", "context_window": 5_000}])
+    await windows.discover()
+    windows.learn("secret", overflow(32_768))
+    assert windows.names_for(["mine"]) == ["a", "b", "mine"]
+    assert windows.names_for(["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
+    assert windows.names() == ["a", "b", "secret"]
+
+
+# When the provider is asked
+
+
+async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build, upstream: FakeUpstream) -> None:
+    upstream.answers[MODELS] = VLLM
+    windows = build()
+    windows.start()
+    await windows.settled("gpt-4o", KEY)
+    assert windows.of("gpt-4o").source == "provider"
+    [(_, headers, _)] = upstream.asked
+    assert b"authorization" not in headers
+
+
+async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Build, upstream: FakeUpstream) -> None:
+    upstream.answers[MODELS] = lambda headers, _: VLLM if b"authorization" in headers else 401
+    windows = build()
+    windows.start()
+    await windows.settled("gpt-4o")
+    assert windows.of("gpt-4o").source == "bundled"
+    await windows.settled("gpt-4o", [(b"x-title", b"no key")])
+    await windows.settled("gpt-4o", KEY)
+    assert windows.of("gpt-4o").source == "provider"
+    assert len(upstream.asked) == 2
+    assert upstream.asked[1][1][b"authorization"] == b"Bearer sk-caller"
+    assert b"x-title" not in upstream.asked[1][1]
+
+
+async def test_a_key_that_is_refused_is_not_tried_by_every_request(
+    build: Build, upstream: FakeUpstream, clock: Clock
+) -> None:
+    upstream.answers[MODELS] = 401
+    windows = build()
+    windows.start()
+    for _ in range(4):
+        await windows.settled("gpt-4o", KEY)
+    assert len(upstream.asked) == 2
+    clock.now += RETRY_SECONDS
+    await windows.settled("gpt-4o", KEY)
+    assert len(upstream.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "pause"),
+    [
+        (VLLM, REFRESH_SECONDS),
+        (listing({"id": "m", "owned_by": "library"}), REFRESH_CHANGING_SECONDS),
+        (404, RETRY_SECONDS),
+        (UpstreamUnreachable("gone"), RETRY_SECONDS),
+        (ValueError("odd"), RETRY_SECONDS),
+    ],
+)
+async def test_the_next_question_comes_after_a_pause_that_fits_the_answer(
+    build: Build, upstream: FakeUpstream, clock: Clock, answer: Any, pause: float
+) -> None:
+    upstream.answers[MODELS] = answer
+    windows = build()
+    windows._ask(())
+    assert windows._asking is not None
+    await windows._asking
+    assert windows._due == clock.now + pause
+
+
+async def test_a_provider_that_hangs_delays_only_the_first_moment(
+    build: Build, upstream: FakeUpstream, clock: Clock
+) -> None:
+    upstream.delay = 30.0
+    windows = build()
+    windows.start()
+    clock.now += WAIT_SECONDS - 0.05
+    began = asyncio.get_running_loop().time()
+    await windows.settled("gpt-4o")
+    assert 0.04 <= asyncio.get_running_loop().time() - began < 0.5
+    clock.now += 1.0
+    began = asyncio.get_running_loop().time()
+    await windows.settled("gpt-4o")
+    assert asyncio.get_running_loop().time() - began < 0.04
+
+
+async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream: FakeUpstream) -> None:
+    upstream.delay = 30.0
+    windows = build(models=[{"match": "gpt-4o", "context_window": 9_000}])
+    windows.start()
+    began = asyncio.get_running_loop().time()
+    await windows.settled("gpt-4o", KEY)
+    assert asyncio.get_running_loop().time() - began < 0.1
+
+
+async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: FakeUpstream) -> None:
+    windows = build(upstream={"discover_windows": False})
+    windows.start()
+    await windows.settled("gpt-4o", KEY)
+    await asyncio.sleep(0)
+    assert upstream.asked == []
+
+
+async def test_a_list_that_was_read_stays_when_the_next_question_fails(
+    build: Build, upstream: FakeUpstream, clock: Clock
+) -> None:
+    upstream.answers[MODELS] = VLLM
+    windows = build()
+    await windows.discover()
+    upstream.answers[MODELS] = 500
+    clock.now += LEARNT_SECONDS
+    windows._ask(())
+    await windows.settled("gpt-4o")
+    assert windows.of("gpt-4o").source == "provider"

@@ -1,0 +1,153 @@
+"""Calibrations: learnt in this process at once, shared with the other replicas a little later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextlib import suppress
+from time import monotonic
+
+import structlog
+
+from app.core.calibration import Calibration, Sample, observe, prior_of, rejected
+from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
+
+log = structlog.get_logger("steno.calibrations")
+
+MOST_REMEMBERED = 10_000
+"""Calibrations in memory, about 3 kB each."""
+MOST_WAITING = 10_000
+"""Samples that wait to be stored; more are dropped."""
+FLUSH_SECONDS = 1.0
+REFRESH_SECONDS = 15.0
+OVERLAP_SECONDS = 15.0
+"""A row may become visible so much later than its time says."""
+LOAD_SECONDS = 1.0
+STOP_SECONDS = 5.0
+ENOUGH = 16
+"""Samples; once there are so many, one a second is learnt from: each costs about a millisecond."""
+PAUSE_SECONDS = 1.0
+
+
+class Calibrations:
+    """What is known of one upstream's models.
+
+    The store's own write-behind is not used: its queue is of conversations, joined and erased as such, and what a
+    flush brings back here, the samples of other replicas, it has no place for.
+    """
+
+    def __init__(self, store: Store, upstream: str) -> None:
+        self._store = store
+        self._upstream = upstream
+        self._known: OrderedDict[CalibrationKey, Calibration] = OrderedDict()
+        self._learnt_at: dict[CalibrationKey, float] = {}
+        self._waiting: dict[CalibrationKey, list[Sample]] = {}
+        self._flushing = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._refreshed_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+        """Samples that were not stored: too many waited, or the database refused them."""
+
+    def of(self, model: str, formula: str, tools: bool) -> Calibration:
+        """From memory; the prior if nothing was learnt yet."""
+        key = CalibrationKey(self._upstream, model, formula, tools)
+        known = self._known.get(key)
+        if known is None:
+            return Calibration(prior_of(model, tools))
+        self._known.move_to_end(key)
+        return known
+
+    def learn(self, model: str, formula: str, tools: bool, sample: Sample) -> None:
+        """In force at once, stored within about a second. Never waits."""
+        before, key = self.of(model, formula, tools), CalibrationKey(self._upstream, model, formula, tools)
+        if before.samples >= ENOUGH and monotonic() - self._learnt_at.get(key, 0.0) < PAUSE_SECONDS:
+            return
+        if reason := rejected(before, sample):
+            log.info("usage not learnt from", model=model, reason=reason)
+            return
+        after = observe(before, sample)
+        self._learnt_at[key] = monotonic()
+        self._remember(key, after)
+        if after.note and after.note != before.note:
+            log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
+        if sum(map(len, self._waiting.values())) >= MOST_WAITING:
+            self.dropped += 1
+        else:
+            self._waiting.setdefault(key, []).append(sample)
+
+    async def start(self) -> None:
+        """Load what is stored, then exchange with the store in the background. A slow store is not waited for."""
+        self._task = asyncio.ensure_future(self._run())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOAD_SECONDS):
+                await self._loaded.wait()
+
+    async def stop(self) -> None:
+        """Store what waits, for at most five seconds. Comes before the store is closed."""
+        self._stopping.set()
+        if self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._task
+
+    async def flush(self) -> None:
+        """Store what was learnt before the call. If the database cannot be reached it raises and keeps the rest."""
+        async with self._flushing:
+            flushed, self._waiting = self._waiting, {}
+            if not flushed:
+                return
+            try:
+                learnt = await self._store.learn(flushed)
+            except StatementRefused as error:
+                self.dropped += sum(map(len, flushed.values()))
+                log.warning("samples not stored", reason=error.reason)
+                return
+            except StoreUnavailable:
+                for key, samples in self._waiting.items():
+                    flushed.setdefault(key, []).extend(samples)
+                self._waiting = flushed
+                raise
+            for key, calibration in learnt.items():
+                self._adopt(key, calibration)
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            await self._exchange()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._stopping.wait()
+        await self._exchange()
+
+    async def _exchange(self) -> None:
+        try:
+            await self.flush()
+            await self._refresh()
+        except StoreUnavailable as error:
+            log.info("calibrations wait for the database", reason=error.reason)
+
+    async def _refresh(self) -> None:
+        """What other replicas learnt since the last time; at first everything."""
+        now, last = monotonic(), self._refreshed_at
+        if last is not None and now - last < REFRESH_SECONDS:
+            return
+        changed = await self._store.calibrations(None if last is None else now - last + OVERLAP_SECONDS)
+        for stored in reversed(changed):
+            if stored.key.upstream == self._upstream:
+                self._adopt(stored.key, stored.calibration)
+        self._refreshed_at = now
+        self._loaded.set()
+
+    def _adopt(self, key: CalibrationKey, stored: Calibration) -> None:
+        """As stored, and what this process has learnt since."""
+        for sample in self._waiting.get(key, ()):
+            stored = observe(stored, sample)
+        self._remember(key, stored)
+
+    def _remember(self, key: CalibrationKey, calibration: Calibration) -> None:
+        self._known[key] = calibration
+        self._known.move_to_end(key)
+        if len(self._known) > MOST_REMEMBERED:
+            forgotten, _ = self._known.popitem(last=False)
+            self._learnt_at.pop(forgotten, None)

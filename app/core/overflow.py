@@ -1,0 +1,358 @@
+"""Overflow: whether a provider's error says that the prompt was too large, and which numbers it discloses.
+
+The rules, in their order: only errors; the provider's own words, never the caller's; vetoes for what merely looks like
+it; then a structured code, or the grammar *something that is input - is over - a measure of tokens or context*. The
+tables below are the whole data; `PATTERNS` changes with them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Literal
+
+PATTERNS = 1
+"""Version of the tables."""
+
+LEAST_LIMIT = 1_000
+"""Tokens; a smaller limit is no window but an entitlement, or not a number of tokens at all."""
+MOST_LIMIT = 100_000_000
+DEEPEST = 4
+"""How often JSON inside a string is looked into."""
+LONGEST_TEXT = 20_000
+"""Characters of a message that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A prompt that was refused for its size. Numbers are the provider's own tokens, None where it does not tell."""
+
+    kind: Literal["context_window", "request_too_large"]
+    """The model's window, or a bucket of tokens per minute that is smaller than the request."""
+    limit: int | None = None
+    prompt: int | None = None
+    """Only where the error tells the prompt from the output."""
+    requested: int | None = None
+    """What was counted against the limit: the prompt, with the output where that counts."""
+    needs_pressure: bool = False
+    """The error gives no reason: an overflow only if our own estimate was at least 80 % of the window."""
+
+    @property
+    def fixable(self) -> bool:
+        """False: the requested output alone fills the window, so a smaller prompt would not help."""
+        if self.limit is None or self.prompt is None or self.requested is None:
+            return True
+        return self.requested - self.prompt < self.limit
+
+    @property
+    def learn_window(self) -> bool:
+        """Whether the limit may be kept as the model's window."""
+        refused = self.requested is None or self.limit is None or self.requested > self.limit
+        return self.kind == "context_window" and self.limit is not None and refused
+
+
+def classify(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:
+    """The verdict on an answer; None: no overflow.
+
+    `body` is parsed JSON, or the text where it is none. `first_frame` says that it is the first data frame of a stream
+    that began with status 200; later frames and ordinary answers are never asked about.
+    """
+    if first_frame:
+        if not _is_error_frame(body):
+            return None
+        status = HTTPStatus.BAD_REQUEST
+    said = _said(body)
+    if first_frame and said.status is not None:
+        status = said.status
+    if status not in _STATUSES:
+        return None
+    text = _plain(said.message)
+    if (bucket := _bucket(text)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return bucket if bucket and _over(bucket) else None
+    codes = " ".join(said.codes)
+    if _vetoed(text, codes, said.param):
+        return None
+    if not _speaks_of_overflow(text) and not _CODE.search(codes):
+        no_reason = status in _REASONLESS_STATUSES and not said.fields and _REASONLESS.fullmatch(text)
+        return Overflow("context_window", needs_pressure=True) if no_reason else None
+    found = _measured(text, said.fields)
+    return None if found.limit is not None and found.limit < LEAST_LIMIT else found
+
+
+# What the provider says
+
+
+@dataclass(slots=True)
+class _Said:
+    message: str = ""
+    codes: list[str] = field(default_factory=list)
+    """Codes and types that are words, in lower case, with `_` between their parts."""
+    param: str = ""
+    status: int | None = None
+    """The HTTP status that an error frame names."""
+    fields: dict[str, int] = field(default_factory=dict)
+    """Whole numbers beside the message."""
+
+
+_MESSAGE_KEYS = ("message", "detail", "details", "error", "errors", "error_message", "error_description", "msg", "raw")
+_CODE_KEYS = ("code", "type", "error_type", "error_code", "status")
+_DEEPEST_BODY = 8
+_LONGEST_CODE = 100
+
+
+def _is_error_frame(body: object) -> bool:
+    return isinstance(body, Mapping) and bool(body.get("error") or body.get("type") == "error")
+
+
+def _said(body: object, depth: int = 0) -> _Said:
+    """The innermost message, with the codes and numbers on the way to it."""
+    if isinstance(body, str):
+        return _in_string(body[:LONGEST_TEXT], depth)
+    if depth > _DEEPEST_BODY or not body:
+        return _Said()
+    if isinstance(body, list):
+        return _said(body[0], depth + 1)
+    if not isinstance(body, Mapping):
+        return _Said()
+    said = _inner(body, depth)
+    said.param = said.param or _word(body.get("param"))
+    for key in _CODE_KEYS:
+        value = body.get(key)
+        if isinstance(value, str):
+            said.codes.append(re.sub(r"[\s-]+", "_", value[:_LONGEST_CODE].lower()))
+        if key != "type" and said.status is None:
+            said.status = _http_status(value)
+    for key, value in body.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            said.fields.setdefault(str(key).lower(), value)
+    return said
+
+
+def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
+    """What the first member says that says something; an `error` object goes before all."""
+    keys = ("error", *_MESSAGE_KEYS) if isinstance(body.get("error"), Mapping) else _MESSAGE_KEYS
+    found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
+        found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes the provider behind it.
+    return next((said for said in found if said.message), found[0] if found else _Said())
+
+
+def _in_string(text: str, depth: int) -> _Said:
+    """JSON inside a string says more than the words around it."""
+    starts, end = [at for at in (text.find("{"), text.find("[")) if at >= 0], max(text.rfind("}"), text.rfind("]"))
+    if starts and depth < DEEPEST:
+        try:
+            said = _said(json.loads(text[min(starts) : end + 1]), depth + 1)
+        except (ValueError, RecursionError):
+            said = _Said()
+        if said.message or said.codes:
+            return said
+    return _Said(message=text)
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _http_status(value: object) -> int | None:
+    number = str(value)
+    return int(number) if re.fullmatch(r"[45]\d\d", number) else None
+
+
+def _plain(message: str) -> str:
+    """Lower case, on one line, without addresses and thousands separators."""
+    text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
+    text = re.sub(r"(?<=\d)[,_'](?=\d{3}(?!\d))", "", text)
+    return " ".join(text.replace("\u2019", "'").split()).strip(" .:!")
+
+
+# Vetoes and verdicts
+
+_STATUSES = frozenset({400, 413, 422, 429})
+_REASONLESS_STATUSES = frozenset({400, 413})
+_REASONLESS = re.compile(
+    r"(?:(?:error|http|status|code|4\d\d|bad request|invalid request|payload too large|request entity too large|"
+    r"content too large|provider returned error|upstream error|no body|nginx(?:/[\d.]+)?|[\s:().,/-])*)"
+)
+_CODE = re.compile(
+    r"(?:context|prompt|input|token)s?_?\w*(?:exceed|too_(?:long|large)|overflow|limit_reached)|"
+    r"exceed\w*_(?:context|prompt|input|token)|contextwindowexceeded"
+)
+_ALLOWED_PARAM = re.compile(r"message|input|prompt|token|context|content")
+_VETOED_CODES = re.compile(
+    r"(?:string|array)_(?:above|below)|quota|credit|auth|api_key|permission|content_(?:filter|policy)|not_found|throttl"
+)
+_VETOES = re.compile(
+    r"\b(?:string|array) too (?:long|short)|maxlength|rate.?limit|requests per|per.minute|per min\b|\bquota\b|"
+    r"\bcredits?\b|\bbilling\b|api.key|unauthori[sz]ed|authenti|permission|content.(?:filter|management|policy)|safety|"
+    r"minimum (?:token|number|cache)|start caching|throttl|too many requests|please wait|try again (?:in|later)|"
+    r"does not exist|not found|^(?:invalid (?:value|type|schema|json)\b|unknown |unrecogni[sz]ed |unsupported )"
+)
+_NO_TOKENS = re.compile(
+    r"\bbytes?\b|\bcharacters?\b|\bchars\b|\b[kmg]i?b\b|megabytes?|\bseconds?\b|\bminutes?\b|\bpixels?\b|\bpages?\b"
+)
+_TOKENS = re.compile(r"token|context|n_ctx|max_seq_len|max_model_len")
+_OUTPUT = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens|(?:output|completion|new|generated) tokens|max(?:imum)? output"
+)
+_INPUT_BESIDE_OUTPUT = re.compile(r"\bprompt|\binputs?\b|\bmessages\b|in the messages")
+_INPUT = re.compile(
+    r"\bprompts?\b|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|\bconversation\b|"
+    r"token (?:count|limit)|total tokens|number of tokens|tokens? in\b|\bsequence\b|n_ctx|max_seq_len|max_model_len"
+)
+_REQUEST = re.compile(r"\brequest(?:ed|s|'s)?\b")
+"""Input only where the measure is tokens: requests have other limits of length too."""
+_OVERSIZE = re.compile(
+    r"too (?:long|large|many|big)|exceed|longer|larger|greater|bigger|\bmax(?:imum)?\b|max_|\blimit|range|at most|"
+    r"less than|no more than|cannot be more|only supports|must be <=|overflow|n_ctx|surpass|\bover\b"
+)
+_MEASURE = re.compile(
+    r"tokens?\b|\bcontext\b|context_|\bwindow\b|\blength\b|n_ctx|max_seq_len|max_model_len|"
+    r"for (?:the |this )?(?:requested )?model"
+)
+_TOO_LONG = re.compile(
+    r"\b(?:prompt|input|messages|context|conversation)\b[^.]{0,40}?\btoo (?:long|large|big)|"
+    r"(?:reduce|shorten) (?:the )?(?:length|size) of (?:the |your )?(?:input )?(?:messages|prompt|input|conversation)"
+)
+_NEGATIVE_OUTPUT = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens must be (?:at least|greater than) \d+, got -\d+"
+)
+"""vLLM subtracts the prompt from the window before it looks at what is left."""
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+")
+
+
+def _vetoed(text: str, codes: str, param: str) -> bool:
+    if param and not _ALLOWED_PARAM.search(param.lower()):
+        return True
+    if _VETOED_CODES.search(codes) or _VETOES.search(text):
+        return True
+    return bool(_NO_TOKENS.search(text) and not _TOKENS.search(text))
+
+
+def _speaks_of_overflow(text: str) -> bool:
+    if _NEGATIVE_OUTPUT.search(text):
+        return True
+    return any(
+        _TOO_LONG.search(sentence)
+        or (_names_input(sentence) and _OVERSIZE.search(sentence) and _MEASURE.search(sentence))
+        for sentence in _SENTENCES.split(text)
+        if not (_OUTPUT.search(sentence) and not _INPUT_BESIDE_OUTPUT.search(sentence))
+    )
+
+
+def _names_input(sentence: str) -> bool:
+    return bool(_INPUT.search(sentence) or (_REQUEST.search(sentence) and _TOKENS.search(sentence)))
+
+
+_BUCKET = re.compile(r"limit:? (\d+).{0,60}?requested:? (\d+)")
+_PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
+
+
+def _bucket(text: str) -> Overflow | None:
+    """A bucket of tokens per minute, hour or day, with what was asked of it."""
+    found = _BUCKET.search(text) if _PER_TIME.search(text) else None
+    return Overflow("request_too_large", int(found[1]), None, int(found[2])) if found else None
+
+
+def _over(bucket: Overflow) -> bool:
+    """A request that fits the empty bucket only has to wait."""
+    limit, requested = bucket.limit or 0, bucket.requested or 0
+    return requested > limit >= LEAST_LIMIT
+
+
+# Numbers
+
+_N = r"(\d{1,9})\b(?! ?(?:bytes|char|[kmg]i?b\b|seconds|pixels|pages))"
+_LIMIT_FIELDS = ("n_ctx", "max_context_length", "max_model_len", "context_length", "context_window", "max_input_tokens")
+_PROMPT_FIELDS = ("n_prompt_tokens", "prompt_tokens", "input_tokens", "num_prompt_tokens", "num_input_tokens")
+
+
+def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(source.replace("{N}", _N)) for source in sources)
+
+
+_LIMITS = _patterns(
+    r"n_ctx\W{1,3}{N}",
+    r"max_(?:seq_len|model_len)\W{1,3}{N}",
+    r"range\D{0,60}\[\s*\d+\s*,\s*{N}\s*\]",
+    r"\d \+ \d+ > {N}",
+    r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: only)?(?: of)?[:\s(]+{N}",
+    r"maximum (?:model|prompt|input|sequence) (?:length|size|window)(?: is)?(?: only)?(?: of)?[:\s(]+{N}",
+    r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: is)?(?: of)?[:\s(]+{N}",
+    r"token limit(?: is)?(?: of)?[:\s(]+{N}",
+    r"tokens limit(?: is)?(?: of)?[:\s(]+{N}",
+    r"(?:only )?supports?(?: at most| up to) {N}",
+    r"(?:limit|maximum|max|max size|max length|maximum length)(?: allowed)?(?: is)?(?: of)?:? {N}",
+    r"> {N} (?:maximum|max|limit)",
+    r"(?:cannot exceed|must not exceed|exceeds?|exceeding|exceeded|at most|up to|no more than|less than|<=|>=?|"
+    r"larger than|longer than|greater than)(?: the| a| its)?(?: model's| model)?(?: maximum| max| limit)?(?: of)? {N}",
+    r"{N}[- ]token (?:context|limit|window|maximum)",
+    r"{N} tokens? (?:maximum|max|limit|allowed)",
+    r"{N} (?:maximum|max) (?:context|input|prompt)",
+)
+_TOTALS = _patterns(
+    r"requested (?:about |a total of |up to )?{N}",
+    r"requested:? {N}",
+    r"input and (?:maximum )?output tokens \({N}\)",
+)
+_PROMPTS = _patterns(
+    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|has|have|is|are|was|were|used)(?: about)? {N}",
+    r"(?:prompt|input) token count(?: of| is)?[:\s(]+{N}",
+    r"{N} tokens? (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
+    r"{N} (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
+    r"{N} `?(?:inputs?|prompt|text)`? tokens?",
+    r"{N} `inputs`",
+    r"(?:prompt|input|request)(?: length)? ?\((?:length )?{N}",
+    r"(?:prompt|input|context) (?:is )?too (?:long|large)[:\s(]+{N}",
+    r"(?:prompt|input|current) length(?: is| of)?:? {N}",
+    r"number of (?:input|prompt) tokens(?: is)?[:\s(]+{N}",
+    r"(?:(?:input|prompt) tokens:?|prompt) \(?{N}",
+    r"sequence length[:\s(]+{N}",
+    r"n_keep\W{1,3}{N}",
+    r"{N} \+ \d+ >",
+    r"{N} tokens? > \d",
+)
+_UNSPLIT = _patterns(
+    r"request(?: has| contains| is| of|ed)? {N} tokens",
+    r"(?:token count|number of tokens|total tokens)(?: of| is)?[:\s(]+{N}",
+    r"(?:received|got|given|actual|but was):? {N}",
+)
+_OUTPUTS = _patterns(
+    r"{N}(?: tokens?)? (?:in|for|of) (?:the )?(?:completion|output)",
+    r"{N} `?(?:output|completion|max_new_tokens|max_tokens|new)`?(?: tokens)?",
+    r"\+ max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
+    r"\d \+ {N} >",
+    r"max_(?:completion_|output_|new_)?tokens'? is too large: {N}",
+)
+
+
+def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
+    limit = _named(_LIMIT_FIELDS, fields) or _first(_LIMITS, text)
+    prompt = _named(_PROMPT_FIELDS, fields) or _first(_PROMPTS, text, limit)
+    output = _first(_OUTPUTS, text)
+    total = _first(_TOTALS, text, limit)
+    if total is None and prompt is None:
+        total = _first(_UNSPLIT, text, limit)
+    if total is not None and prompt is not None and total < prompt + (output or 0):
+        total = None  # What was requested is the output.
+    if total is None and prompt is not None:
+        total = prompt + (output or 0)
+    return Overflow("context_window", limit, prompt, total)
+
+
+def _named(names: Sequence[str], fields: Mapping[str, int]) -> int | None:
+    return next((fields[name] for name in names if 0 < fields.get(name, 0) <= MOST_LIMIT), None)
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str, other_than: int | None = None) -> int | None:
+    """The first number that a pattern finds; `other_than` is a number with a role of its own."""
+    return next((number for number in _numbers(patterns, text) if number != other_than), None)
+
+
+def _numbers(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[int]:
+    for pattern in patterns:
+        yield from (int(found[1]) for found in pattern.finditer(text))

@@ -1,0 +1,236 @@
+"""Discovery: the windows that a provider announces itself, in whichever way it does.
+
+`/v1/models` is asked for everywhere. Its entries tell the window under several names: `max_model_len` (vLLM, SGLang),
+`context_length` and `top_provider` (OpenRouter), `context_window` and `max_completion_tokens` (Groq),
+`max_context_length` (Mistral), `capabilities.limits` (GitHub Copilot), `meta.n_ctx` (llama.cpp). Three servers tell
+more, or only, on paths of their own; they are known by `owned_by` and nobody else is asked there:
+
+- LM Studio, `/api/v0/models`: what a model is loaded with, else the most it can be loaded with.
+- llama.cpp, `/props`: the context of one slot. `n_ctx_train` is what the model was trained with, not what it has.
+- Ollama, `/api/ps`: what a model is loaded with. One that is not loaded gets `num_ctx` of its Modelfile
+  (`/api/show`), or what it was last loaded with, or Ollama's least default: it cuts longer prompts in silence, so a
+  guess too small does less harm than one too large. Models that Ollama runs elsewhere have all that they can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from app.core.budget import Window
+from app.errors import StenoError
+from app.upstream import Headers, Upstream
+
+Entry = Mapping[str, Any]
+
+CONTEXT_NAMES = (
+    "context_window",
+    "max_model_len",
+    "context_length",
+    "max_context_length",
+    "max_context_window_tokens",
+)
+INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens")
+OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens")
+LEAST_CONTEXT = 256
+"""Tokens; less is no context of a model that chats."""
+OLLAMA_DEFAULT = 4_096
+"""What Ollama loads a model with on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it more."""
+MOST_SHOWN = 64
+"""Models of an Ollama that are asked about one by one."""
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
+
+
+class ListingRefused(Exception):
+    """The provider is there, and answers with this status when it is asked for its models."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+    @property
+    def wants_key(self) -> bool:
+        return self.status in (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a provider said of its models."""
+
+    models: Mapping[str, Window | None]
+    """By the provider's names; None where it does not tell the window."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names that it answers to."""
+    any_name: Window | None = None
+    """The window of a server that ignores which model is asked for."""
+    changes: bool = False
+    """Windows depend on how a model is loaded at the moment."""
+
+    def of(self, model: str) -> Window | None:
+        window = self.models.get(model) or self.models.get(self.aliases.get(model.lower(), ""))
+        return window or self.any_name
+
+
+class Discovery:
+    """Asks one provider. What a model was loaded with is remembered."""
+
+    def __init__(self, upstream: Upstream, root: str, seconds: float) -> None:
+        """`root` is the path of the base URL without its `/v1`; `seconds` bounds each question."""
+        self._upstream = upstream
+        self._root = root
+        self._seconds = seconds
+        self._shown: dict[tuple[str, object], Window] = {}
+        self._loaded: dict[str, int] = {}
+
+    async def listing(self, headers: Headers = ()) -> Listing:
+        """Raises `ListingRefused` or the upstream errors."""
+        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+        answer = await self._upstream.ask(b"/v1/models", headers, self._seconds)
+        if answer.status != 200:
+            raise ListingRefused(answer.status)
+        entries = {entry["id"]: entry for entry in _entries(answer.body, "data") if isinstance(entry.get("id"), str)}
+        listing = Listing(_windows(entries), _aliases(entries))
+        owners = {entry.get("owned_by") for entry in entries.values()}
+        try:
+            if "llamacpp" in owners:
+                return await self._llama_cpp(listing, headers)
+            if "organization_owner" in owners:
+                return await self._lm_studio(listing, headers)
+            if "library" in owners:
+                return await self._ollama(listing, entries, headers)
+        except StenoError:
+            pass  # What /v1/models says stands.
+        return listing
+
+    async def _llama_cpp(self, listing: Listing, headers: Headers) -> Listing:
+        if len(listing.models) != 1:
+            return listing  # A router before several servers.
+        [(name, window)] = listing.models.items()
+        if window is None:
+            props = _object(await self._body("/props", headers))
+            settings = props.get("default_generation_settings")
+            window = _window(_number(settings, ("n_ctx",))) if isinstance(settings, dict) else None
+        return replace(listing, models={name: window}, any_name=window)
+
+    async def _lm_studio(self, listing: Listing, headers: Headers) -> Listing:
+        windows = dict(listing.models)
+        for entry in _entries(await self._body("/api/v0/models", headers), "data"):
+            loaded, most = _number(entry, ("loaded_context_length",)), _number(entry, ("max_context_length",))
+            note = None if loaded else "not loaded; the most it can be loaded with"
+            if isinstance(name := entry.get("id"), str) and (window := _window(loaded or most, note)):
+                windows[name] = window
+        return replace(listing, models=windows, changes=True)
+
+    async def _ollama(self, listing: Listing, entries: Mapping[str, Entry], headers: Headers) -> Listing:
+        loaded = {}
+        for entry in _entries(await self._body("/api/ps", headers), "models"):
+            if isinstance(name := entry.get("name"), str) and (context := _number(entry, ("context_length",))):
+                loaded[name] = context
+        self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
+        rest = [name for name in listing.models if name not in loaded][:MOST_SHOWN]
+        windows: dict[str, Window | None] = {name: _window(context) for name, context in loaded.items()}
+        shown = await asyncio.gather(*(self._not_loaded(name, entries[name], headers) for name in rest))
+        windows |= dict(zip(rest, shown, strict=True))
+        return replace(listing, models=dict(listing.models) | windows, changes=True)
+
+    async def _not_loaded(self, name: str, entry: Entry, headers: Headers) -> Window:
+        if name in self._loaded:
+            return Window(self._loaded[name], "provider", note="not loaded; as it was when last seen")
+        key = (name, entry.get("created"))  # Ollama's time of the last change.
+        if key not in self._shown:
+            body = await self._body("/api/show", headers, msgspec.json.encode({"model": name}))
+            self._shown = {old: window for old, window in self._shown.items() if old[0] != name}
+            self._shown[key] = _ollama_window(_object(body))
+        return self._shown[key]
+
+    async def _body(self, path: str, headers: Headers, body: bytes = b"") -> bytes:
+        answer = await self._upstream.ask((self._root + path).encode(), headers, self._seconds, body)
+        return answer.body if answer.status == 200 else b""
+
+
+def announced(entry: Entry) -> Window | None:
+    """The window that an entry of /v1/models tells; of several numbers the smallest."""
+    limits = _inside(_inside(entry, "capabilities"), "limits")
+    places = (entry, _inside(entry, "top_provider"), limits)
+    contexts = [number for place in places if (number := _number(place, CONTEXT_NAMES))]
+    if (slot := _number(_inside(entry, "meta"), ("n_ctx",))) is not None:
+        contexts.append(slot)
+    most_input = next((number for place in places if (number := _number(place, INPUT_NAMES))), None)
+    most_output = next((number for place in places if (number := _number(place, OUTPUT_NAMES, least=1))), None)
+    context = min(contexts, default=most_input)
+    if context is None:
+        return None
+    return Window(
+        context,
+        "provider",
+        max_input=most_input if most_input and most_input < context else None,
+        max_output=most_output if most_output and most_output < context else None,
+    )
+
+
+def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
+    """An adapter that vLLM serves on top of a model (`parent`) has that model's window."""
+    windows = {name: announced(entry) for name, entry in entries.items()}
+    return {
+        name: window if window is not None else windows.get(str(entries[name].get("parent")))
+        for name, window in windows.items()
+    }
+
+
+def _aliases(names: Iterable[str]) -> dict[str, str]:
+    """Ollama takes a name without its `:latest`, Gemini one without its `models/`."""
+    return {
+        spelled: name
+        for name in names
+        for spelled in (name.lower(), name.lower().removesuffix(":latest").removeprefix("models/"))
+    }
+
+
+def _ollama_window(shown: Entry) -> Window:
+    parameters, info = shown.get("parameters"), _inside(shown, "model_info")
+    trained = next(
+        (number for name in info if name.endswith(".context_length") and (number := _number(info, (name,)))), None
+    )
+    if isinstance(parameters, str) and (given := _NUM_CTX.search(parameters)):
+        return Window(max(int(given[1]), LEAST_CONTEXT), "provider", note="not loaded; as its Modelfile says")
+    if shown.get("remote_host") and trained:
+        return Window(trained, "provider")
+    return Window(min(OLLAMA_DEFAULT, trained or OLLAMA_DEFAULT), "provider", note="not loaded; Ollama's least default")
+
+
+def _window(context: int | None, note: str | None = None) -> Window | None:
+    return None if context is None else Window(context, "provider", note=note)
+
+
+def _entries(body: bytes, member: str) -> list[dict[str, Any]]:
+    listed = _object(body).get(member)
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        content = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _inside(entry: Entry, name: str) -> Entry:
+    inner = entry.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
+    """The first of these members that holds a plausible number; some providers write it as text."""
+    for name in names:
+        value = entry.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 12:
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+            return value
+    return None

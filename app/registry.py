@@ -1,0 +1,79 @@
+"""The bundled registry: the windows of models as public tables know them (`scripts/generate_models.py`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+DATA = Path(__file__).parent / "data" / "models.json"
+
+LONGEST_NAME = 300
+_VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
+"""Bedrock's regions and vendors: `us.anthropic.claude-...`."""
+
+
+class Known(NamedTuple):
+    """A model's numbers, in tokens."""
+
+    context: int
+    """Prompt and completion together."""
+    max_input: int | None
+    """What the prompt may have, where that is less than the context."""
+    max_output: int | None
+
+
+Models = Mapping[str, Known]
+
+
+class _Table(msgspec.Struct):
+    models: dict[str, Known]
+
+
+@cache
+def bundled() -> Models:
+    """The table, read once, at the first look-up."""
+    return msgspec.json.decode(DATA.read_bytes(), type=_Table).models
+
+
+def look_up(model: str, models: Models) -> tuple[str, Known] | None:
+    """The entry that fits the name best, with the entry's own name."""
+    return next(((name, models[name]) for name in names_of(model) if name in models), None)
+
+
+def names_of(model: str) -> Iterator[str]:
+    """The name, then what is left of it without provider, vendor, date, tag and variant, the closest first.
+
+    A name is shortened only as long as it holds a digit: `gpt-4o-2024-08-06`, `gpt-4o-mine` and
+    `ft:gpt-4o:org::id` are gpt-4o, but `mistral-mine` is not every Mistral.
+    """
+    whole = [spelled(name) for name in _without_prefixes(model[:LONGEST_NAME].strip().lower().removeprefix("ft:"))]
+    yield from whole
+    for name in whole:
+        yield from _shortened(name)
+
+
+def spelled(name: str) -> str:
+    """In lower case, and Anthropic's models as Anthropic writes them: elsewhere 4-5 is 4.5."""
+    host, slash, bare = name.lower().rpartition("/")
+    return host + slash + (bare.replace(".", "-") if bare.startswith("claude") else bare)
+
+
+def _without_prefixes(name: str) -> Iterator[str]:
+    yield name
+    while "/" in name:
+        name = name.partition("/")[2]
+        yield name
+    while prefix := _VENDOR.match(name):
+        name = name[prefix.end() :]
+        yield name
+
+
+def _shortened(name: str) -> Iterator[str]:
+    while name and re.search(r"\d", name):
+        yield name
+        name = re.sub(r"(?:^|[-@:/])[^-@:/]*$", "", name)

@@ -1,0 +1,136 @@
+"""Calibrations: the samples every replica learns from, one row for each upstream, model and formula, by tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from sqlalchemy import Row, bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.budget import Line
+from app.core.calibration import Calibration, Sample, observe, prior_of
+from app.store.batches import batches
+from app.store.clock import moment, now_ms
+from app.store.database import insert_into
+from app.store.pages import Order, Page, read_page
+from app.store.tables import calibrations, conversations
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationKey:
+    """What a calibration holds for."""
+
+    upstream: str
+    model: str
+    formula: str
+    """What the estimates were counted with."""
+    tools: bool
+
+    @property
+    def id(self) -> str:
+        parts = (self.upstream, self.model, self.formula, str(self.tools))
+        joined = "\0".join(parts).encode(errors="surrogatepass")
+        return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCalibration:
+    """A calibration as all replicas know it."""
+
+    key: CalibrationKey
+    calibration: Calibration
+    created_at: datetime
+    updated_at: datetime
+
+
+async def read_calibrations(
+    connection: AsyncConnection, limit: int, within_ms: int | None = None
+) -> list[StoredCalibration]:
+    """The latest to change come first; with `within_ms` only those that changed so lately."""
+    rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(limit)
+    if within_ms is not None:
+        rows = rows.where(calibrations.c.updated_at > now_ms() - within_ms)
+    return [_stored(row) for row in await connection.execute(rows)]
+
+
+async def learn_calibrations(
+    connection: AsyncConnection, samples: Mapping[CalibrationKey, Sequence[Sample]]
+) -> dict[CalibrationKey, Calibration]:
+    """Add the samples to their rows and return what they are now. Needs a transaction.
+
+    Rows are made and locked in order of their ids, so that two replicas can neither lose a sample nor deadlock.
+    """
+    keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
+    if not keys:
+        return {}
+    await connection.execute(
+        insert_into(connection, calibrations)
+        .values(recent=[], samples=0, created_at=now_ms(), updated_at=now_ms())
+        .on_conflict_do_nothing(),
+        [_key_columns(key) for key in keys.values()],
+    )
+    learnt: dict[CalibrationKey, Calibration] = {}
+    for batch in batches(list(keys)):
+        rows = await connection.execute(
+            select(calibrations).where(calibrations.c.id.in_(batch)).order_by(calibrations.c.id).with_for_update()
+        )
+        for row in rows:
+            calibration = _calibration(row)
+            for sample in samples[keys[row.id]]:
+                calibration = observe(calibration, sample)
+            learnt[keys[row.id]] = calibration
+    await connection.execute(
+        update(calibrations)
+        .where(calibrations.c.id == bindparam("row"))
+        .values(
+            recent=bindparam("latest"),
+            samples=bindparam("count"),
+            offset_tokens=bindparam("offset"),
+            ratio=bindparam("ratio_"),
+            updated_at=now_ms(),
+        ),
+        [
+            {
+                "row": key.id,
+                "latest": [[sample.estimate, sample.reported] for sample in calibration.recent],
+                "count": calibration.samples,
+                "offset": calibration.held.offset if calibration.held else None,
+                "ratio_": calibration.held.ratio if calibration.held else None,
+            }
+            for key, calibration in learnt.items()
+        ],
+    )
+    return learnt
+
+
+async def list_calibrations(
+    connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
+) -> Page[StoredCalibration]:
+    """Those of models that occur in the tenant's conversations: a fine-tune's name tells whose it is."""
+    models = select(conversations.c.model).where(conversations.c.tenant == tenant)
+    rows = select(calibrations).where(calibrations.c.model.in_(models))
+    return await read_page(connection, calibrations, rows, _stored, limit=limit, after=after, order=order)
+
+
+def _key_columns(key: CalibrationKey) -> dict[str, Any]:
+    columns = {"upstream": key.upstream, "model": key.model, "formula": key.formula, "tools": key.tools}
+    return {"id": key.id, **columns}
+
+
+def _stored(row: Row[Any]) -> StoredCalibration:
+    return StoredCalibration(
+        key=CalibrationKey(row.upstream, row.model, row.formula, row.tools),
+        calibration=_calibration(row),
+        created_at=moment(row.created_at),
+        updated_at=moment(row.updated_at),
+    )
+
+
+def _calibration(row: Row[Any]) -> Calibration:
+    recent = tuple(Sample(estimate, reported) for estimate, reported in row.recent)
+    held = None if row.ratio is None else Line(row.offset_tokens, row.ratio)
+    return Calibration(prior_of(row.model, row.tools), recent, row.samples, held)

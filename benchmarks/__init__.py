@@ -1,0 +1,1 @@
+"""Measurements: what Steno costs and how well it counts."""

@@ -1,0 +1,29 @@
+"""Counters to be scored against prompt sizes that providers reported: a request in, tokens out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from app.core.estimate import estimate
+from app.core.identity import Identity
+from app.core.rules import rules_for
+from app.tokenizer import Tokenizer
+from app.wire.chat_completions import MessageReader, read_request
+
+IDENTITY = Identity(b"benchmark")
+
+
+def steno(request: dict[str, Any]) -> int:
+    """Steno's estimate, from the bytes it would receive; nothing is remembered between requests but the tables."""
+    read = read_request(msgspec.json.encode(request))
+    rules = rules_for(read.model)
+    messages = MessageReader(IDENTITY).read(read.raw_messages)
+    return estimate(messages, read.declarations(), rules, _tokenizer().counter(rules.encoding))
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer()

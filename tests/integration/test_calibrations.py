@@ -1,0 +1,300 @@
+"""Calibrations: learnt at once, shared by replicas, never lost to each other, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from app import calibrations as shell
+from app.calibrations import Calibrations
+from app.core.calibration import Calibration, Sample, observe, prior_of
+from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
+from app.store.database import Database
+from app.store.tables import metadata
+from tests.databases import Gate
+from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
+
+FORMULA = "1/o200k_base"
+KEY = CalibrationKey("openai", "gpt-4o", FORMULA, tools=False)
+GROWING = [Sample(size, round(1.25 * size)) for size in range(3_000, 60_000, 5_000)]
+
+
+def key(model: str, *, tools: bool = False) -> CalibrationKey:
+    return CalibrationKey("openai", model, FORMULA, tools)
+
+
+async def stored(store: Store) -> dict[CalibrationKey, Calibration]:
+    return {row.key: row.calibration for row in await store.calibrations()}
+
+
+async def until_stored(store: Store, samples: int) -> None:
+    for _ in range(100):
+        if sum(row.samples for row in (await stored(store)).values()) == samples:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(await stored(store))
+
+
+# The store
+
+
+async def test_samples_are_kept_and_learnt_from(store: Store) -> None:
+    learnt = await store.learn({KEY: GROWING[:2], key("gpt-4o", tools=True): GROWING[2:3]})
+    assert learnt[KEY].ratio == pytest.approx(1.25, abs=0.01)
+    assert await stored(store) == learnt
+    again = await store.learn({KEY: GROWING[2:4]})
+    assert again[KEY].recent == tuple(GROWING[:4])
+    assert again[KEY].samples == 4
+
+
+async def test_nothing_to_learn_changes_nothing(store: Store) -> None:
+    assert await store.learn({}) == {}
+
+
+async def test_rejected_samples_are_not_kept(store: Store) -> None:
+    learnt = await store.learn({KEY: [Sample(1_000, 1), Sample(0, 0)]})
+    assert learnt == {KEY: Calibration(prior_of("gpt-4o", tools=False))}
+
+
+async def test_calibrations_survive_a_restart(open_store: OpenStore, shared_url: str) -> None:
+    first = open_store(shared_url)
+    await first.start()
+    learnt = await first.learn({KEY: GROWING})
+    await first.close()
+    second = open_store(shared_url)
+    await second.start()
+    assert await stored(second) == learnt
+
+
+async def test_models_of_any_name_are_kept(store: Store) -> None:
+    """A client may name one with a NUL in it, or one too long for an index."""
+    names = {key("n\0"), key("long" * 5_000), key("\ud800")}
+    assert set(await store.learn(dict.fromkeys(names, GROWING[:1]))) == names
+    assert len(await stored(store)) == 3
+
+
+async def test_the_latest_to_change_come_first_and_can_be_read_alone(store: Store) -> None:
+    for number in range(3):
+        await store.learn({key(f"m{number}"): GROWING[:1]})
+        await asyncio.sleep(0.01)
+    await store.learn({key("m0"): GROWING[1:2]})
+    assert [row.key.model for row in await store.calibrations()] == ["m0", "m2", "m1"]
+    await asyncio.sleep(0.2)
+    await store.learn({key("m1"): GROWING[1:2]})
+    assert [row.key.model for row in await store.calibrations(0.15)] == ["m1"]
+
+
+async def test_two_stores_that_learn_at_once_lose_no_sample(open_store: OpenStore, shared_url: str) -> None:
+    """The first rows included, which both want to make."""
+    stores = [open_store(shared_url) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    models = [f"m{number}" for number in range(40)]
+    for number in range(4):
+        batches = [{key(model): [GROWING[number]] for model in order} for order in (models, models[::-1])]
+        await asyncio.gather(*(store.learn(batch) for store, batch in zip(stores, batches, strict=True)))
+    found = await stored(stores[0])
+    assert {calibration.samples for calibration in found.values()} == {8}
+    assert len(found) == 40
+
+
+async def test_two_replicas_that_take_turns_learn_what_one_would(open_store: OpenStore, shared_url: str) -> None:
+    stores = [open_store(shared_url) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    alone = Calibration(prior_of("gpt-4o", tools=False))
+    for number, sample in enumerate(GROWING):
+        alone = observe(alone, sample)
+        await stores[number % 2].learn({KEY: [sample]})
+    assert (await stored(stores[0]))[KEY] == alone
+
+
+async def test_a_tenant_sees_the_calibrations_of_its_own_models_only(store: Store) -> None:
+    """A fine-tune's name tells whose it is."""
+    store.record(seen("c1", tenant=TENANT, model="ft:gpt-4o:acme::x"))
+    store.record(seen("c2", tenant=TENANT, model="gpt-4o"))
+    store.record(seen("c3", tenant=STRANGER, model="gpt-4o"))
+    await store.learn({key(model): GROWING[:1] for model in ("ft:gpt-4o:acme::x", "gpt-4o", "gpt-4o-mini")})
+    seen_by = {
+        tenant: {row.key.model for row in page.data}
+        for tenant in (TENANT, STRANGER, "nobody")
+        for page in [await store.calibrations_of(tenant, limit=100, after=None, order="asc")]
+    }
+    assert seen_by == {TENANT: {"ft:gpt-4o:acme::x", "gpt-4o"}, STRANGER: {"gpt-4o"}, "nobody": set()}
+    with pytest.raises(UnknownCursor):
+        await store.calibrations_of(STRANGER, limit=1, after=key("ft:gpt-4o:acme::x").id, order="asc")
+
+
+async def test_calibrations_are_listed_in_pages(store: Store) -> None:
+    models = [f"m{number}" for number in range(5)]
+    for number, model in enumerate(models):
+        store.record(seen(f"c{number}", model=model))
+        await store.learn({key(model): GROWING[:1]})
+    found: list[str] = []
+    after = None
+    for _ in range(3):
+        page = await store.calibrations_of(TENANT, limit=2, after=after, order="asc")
+        found += [row.key.model for row in page.data]
+        after = page.last_id
+        assert page.has_more == (len(found) < 5)
+    assert sorted(found) == models
+
+
+async def test_a_database_without_calibrations_gets_them(open_store: OpenStore, database_url: str) -> None:
+    """From the revision before, with what it holds."""
+    if database_url != "memory":
+        database = Database(database_url)
+        await migrations.upgrade(database, "0002")
+        async with database.reading() as connection:
+            tables = await connection.run_sync(lambda sync: sync.dialect.get_table_names(sync))
+        assert metadata.tables["calibrations"].name not in tables
+        await database.close()
+    store = open_store(database_url)
+    await store.start()
+    assert len(await store.learn({KEY: GROWING})) == 1
+
+
+# The service
+
+
+async def test_what_was_learnt_is_in_force_at_once(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    assert known.of("gpt-4o", FORMULA, tools=False).ratio == 1.0
+    for sample in GROWING[:3]:
+        known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+    assert known.of("gpt-4o", FORMULA, tools=False).ratio == pytest.approx(1.25)
+    assert known.of("gpt-4o", FORMULA, tools=True).ratio == 1.0
+    assert known.of("gpt-4o", "2/o200k_base", tools=False).ratio == 1.0
+
+
+async def test_what_somebody_should_look_at_is_logged_once(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    with capture_logs() as logs:
+        for size in range(3_000, 33_000, 5_000):
+            known.learn("gpt-4o", FORMULA, tools=False, sample=Sample(size, 3 * size))
+    assert [entry["model"] for entry in logs if entry["log_level"] == "warning"] == ["gpt-4o"]
+
+
+async def test_rejected_usage_is_not_learnt(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    known.learn("gpt-4o", FORMULA, tools=False, sample=Sample(5_000, 12))
+    await known.flush()
+    assert await stored(store) == {}
+
+
+async def test_samples_are_stored_in_the_background(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    await known.start()
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    await until_stored(store, 1)
+    await known.stop()
+
+
+async def test_stopping_stores_what_waits(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    await known.start()
+    await asyncio.sleep(0.1)
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    await known.stop()
+    assert (await stored(store))[KEY].samples == 1
+
+
+async def test_stopping_what_was_never_started_is_well(store: Store) -> None:
+    await Calibrations(store, "openai").stop()
+
+
+async def test_a_replica_knows_what_another_learnt_of_the_same_upstream(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "FLUSH_SECONDS", 0.02)
+    monkeypatch.setattr(shell, "REFRESH_SECONDS", 0.05)
+    one, other, elsewhere = (Calibrations(store, name) for name in ("openai", "openai", "azure"))
+    for known in (one, other, elsewhere):
+        await known.start()
+    for sample in GROWING:
+        one.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+    for _ in range(100):
+        if other.of("gpt-4o", FORMULA, tools=False).samples == len(GROWING):
+            break
+        await asyncio.sleep(0.05)
+    assert other.of("gpt-4o", FORMULA, tools=False) == one.of("gpt-4o", FORMULA, tools=False)
+    assert elsewhere.of("gpt-4o", FORMULA, tools=False).samples == 0
+    for known in (one, other, elsewhere):
+        await known.stop()
+
+
+async def test_what_waits_is_added_to_what_others_stored(store: Store) -> None:
+    """A refresh takes nothing back that this process already knows."""
+    known = Calibrations(store, "openai")
+    await store.learn({KEY: GROWING[:3]})
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[3])
+    await known._refresh()
+    assert known.of("gpt-4o", FORMULA, tools=False).recent == tuple(GROWING[:4])
+    await known.flush()
+    assert (await stored(store))[KEY].recent == tuple(GROWING[:4])
+
+
+async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, gate: Gate) -> None:
+    """Requests learn on; what is too much is counted; what waits is stored when the database is back."""
+    store = open_store(await gate.reserve())
+    await store.start()
+    known = Calibrations(store, "openai")
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    with pytest.raises(StoreUnavailable):
+        await known.flush()
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[1])
+    assert known.of("gpt-4o", FORMULA, tools=False).samples == 2
+    await known.start()
+    await asyncio.sleep(0.1)
+    await gate.open()
+    assert await store.wait_ready(20)
+    await until_stored(store, 2)
+    await known.stop()
+
+
+async def test_samples_learnt_while_a_flush_fails_wait_with_the_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Calibrations(store, "openai")
+
+    async def fail(_samples: object) -> None:
+        known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[1])
+        raise StoreUnavailable("away")
+
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "learn", fail)
+        with pytest.raises(StoreUnavailable):
+            await known.flush()
+    await known.flush()
+    assert (await stored(store))[KEY].recent == tuple(GROWING[:2])
+
+
+async def test_samples_beyond_the_bound_are_dropped_and_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MOST_WAITING", 2)
+    known = Calibrations(store, "openai")
+    for sample in GROWING[:5]:
+        known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+    assert known.dropped == 3
+    assert known.of("gpt-4o", FORMULA, tools=False).samples == 5
+
+
+async def test_what_the_database_refuses_is_dropped_and_counted(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    async with store._database.writing() as connection:
+        await connection.run_sync(metadata.tables["calibrations"].drop)
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    await known.flush()
+    assert known.dropped == 1
+
+
+async def test_the_longest_unused_calibrations_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MOST_REMEMBERED", 2)
+    known = Calibrations(store, "openai")
+    for model in ("a", "b"):
+        known.learn(model, FORMULA, tools=False, sample=GROWING[0])
+    known.of("a", FORMULA, tools=False)
+    known.learn("c", FORMULA, tools=False, sample=GROWING[0])
+    assert [known.of(model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [1, 0, 1]

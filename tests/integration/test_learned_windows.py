@@ -1,0 +1,71 @@
+"""Learned windows: what a refusal told is shared, lowered, forgotten."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from app.store import Store
+from app.store.tables import learned_windows
+from tests.integration.examples import STRANGER, TENANT, seen
+
+UPSTREAM = "https://provider.example/v1"
+DAY = 24 * 3600.0
+
+
+async def limits(store: Store, upstream: str = UPSTREAM) -> dict[str, int]:
+    return {window.model: window.limit for window in await store.learned_windows(upstream, 100)}
+
+
+async def test_a_learnt_limit_is_there_for_every_replica_until_its_time_is_over(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "m", 32_768, DAY)
+    [learnt] = await store.learned_windows(UPSTREAM, 100)
+    assert (learnt.model, learnt.limit) == ("m", 32_768)
+    assert DAY - 60 < learnt.seconds_left <= DAY
+
+
+async def test_of_two_limits_the_smaller_stays_and_its_time_begins_anew(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "m", 32_768, 10)
+    await store.learn_window(UPSTREAM, "m", 65_536, DAY)
+    [learnt] = await store.learned_windows(UPSTREAM, 100)
+    assert learnt.limit == 32_768
+    assert learnt.seconds_left > 60
+    await store.learn_window(UPSTREAM, "m", 16_384, DAY)
+    assert await limits(store) == {"m": 16_384}
+
+
+async def test_a_limit_holds_for_its_upstream_only(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "m", 32_768, DAY)
+    assert await limits(store, "https://other.example/v1") == {}
+
+
+async def test_an_expired_limit_is_gone_and_its_row_with_the_next_one(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "old", 32_768, DAY)
+    async with store._database.writing() as connection:
+        await connection.execute(update(learned_windows).values(expires_at=1))
+    assert await limits(store) == {}
+    await store.learn_window(UPSTREAM, "old", 65_536, DAY)
+    await store.learn_window(UPSTREAM, "new", 8_192, DAY)
+    assert await limits(store) == {"old": 65_536, "new": 8_192}
+    async with store._database.reading() as connection:
+        assert len((await connection.execute(select(learned_windows))).all()) == 2
+
+
+async def test_only_a_limit_below_the_prompt_that_was_answered_is_forgotten(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "m", 32_768, DAY)
+    await store.forget_window(UPSTREAM, "m", 32_768)
+    assert await limits(store) == {"m": 32_768}
+    await store.forget_window(UPSTREAM, "m", 40_000)
+    assert await limits(store) == {}
+
+
+async def test_a_name_that_cannot_be_stored_as_it_is_does_no_harm(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "m\0\ud800", 32_768, DAY)
+    assert list((await limits(store)).values()) == [32_768]
+
+
+async def test_a_tenant_sees_the_models_of_its_own_conversations(store: Store) -> None:
+    store.record(seen("c1", model="gpt-4o"))
+    store.record(seen("c2", model="gpt-4o"))
+    store.record(seen("c3", model="o3"))
+    store.record(seen("c4", tenant=STRANGER, model="secret-model"))
+    assert sorted(await store.models_used(TENANT)) == ["gpt-4o", "o3"]

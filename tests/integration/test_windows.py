@@ -1,0 +1,87 @@
+"""Windows learnt by one replica hold for all of them, and survive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from app.core.overflow import Overflow
+from app.settings import load
+from app.store import Store
+from app.windows import LEARNT_SECONDS, Windows
+from tests.e2e import running
+from tests.integration.examples import OpenStore
+from tests.unit.providers import FakeUpstream
+
+LIMIT = 32_768
+
+
+def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
+    running.forget_environment(monkeypatch)
+    return Windows(load(upstream={"base_url": base_url}), FakeUpstream(), store)
+
+
+async def written(windows: Windows) -> None:
+    await asyncio.gather(*windows._tasks)
+
+
+async def two_replicas(open_store: OpenStore, url: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Windows, Windows]:
+    stores = open_store(url), open_store(url)
+    for store in stores:
+        await store.start()
+    one, other = (windows_of(store, monkeypatch) for store in stores)
+    return one, other
+
+
+async def test_what_one_replica_learnt_another_knows(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+    one.learn("gpt-4o", Overflow("context_window", LIMIT))
+    await written(one)
+    await other.load()
+    assert other.of("gpt-4o").context == LIMIT
+    assert other._learnt["gpt-4o"].until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
+
+
+async def test_what_one_replica_dropped_another_drops(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+    one.learn("gpt-4o", Overflow("context_window", LIMIT))
+    await written(one)
+    await other.load()
+    other.succeeded("gpt-4o", LIMIT + 1)
+    await written(other)
+    await one.load()
+    assert one.of("gpt-4o").source == "bundled"
+
+
+async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = windows_of(store, monkeypatch), windows_of(store, monkeypatch, "https://other.example/v1")
+    one.learn("gpt-4o", Overflow("context_window", LIMIT))
+    await written(one)
+    await other.load()
+    assert other.of("gpt-4o").source == "bundled"
+
+
+async def test_what_could_not_be_stored_yet_is_kept_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = windows_of(store, monkeypatch)
+    monkeypatch.setattr(windows, "_write", lambda _: None)
+    windows.learn("gpt-4o", Overflow("context_window", LIMIT))
+    await windows.load()
+    assert windows.of("gpt-4o").context == LIMIT
+
+
+async def test_a_start_reads_what_was_learnt_before(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = windows_of(store, monkeypatch)
+    before.learn("gpt-4o", Overflow("context_window", LIMIT))
+    await written(before)
+    after = windows_of(store, monkeypatch)
+    after.start()
+    async with asyncio.timeout(5):
+        while after.of("gpt-4o").context != LIMIT:  # noqa: ASYNC110 - nothing tells when it is done
+            await asyncio.sleep(0.01)
+    await after.stop()

@@ -1,0 +1,266 @@
+"""Calibration: five requests are enough, one mistake is not, and nothing in it can fail."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+from math import isfinite
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.calibration import KEPT, KNOWN, OFFSETS, RATIOS, Calibration, Prior, Sample, observe, prior_of, rejected
+
+SIZES = {
+    "all about 80,000": [80_400, 79_100, 80_900, 79_700, 80_050],
+    "growing from 2,000 to 80,000": [2_000, 5_000, 12_600, 32_000, 80_000],
+    "growing evenly": [2_000, 21_500, 41_000, 60_500, 80_000],
+    "small steps": [3_000, 3_250, 3_500, 3_750, 4_000],
+    "under 2,000": [100, 550, 1_000, 1_450, 1_900],
+}
+MODELS = ["gpt-4o", "claude-sonnet-4-5", "house-model"]
+COUNTS = st.integers(0, 10**30)
+SAMPLES = st.lists(st.builds(Sample, COUNTS | st.integers(0, 200_000), COUNTS | st.integers(0, 200_000)), max_size=40)
+
+
+def fresh(model: str = "house-model", *, tools: bool = False) -> Calibration:
+    return Calibration(prior_of(model, tools))
+
+
+def learnt(calibration: Calibration, samples: Sequence[tuple[int, int]]) -> Calibration:
+    for estimate, reported in samples:
+        calibration = observe(calibration, Sample(estimate, reported))
+    return calibration
+
+
+def provider(ratio: float, overhead: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    return [(size, round(ratio * size + overhead)) for size in sizes]
+
+
+# Five requests
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_after_five_requests_80_000_tokens_are_right_within_one_percent(
+    model: str, tools: bool, sizes: list[int]
+) -> None:
+    for ratio, overhead in product((0.9, 1.0, 1.25, 1.6, 3.0), (0, 50, 400, 1_000, 1_500)):
+        calibration = learnt(fresh(model, tools=tools), provider(ratio, overhead, sizes))
+        assert calibration.apply(80_000) == pytest.approx(ratio * 80_000 + overhead, rel=0.01), (ratio, overhead)
+
+
+@pytest.mark.parametrize("sizes", list(SIZES.values())[:3], ids=list(SIZES)[:3])
+@pytest.mark.parametrize("model", MODELS)
+def test_noise_of_one_percent_in_long_prompts_costs_little_more_than_that(model: str, sizes: list[int]) -> None:
+    noise = random.Random(7)
+    for ratio, overhead, _ in product((0.9, 1.0, 1.25, 1.6, 3.0), (0, 400, 1_500), range(5)):
+        samples = [(x, round(y * noise.uniform(0.99, 1.01))) for x, y in provider(ratio, overhead, sizes)]
+        calibration = learnt(fresh(model), samples)
+        assert calibration.apply(80_000) == pytest.approx(ratio * 80_000 + overhead, rel=0.025), (ratio, overhead)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_fixed_part_of_short_prompts_does_not_become_a_ratio(model: str) -> None:
+    calibration = learnt(fresh(model), [(60, 420), (75, 433), (90, 455), (64, 421)])
+    assert calibration.offset == pytest.approx(360, abs=20)
+    assert calibration.apply(80_000) == pytest.approx(fresh(model).apply(80_000), rel=0.05)
+
+
+def test_tools_that_cost_half_as_much_again_become_an_offset() -> None:
+    """LibreChat's checklist: the instructions are learnt, the ratio stays near 1."""
+    samples = [(2_000 + history, 3_000 + history) for history in (0, 400, 900, 2_000, 3_500)]
+    calibration = learnt(fresh("gpt-4o", tools=True), samples)
+    assert calibration.ratio == pytest.approx(1.0, abs=0.01)
+    assert calibration.offset == pytest.approx(1_000, abs=10)
+
+
+def test_the_second_request_of_a_size_is_judged_as_the_first_was_reported() -> None:
+    for size in (500, 5_000, 50_000):
+        calibration = learnt(fresh("gpt-4o"), [(size, round(1.25 * size))])
+        assert calibration.apply(size) == pytest.approx(1.25 * size, rel=0.02)
+
+
+def test_a_change_of_the_provider_is_followed() -> None:
+    sizes = range(10_000, 30_000, 1_000)
+    calibration = learnt(fresh("gpt-4o"), [*provider(1.0, 0, sizes), *provider(1.3, 0, sizes)])
+    assert calibration.apply(80_000) == pytest.approx(104_000, rel=0.01)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("outlier", [(27, 8_174), (1_000, 6_400), (300, 2_900), (5_000, 20_000)])
+def test_one_outlier_moves_nothing_that_others_agree_on(model: str, outlier: tuple[int, int]) -> None:
+    calibration = learnt(fresh(model), [*provider(1.1, 100, [500, 3_000, 4_500, 6_000]), outlier])
+    assert calibration.apply(80_000) == pytest.approx(88_100, rel=0.01)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("outlier", [(27, 8_174), (1_000, 6_400), (300, 2_900), (5_000, 20_000)])
+def test_a_calibration_that_begins_with_an_outlier_recovers(model: str, outlier: tuple[int, int]) -> None:
+    calibration = learnt(fresh(model), [outlier, *provider(1.1, 100, [500, 3_000, 4_500, 6_000, 9_000])])
+    assert calibration.apply(80_000) == pytest.approx(88_100, rel=0.01)
+
+
+def test_usage_of_a_server_side_tool_alone_leaves_the_calibration_usable() -> None:
+    calibration = learnt(fresh("gpt-4o"), [(27, 8_174)])
+    assert calibration.apply(80_000) == pytest.approx(80_000, rel=0.02)
+
+
+@pytest.mark.parametrize("sample", [Sample(0, 10), Sample(10, 0), Sample(10, -3), Sample(10, 10**12)])
+def test_what_is_no_usage_is_rejected(sample: Sample) -> None:
+    calibration = fresh()
+    assert rejected(calibration, sample) == "no usage"
+    assert observe(calibration, sample) is calibration
+
+
+def test_less_than_half_of_what_was_expected_is_rejected_and_half_is_not() -> None:
+    calibration = learnt(fresh("gpt-4o"), provider(1.0, 0, [3_000, 4_000, 5_000]))
+    assert "cached" in str(rejected(calibration, Sample(10_000, 4_999)))
+    assert rejected(calibration, Sample(10_000, 5_000)) is None
+
+
+def test_a_calibration_that_is_far_too_high_accepts_what_corrects_it() -> None:
+    """Measured against the calibration alone, every right usage would be below half and refused for ever."""
+    calibration = learnt(fresh(), provider(4.0, 0, [30_000, 30_000]))
+    assert rejected(calibration, Sample(30_000, 30_000)) is None
+    assert learnt(calibration, provider(1.0, 0, [31_000, 35_000, 40_000, 45_000])).ratio == pytest.approx(1, abs=0.05)
+
+
+def test_usage_above_all_expectation_is_no_reason_to_reject() -> None:
+    assert rejected(fresh("gpt-4o"), Sample(100_000, 900_000)) is None
+
+
+# Memory
+
+
+def test_short_prompts_do_not_push_out_what_long_ones_told() -> None:
+    """A client that asks for a title after every answer."""
+    calibration = learnt(fresh("gpt-4o"), [(20_000, 26_000), (30_000, 39_000), (40_000, 52_000)])
+    calibration = learnt(calibration, [(200 + n % 7, 260 + n % 5) for n in range(100)])
+    assert calibration.apply(80_000) == pytest.approx(104_000, rel=0.02)
+    assert (len(calibration.recent), calibration.samples) == (3 + KEPT, 103)
+
+
+def test_of_each_size_the_latest_are_kept_in_order() -> None:
+    calibration = learnt(fresh(), provider(1.0, 0, [*range(3_000, 3_020), *range(1_000, 1_020)]))
+    assert [sample.estimate for sample in calibration.recent] == [*range(3_012, 3_020), *range(1_012, 1_020)]
+
+
+# Bounds and notes
+
+
+@pytest.mark.parametrize(
+    ("ratio", "overhead", "note"),
+    [
+        (1.0, 0, None),
+        (1.8, 0, None),
+        (3.0, 0, "unusual"),
+        (0.6, 0, "unusual"),
+        (7.0, 0, "clamped"),
+        (1.0, 4_000, "clamped"),
+    ],
+)
+def test_what_lies_outside_what_was_ever_measured_is_told(ratio: float, overhead: int, note: str | None) -> None:
+    calibration = learnt(fresh(), provider(ratio, overhead, [1_000, 3_000, 9_000, 20_000, 40_000]))
+    assert str(calibration.note).startswith(str(note))
+
+
+def test_two_samples_are_too_few_to_tell_anything() -> None:
+    assert learnt(fresh(), provider(3.0, 0, [9_000, 20_000])).note is None
+
+
+@given(SAMPLES, COUNTS, st.booleans(), st.sampled_from(MODELS))
+def test_properties_a_line_is_finite_and_within_its_bounds_whatever_is_reported(
+    samples: list[Sample], tokens: int, tools: bool, model: str
+) -> None:
+    calibration = fresh(model, tools=tools)
+    for sample in samples:
+        calibration = observe(calibration, sample)
+    assert isfinite(calibration.ratio)
+    assert RATIOS[0] <= calibration.ratio <= RATIOS[1]
+    assert OFFSETS[0] <= calibration.offset <= OFFSETS[1]
+    assert calibration.apply(tokens) >= 0
+    assert calibration.invert(tokens) >= 0
+    assert len(calibration.recent) <= 2 * KEPT
+
+
+@given(SAMPLES, st.integers(0, 2_000_000))
+def test_properties_what_is_inverted_fits(samples: list[Sample], tokens: int) -> None:
+    """The largest estimate that fits, and none fits where the offset alone is more."""
+    calibration = fresh()
+    for sample in samples:
+        calibration = observe(calibration, sample)
+    estimate = calibration.invert(tokens)
+    assert calibration.apply(estimate) <= max(tokens, round(calibration.offset))
+    assert calibration.apply(estimate + 2) > tokens
+
+
+@given(st.lists(st.integers(1, 200_000), min_size=1, max_size=30), st.floats(0.6, 4.5), st.integers(0, 1_400))
+def test_properties_a_provider_that_counts_along_a_line_is_predicted_among_what_was_seen(
+    sizes: list[int], ratio: float, overhead: int
+) -> None:
+    """Once it was confirmed: what two agree on is learnt, whatever the prior."""
+    calibration = learnt(fresh(), provider(ratio, overhead, sorted([*sizes, *sizes])))
+    largest = max(sizes)
+    if largest >= 20_000:
+        assert calibration.apply(largest) == pytest.approx(ratio * largest + overhead, rel=0.08)
+
+
+# Priors
+
+
+@pytest.mark.parametrize(
+    ("model", "ratio", "offset", "with_tools"),
+    [
+        ("gpt-4o", 1.0, 0, 0),
+        ("openai/gpt-5-mini-2025-08-07", 1.0, 0, 0),
+        ("ft:gpt-4o-mini:acme::8x", 1.0, 0, 0),
+        ("o3-mini", 1.0, 0, 0),
+        ("chatgpt-4o-latest", 1.0, 0, 0),
+        ("gpt-oss:20b", 1.0, 60, 76),
+        ("openai.gpt-oss-120b-1:0", 1.0, 60, 76),
+        ("anthropic/claude-sonnet-4.5", 1.12, 0, 490),
+        ("anthropic/claude-4.6-sonnet-20260217", 1.12, 0, 490),
+        ("anthropic.claude-3-5-sonnet-20241022-v2:0", 1.12, 0, 490),
+        ("us.anthropic.claude-opus-4-20250514-v1:0", 1.12, 0, 490),
+        ("claude-opus-4-7", 1.40, 5, 450),
+        ("claude-sonnet-5", 1.40, 5, 450),
+        ("claude-sonnet-latest", 1.40, 5, 450),
+        ("gemini-2.5-pro", 1.0, 0, 0),
+        ("meta-llama/Llama-3.3-70B-Instruct", 1.08, 20, 110),
+        ("us.meta.llama3-3-70b-instruct-v1:0", 1.08, 20, 110),
+        ("meta-llama/llama-4-scout", 1.05, 0, 660),
+        ("llama-guard3:1b", 0.99, 190, 190),
+        ("qwen2.5:7b", 1.01, 0, 120),
+        ("deepseek-chat", 1.02, 0, 330),
+        ("deepseek-r1-distill-llama-70b", 1.02, 0, 330),
+        ("mistralai/magistral-medium", 1.17, 0, 20),
+        ("z-ai/glm-4.6", 1.10, 0, 120),
+        ("moonshotai/kimi-k2", 1.10, 0, 10),
+        ("palmyra-x4", 1.0, 25, 130),
+        ("house-model", 1.15, 0, 100),
+        ("jamba-1.5-mini", 1.15, 0, 100),
+        ("", 1.15, 0, 100),
+    ],
+)
+def test_the_prior_is_that_of_the_models_family(model: str, ratio: float, offset: int, with_tools: int) -> None:
+    assert prior_of(model, tools=False) == Prior(ratio, offset, prior_of(model, tools=True).weight)
+    assert (prior_of(model, tools=True).ratio, prior_of(model, tools=True).offset) == (ratio, with_tools)
+
+
+def test_without_samples_the_prior_is_the_line() -> None:
+    calibration = Calibration(Prior(1.25, 490, KNOWN))
+    assert (calibration.ratio, calibration.offset, calibration.note) == (1.25, 490, None)
+    assert (calibration.apply(1_000), calibration.invert(1_740), calibration.invert(400)) == (1_740, 1_000, 0)
+
+
+def test_a_known_family_is_left_later_than_an_unknown_one() -> None:
+    one = [(3_000, 3_900)]
+    assert learnt(fresh("gpt-4o"), one).ratio == 1.0
+    assert learnt(fresh("house-model"), one).ratio > 1.25

@@ -1,0 +1,198 @@
+"""Discovery: the windows that providers announce, each in its own way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.core.budget import Window
+from app.discovery import Discovery, Listing, ListingRefused, announced
+from app.errors import UpstreamUnreachable
+from tests.unit.providers import FakeUpstream, listing
+
+MODELS = "/v1/models"
+
+
+async def ask(upstream: FakeUpstream, root: str = "") -> Listing:
+    return await Discovery(upstream, root, 5.0).listing()
+
+
+@pytest.mark.parametrize(
+    ("entry", "window"),
+    [
+        ({"max_model_len": 32_768}, (32_768, None, None)),
+        ({"context_window": 131_072, "max_completion_tokens": 32_768}, (131_072, None, 32_768)),
+        ({"context_window": 131_072, "max_completion_tokens": 131_072}, (131_072, None, None)),
+        ({"max_context_length": 32_000, "capabilities": {"completion_chat": True}}, (32_000, None, None)),
+        ({"context_length": "200000"}, (200_000, None, None)),
+        (
+            {"context_length": 1_000_000, "top_provider": {"context_length": 200_000, "max_completion_tokens": 64_000}},
+            (200_000, None, 64_000),
+        ),
+        ({"context_length": 8_192, "top_provider": None}, (8_192, None, None)),
+        (
+            {
+                "capabilities": {
+                    "limits": {
+                        "max_context_window_tokens": 400_000,
+                        "max_prompt_tokens": 272_000,
+                        "max_output_tokens": 128_000,
+                    }
+                }
+            },
+            (400_000, 272_000, 128_000),
+        ),
+        ({"max_input_tokens": 200_000}, (200_000, None, None)),
+        ({"meta": {"n_ctx_train": 131_072, "n_ctx": 8_192}}, (8_192, None, None)),
+        ({"meta": {"n_ctx_train": 131_072}}, None),
+        ({"context_length": 0}, None),
+        ({"context_length": True}, None),
+        ({"context_length": "many"}, None),
+        ({"context_length": None, "top_provider": [5_000]}, None),
+        ({}, None),
+    ],
+)
+def test_an_entry_tells_its_window_by_many_names(
+    entry: dict[str, Any], window: tuple[int, int | None, int | None] | None
+) -> None:
+    assert announced(entry) == (window and Window(window[0], "provider", window[1], window[2]))
+
+
+async def test_a_provider_that_is_no_local_server_is_asked_for_its_models_only() -> None:
+    upstream = FakeUpstream({MODELS: listing({"id": "a", "owned_by": "vllm", "max_model_len": 4_096}, {"id": "b"})})
+    found = await ask(upstream)
+    assert upstream.paths == [MODELS]
+    assert found.of("a") == Window(4_096, "provider")
+    assert found.of("b") is None
+    assert found.of("c") is None
+    assert not found.changes
+
+
+async def test_an_adapter_has_the_window_of_its_parent() -> None:
+    entries = {"id": "base", "max_model_len": 4_096}, {"id": "lora", "parent": "base"}
+    found = await ask(FakeUpstream({MODELS: listing(*entries)}))
+    assert found.of("lora") == Window(4_096, "provider")
+
+
+async def test_names_are_found_as_clients_may_write_them() -> None:
+    entries = {"id": "models/Gem", "context_length": 1_000}, {"id": "llama3:latest", "context_length": 2_000}
+    found = await ask(FakeUpstream({MODELS: listing(*entries)}))
+    assert found.of("gem") == found.of("models/gem") == Window(1_000, "provider")
+    assert found.of("Llama3") == Window(2_000, "provider")
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": 5}', b'{"data": [5, {"id": 7}, {"object": "model"}]}'])
+async def test_what_is_no_list_of_models_lists_none(body: bytes) -> None:
+    assert (await ask(FakeUpstream({MODELS: body}))).models == {}
+
+
+@pytest.mark.parametrize(("status", "wants_key"), [(401, True), (403, True), (404, False), (500, False)])
+async def test_a_refusal_says_whether_a_key_would_help(status: int, wants_key: bool) -> None:
+    with pytest.raises(ListingRefused) as refused:
+        await ask(FakeUpstream({MODELS: status}))
+    assert refused.value.wants_key is wants_key
+
+
+# llama.cpp
+
+ONE_GGUF = listing({"id": "model.gguf", "owned_by": "llamacpp", "meta": {"n_ctx_train": 131_072}})
+
+
+async def test_llama_cpp_has_the_context_of_its_slot_whatever_model_is_asked_for() -> None:
+    upstream = FakeUpstream({MODELS: ONE_GGUF, "/props": {"default_generation_settings": {"n_ctx": 8_192}}})
+    found = await ask(upstream)
+    assert found.of("model.gguf") == found.of("gpt-4o") == Window(8_192, "provider")
+
+
+@pytest.mark.parametrize("props", [404, {"default_generation_settings": 5}, b"no JSON", UpstreamUnreachable("gone")])
+async def test_a_llama_cpp_that_does_not_tell_its_slot_is_not_guessed_at(props: Any) -> None:
+    found = await ask(FakeUpstream({MODELS: ONE_GGUF, "/props": props}))
+    assert found.of("model.gguf") is None
+
+
+async def test_a_llama_cpp_that_tells_its_slot_in_the_list_is_not_asked_again() -> None:
+    upstream = FakeUpstream({MODELS: listing({"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4_096}})})
+    assert (await ask(upstream)).of("anything") == Window(4_096, "provider")
+    assert upstream.paths == [MODELS]
+
+
+async def test_a_llama_cpp_with_several_models_is_a_router() -> None:
+    entries = {"id": "a", "owned_by": "llamacpp"}, {"id": "b", "owned_by": "llamacpp"}
+    upstream = FakeUpstream({MODELS: listing(*entries)})
+    assert (await ask(upstream)).of("a") is None
+    assert upstream.paths == [MODELS]
+
+
+# LM Studio
+
+
+async def test_lm_studio_tells_what_a_model_is_loaded_with_before_what_it_could_be() -> None:
+    entries = [{"id": name, "owned_by": "organization_owner"} for name in ("loaded", "not-loaded", "odd")]
+    native = [
+        {"id": "loaded", "state": "loaded", "loaded_context_length": 8_192, "max_context_length": 131_072},
+        {"id": "not-loaded", "state": "not-loaded", "max_context_length": 131_072},
+        {"id": "odd"},
+    ]
+    found = await ask(FakeUpstream({MODELS: listing(*entries), "/lm/api/v0/models": {"data": native}}), root="/lm")
+    assert found.of("loaded") == Window(8_192, "provider")
+    not_loaded = found.of("not-loaded")
+    assert not_loaded is not None
+    assert not_loaded.context == 131_072
+    assert "not loaded" in str(not_loaded.note)
+    assert found.of("odd") is None
+    assert found.changes
+
+
+# Ollama
+
+
+def ollama(loaded: dict[str, int], shown: dict[str, dict[str, Any]], *names: str) -> FakeUpstream:
+    entries = [{"id": name, "owned_by": "library", "created": 1} for name in (*loaded, *shown, *names)]
+    running = [{"name": name, "context_length": context} for name, context in loaded.items()]
+
+    def show(_: dict[bytes, bytes], body: bytes) -> Any:
+        return shown.get(msgspec.json.decode(body)["model"], 404)
+
+    return FakeUpstream({MODELS: listing(*entries), "/api/ps": {"models": running}, "/api/show": show})
+
+
+async def test_a_model_that_ollama_has_loaded_has_what_it_was_loaded_with() -> None:
+    found = await ask(ollama({"llama3:latest": 65_536}, {}))
+    assert found.of("llama3") == Window(65_536, "provider")
+    assert found.changes
+
+
+@pytest.mark.parametrize(
+    ("shown", "context", "note"),
+    [
+        ({"parameters": "stop x\nnum_ctx                        16384", "model_info": {}}, 16_384, "Modelfile"),
+        ({"parameters": "stop x", "model_info": {"llama.context_length": 131_072}}, 4_096, "least default"),
+        ({"model_info": {"tiny.context_length": 2_048, "general.name": 5}}, 2_048, "least default"),
+        ({"remote_host": "https://x.example", "model_info": {"q.context_length": 262_144}}, 262_144, None),
+        ({"remote_host": "https://x.example"}, 4_096, "least default"),
+        ({}, 4_096, "least default"),
+    ],
+)
+async def test_a_model_that_ollama_has_not_loaded_is_taken_for_what_it_would_get(
+    shown: dict[str, Any], context: int, note: str | None
+) -> None:
+    window = (await ask(ollama({}, {"m:latest": shown}))).of("m")
+    assert window is not None
+    assert window.context == context
+    assert (note or "") in str(window.note)
+
+
+async def test_a_model_that_ollama_unloaded_keeps_what_it_had() -> None:
+    upstream = ollama({"m:latest": 65_536}, {}, "other:latest")
+    discovery = Discovery(upstream, "", 5.0)
+    await discovery.listing()
+    upstream.answers["/api/ps"] = {"models": []}
+    window = (await discovery.listing()).of("m")
+    assert window is not None
+    assert window.context == 65_536
+    assert upstream.paths.count("/api/show") == 1, "what other:latest is, is asked once"
+    upstream.answers[MODELS] = listing({"id": "other:latest", "owned_by": "library", "created": 2})
+    await discovery.listing()
+    assert upstream.paths.count("/api/show") == 2, "and again when it changed"

@@ -1,0 +1,162 @@
+"""The estimator's memory: what was counted before is not counted again, and what is remembered is right."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter as Tally
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.declarations import Declarations, Tool
+from app.core.estimate import estimate
+from app.core.messages import Message
+from app.core.rules import rules_for
+from app.estimator import Estimator, Prompt
+from app.tokenizer import Tokenizer
+from app.wire.chat_completions import MessageReader
+from tests.unit.conversations import IDENTITY
+
+
+class Tables(Tokenizer):
+    """Counts a token a word, and keeps what it was asked to count."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("nowhere"))
+        self.counted: Tally[str] = Tally()
+
+    def counter(self, encoding: str) -> Any:
+        tables = self
+
+        class Counting:
+            heuristic = False
+
+            def __init__(self) -> None:
+                self.encoding = encoding
+
+            def __call__(self, text: str) -> int:
+                if "boom" in text:
+                    raise ValueError(text)
+                tables.counted[text] += 1
+                return len(text.split())
+
+        return Counting()
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
+TALK: list[dict[str, Any]] = [
+    {"role": "system", "content": "be kind"},
+    {"role": "user", "content": "where is it"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "d"}]},
+    {"role": "tool", "tool_call_id": "c", "content": "in the attic"},
+    {"role": "tool", "tool_call_id": "d", "content": "in the cellar"},
+    {"role": "user", "content": "thank you very much"},
+]
+TOOLS = Declarations(tools=(Tool("find", "Finds things.", {}),))
+
+
+def read(messages: Sequence[Any], ignore: tuple[str, ...] = ()) -> tuple[Message, ...]:
+    return MessageReader(IDENTITY, ignore).read([json.dumps(message).encode() for message in messages])
+
+
+def prompt(
+    estimator: Estimator, messages: Sequence[Message], declarations: Declarations = TOOLS, model: str = "gpt-4o"
+) -> Prompt:
+    return estimator.prompt(model, messages, repr(declarations).encode(), lambda: declarations)
+
+
+def test_the_parts_add_up_to_the_one_estimate() -> None:
+    messages, estimator = read(TALK), Estimator(Tables())
+    costs = prompt(estimator, messages).costs()
+    assert len(costs.messages) == len(messages)
+    rules = rules_for("gpt-4o")
+    assert sum(costs.messages) + costs.fixed == estimate(messages, TOOLS, rules, estimator.counter(rules))
+
+
+def test_a_second_count_of_an_unchanged_conversation_tokenises_nothing() -> None:
+    tables = Tables()
+    estimator = Estimator(tables)
+    first = prompt(estimator, read(TALK)).costs()
+    tables.counted.clear()
+    again = prompt(estimator, read(TALK))
+    assert again.uncounted == 0
+    assert again.costs() == first
+    assert again.bound == sum(first.messages) + first.fixed
+    assert not tables.counted
+
+
+def test_a_turn_costs_only_its_new_messages() -> None:
+    tables = Tables()
+    estimator = Estimator(tables)
+    prompt(estimator, read(TALK)).costs()
+    tables.counted.clear()
+    prompt(estimator, read([*TALK, {"role": "assistant", "content": "you are welcome"}])).costs()
+    assert set(tables.counted) == {"assistant", "you are welcome"}
+
+
+def test_a_result_that_comes_later_makes_its_unit_count_anew() -> None:
+    estimator = Estimator(Tables())
+    asked = sum(prompt(estimator, read(TALK[:3])).costs().messages)
+    answered = prompt(estimator, read(TALK[:5])).costs()
+    assert sum(answered.messages) > asked
+    assert answered == prompt(Estimator(Tables()), read(TALK[:5])).costs()
+
+
+def test_each_models_rules_are_remembered_apart() -> None:
+    estimator = Estimator(Tables())
+    for model in ("gpt-4o", "gpt-5", "o3", "gpt-4"):
+        remembered = prompt(estimator, read(TALK), model=model).costs()
+        assert remembered == prompt(Estimator(Tables()), read(TALK), model=model).costs(), model
+
+
+@pytest.mark.parametrize("change", [{"content": "be kind and brief"}, {"role": "developer"}])
+def test_the_instructions_the_tools_stand_behind_are_part_of_what_is_remembered(change: dict[str, Any]) -> None:
+    estimator = Estimator(Tables())
+    prompt(estimator, read(TALK)).costs()
+    changed = read([{**TALK[0], **change}, *TALK[1:]])
+    assert prompt(estimator, changed).costs() == prompt(Estimator(Tables()), changed).costs()
+
+
+def test_volatile_text_that_digests_leave_out_still_costs_its_tokens() -> None:
+    estimator, ignore = Estimator(Tables()), (r"<memory>.*</memory>",)
+    for memory in ("", "<memory>one two three</memory>"):
+        messages = read([{"role": "user", "content": f"hello {memory}"}], ignore)
+        costs = prompt(estimator, messages).costs()
+        assert costs == prompt(Estimator(Tables()), messages).costs()
+
+
+def test_the_memory_is_bounded() -> None:
+    tables = Tables()
+    estimator = Estimator(tables, most_remembered=3)
+    messages = read([{"role": "user", "content": f"message number {n}"} for n in range(10)])
+    prompt(estimator, messages).costs()
+    assert prompt(estimator, messages[-2:]).uncounted == 0
+    assert prompt(estimator, messages[:5]).uncounted == sum(len(message.raw) for message in messages[:5])
+
+
+def test_the_bound_needs_no_count_of_the_messages() -> None:
+    tables = Tables()
+    messages = read(TALK)
+    found = prompt(Estimator(tables), messages, Declarations())
+    assert not tables.counted
+    assert found.bound >= sum(found.costs().messages) + found.costs().fixed
+
+
+def test_a_text_that_cannot_be_counted_is_estimated_by_its_bytes() -> None:
+    messages = read([{"role": "user", "content": "boom " * 100}])
+    assert prompt(Estimator(Tables()), messages).costs().messages == (-(-len(messages[0].raw) * 10 // 33),)
+
+
+def test_tools_that_cannot_be_counted_are_estimated_by_their_bytes() -> None:
+    declarations = Declarations(tools=(Tool("boom", "", {}),))
+    assert prompt(Estimator(Tables()), read(TALK), declarations).fixed == -(-len(repr(declarations)) * 10 // 33)
+
+
+def test_the_formula_names_version_and_encoding() -> None:
+    estimator = Estimator(Tables())
+    assert [estimator.formula(model).partition("/")[2] for model in ("gpt-4", "gpt-4o")] == [
+        "cl100k_base",
+        "o200k_base",
+    ]

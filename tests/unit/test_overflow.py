@@ -1,0 +1,410 @@
+"""Overflow: what a provider's error says about the size of the prompt, and what only looks like it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.overflow import Overflow, classify
+
+SIGNATURES = Path(__file__).parents[3] / "shared" / "data" / "overflow-signatures.jsonl"
+
+
+def error(message: str, **members: Any) -> dict[str, Any]:
+    """OpenAI's envelope."""
+    return {"error": {"message": message, **members}}
+
+
+def numbers(overflow: Overflow | None) -> tuple[int | None, int | None, int | None] | None:
+    return None if overflow is None else (overflow.limit, overflow.prompt, overflow.requested)
+
+
+# The collection of real bodies
+
+
+@pytest.mark.skipif(not SIGNATURES.exists(), reason="the collection of real bodies is not beside this checkout")
+def test_every_real_body_of_the_collection_gets_its_verdict() -> None:
+    for line in SIGNATURES.read_text().splitlines():
+        record = json.loads(line)
+        in_stream = record["transport"] == "sse"
+        body = json.loads(record["sse_data"][0]) if in_stream else record.get("body", record.get("body_text"))
+        assert verdict(classify(record["status"], body, first_frame=in_stream)) == record["expected"], record["id"]
+
+
+def verdict(found: Overflow | None) -> dict[str, Any]:
+    if found is None:
+        return dict.fromkeys(("kind", "limit_tokens", "requested_tokens", "prompt_tokens")) | {"overflow": False}
+    pressure = {"needs_pressure": True} if found.needs_pressure else {}
+    return pressure | {
+        "overflow": True,
+        "kind": found.kind,
+        "limit_tokens": found.limit,
+        "requested_tokens": found.requested,
+        "prompt_tokens": found.prompt,
+        "fixable": found.fixable,
+        "learn_window": found.learn_window,
+    }
+
+
+# Overflows, in the words of many servers
+
+
+@pytest.mark.parametrize(
+    ("message", "limit", "prompt", "requested"),
+    [
+        ("Your prompt has 9,100 tokens; it exceeds the maximum context length of 8,192 tokens", 8_192, 9_100, 9_100),
+        (
+            "Please reduce the length of the messages. Current length is 65540 while limit is 65536",
+            65_536,
+            65_540,
+            65_540,
+        ),
+        ("invalid params, context window exceeds limit (2013)", None, None, None),
+        ("Invalid request: Your request exceeded model token limit: 8192", 8_192, None, None),
+        ("Your request exceeded model token limit: 262144 (requested: 288912)", 262_144, None, 288_912),
+        ("Prompt exceeds max length", None, None, None),
+        (
+            (
+                "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the"
+                " messages, 1000 in the completion). Please reduce the length of the messages or completion."
+            ),
+            4_096,
+            4_000,
+            5_000,
+        ),
+        (
+            (
+                "You passed 300000 input tokens and requested 1024 output tokens. However, the model's context length"
+                " is only 262144 tokens, resulting in a maximum input length of 261120 tokens. Please reduce the"
+                " length of the input prompt. (parameter=input_tokens, value=300000)"
+            ),
+            262_144,
+            300_000,
+            301_024,
+        ),
+        ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", 4_096, 5_000, 5_000),
+        (
+            (
+                "'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length is 4096"
+                " tokens and your request has 3900 input tokens (512 > 4096 - 3900)."
+            ),
+            4_096,
+            3_900,
+            4_412,
+        ),
+        ("max_tokens must be at least 1, got -904.", None, None, None),
+        ("Input length (5000) exceeds model's maximum context length (4096).", 4_096, 5_000, 5_000),
+        (
+            (
+                "Requested token count exceeds the model's maximum context length of 131072 tokens. You requested a"
+                " total of 140000 tokens: 139000 tokens from the input messages and 1000 tokens for the completion."
+            ),
+            131_072,
+            139_000,
+            140_000,
+        ),
+        ("The input (40000 tokens) is longer than the model's context length (32768 tokens).", 32_768, 40_000, 40_000),
+        (
+            "request (4476 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            4_096,
+            4_476,
+            4_476,
+        ),
+        (
+            (
+                "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs`"
+                " tokens and 500 `max_new_tokens`"
+            ),
+            4_096,
+            4_000,
+            4_500,
+        ),
+        ("Input validation error: `inputs` must have less than 1024 tokens. Given: 1500", 1_024, None, 1_500),
+        (
+            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+            32_768,
+            40_000,
+            40_000,
+        ),
+        (
+            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+            131_072,
+            None,
+            537_812,
+        ),
+        (
+            (
+                "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4292. Try using a"
+                " shorter prompt"
+            ),
+            4_081,
+            None,
+            4_292,
+        ),
+        ("Input Tokens Exceeded: Number of input tokens exceeds maximum length.", None, None, None),
+        (
+            "Unable to submit request because the input token count is 1200000 but model only supports up to 1048576.",
+            1_048_576,
+            1_200_000,
+            1_200_000,
+        ),
+        (
+            "the number of input tokens 5000 cannot exceed the total tokens limit 4096 for this model",
+            4_096,
+            5_000,
+            5_000,
+        ),
+        (
+            (
+                "AiError: Invalid input: 5021: The estimated number of input and maximum output tokens (25000) exceeded"
+                " this model context window limit (24000)."
+            ),
+            24_000,
+            None,
+            25_000,
+        ),
+        ("prompt too long; exceeded max context length by 500 tokens", None, None, None),
+        ("Prompt length 9000 is greater than max_seq_len 8192", 8_192, 9_000, 9_000),
+        ("number of input tokens must be no more than 8192, got 12300", 8_192, None, 12_300),
+        ("The conversation is too long for this model's context window", None, None, None),
+        ("Total tokens of image and text exceed max message tokens", None, None, None),
+        (
+            "Total length of prompt and completion tokens exceeds the model's context window of 16384 tokens",
+            16_384,
+            None,
+            None,
+        ),
+        (
+            "Input token length is too long. Input length 140000 exceeds the maximum length 131072",
+            131_072,
+            140_000,
+            140_000,
+        ),
+        ("The total number of tokens (50000) exceeds the model's maximum of 32768 tokens.", 32_768, None, 50_000),
+        ("Request contains 5000 input tokens, exceeding the model limit of 4096.", 4_096, 5_000, 5_000),
+        ("Sequence length 9000 exceeds maximum of 8192 tokens", 8_192, 9_000, 9_000),
+        ("input tokens (9000) + max_tokens (1000) exceeds context window (8192)", 8_192, 9_000, 10_000),
+        ("max_total_tokens exceeded: prompt 7000 + max_tokens 2000 > 8192", 8_192, 7_000, 9_000),
+    ],
+)
+def test_an_overflow_is_known_by_its_grammar_and_its_numbers_by_their_neighbours(
+    message: str, limit: int | None, prompt: int | None, requested: int | None
+) -> None:
+    found = classify(400, error(message, type="invalid_request_error", param=None, code=None))
+    assert found is not None
+    assert found.kind == "context_window"
+    assert numbers(found) == (limit, prompt, requested)
+    assert found.learn_window is (limit is not None)
+    assert found.fixable
+
+
+@pytest.mark.parametrize(
+    "code", ["context_length_exceeded", "model_context_window_exceeded", "prompt_too_long", "tokens_limit_reached"]
+)
+def test_a_structured_code_is_enough(code: str) -> None:
+    assert numbers(classify(400, error("", code=code))) == (None, None, None)
+
+
+def test_a_number_is_read_beside_a_structured_code_too() -> None:
+    body = error("Request body too large for some model. Max size: 8000 tokens.", code="tokens_limit_reached")
+    assert numbers(classify(413, body)) == (8_000, None, None)
+
+
+def test_whole_numbers_beside_the_message_win() -> None:
+    body = error(
+        "the request exceeds the available context size", n_prompt_tokens=4_476, n_ctx=4_096, type="x", code=400
+    )
+    assert numbers(classify(400, body)) == (4_096, 4_476, 4_476)
+
+
+def test_an_output_that_fills_the_window_alone_cannot_be_helped() -> None:
+    counts = "However, you requested 8256 tokens (64 in the messages, 8192 in the completion)"
+    found = classify(400, error(f"maximum context length is 8192 tokens. {counts}"))
+    assert found is not None
+    assert not found.fixable
+    assert found.learn_window
+
+
+def test_a_limit_that_the_request_does_not_exceed_is_not_learnt() -> None:
+    found = classify(400, error("Prompt is too long: 5000 tokens > 8192 maximum"))
+    assert found is not None
+    assert not found.learn_window
+
+
+def test_a_limit_under_a_thousand_is_no_window() -> None:
+    assert classify(400, error("prompt token count of 900 exceeds the limit of 512 tokens")) is None
+
+
+# Where the text is
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        {"message": "prompt is too long: 210000 tokens > 200000 maximum"},
+        {"error": "prompt is too long: 210000 tokens > 200000 maximum"},
+        {"detail": [{"loc": ["body"], "msg": "prompt is too long: 210000 tokens > 200000 maximum"}]},
+        {"details": "prompt is too long: 210000 tokens > 200000 maximum"},
+        {"errors": [{"code": 5, "message": "prompt is too long: 210000 tokens > 200000 maximum"}], "trace": "x"},
+        [{"error": {"message": "prompt is too long: 210000 tokens > 200000 maximum"}}],
+        error("Upstream said: " + json.dumps(error("prompt is too long: 210000 tokens > 200000 maximum"))),
+        error("[" + json.dumps(error("prompt is too long: 210000 tokens > 200000 maximum")) + "]"),
+        error(
+            "Provider returned error",
+            code=400,
+            metadata={"raw": json.dumps(error("prompt is too long: 210000 tokens > 200000 maximum"))},
+        ),
+        error("OpenAIException - {'error': 'prompt is too long: 210000 tokens > 200000 maximum'}"),
+        error("prompt is too long: 210000 tokens > 200000 maximum, see https://x.example/rate-limits/billing"),
+    ],
+)
+def test_the_providers_words_are_found_wherever_they_stand(body: object) -> None:
+    assert numbers(classify(400, body)) == (200_000, 210_000, 210_000)
+
+
+def test_an_error_in_the_first_frame_of_a_stream_counts_and_nothing_else_there_does() -> None:
+    message = "Your input exceeds the context window of this model."
+    assert classify(200, error(message), first_frame=True) is not None
+    assert classify(200, {"type": "error", "message": message}, first_frame=True) is not None
+    assert classify(200, {"choices": [{"delta": {"content": message}}]}, first_frame=True) is None
+    assert classify(200, [message], first_frame=True) is None
+    assert classify(200, error(message, code=503), first_frame=True) is None
+    assert classify(200, error(message, code="400"), first_frame=True) is not None
+
+
+# What is none
+
+
+@pytest.mark.parametrize("status", [200, 401, 402, 403, 404, 500, 503])
+def test_other_statuses_are_never_an_overflow(status: int) -> None:
+    assert classify(status, error("prompt is too long", code="context_length_exceeded")) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "members"),
+    [
+        ("Malformed input request: expected maxLength: 20000, actual: 50000", {}),
+        ("<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 8192]", {}),
+        ("Input is too long: 5000000 characters exceeds the maximum of 4000000 characters", {}),
+        ("messages.1.content.0: image exceeds 5 MB maximum: 7000000 bytes > 5242880 bytes", {}),
+        ("max_output_tokens is too large: 100000. The maximum is 65536.", {"param": "max_output_tokens"}),
+        ("`max_tokens` must be at most 8192", {}),
+        ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", {}),
+        ("The maximum number of tools is 128", {}),
+        ("Too many images in request. Maximum is 10.", {}),
+        ("Audio input length exceeds 1500 seconds", {}),
+        ("metadata value of the request exceeds max length of 2048", {}),
+        ("A maximum of 4 blocks with cache_control may be provided. Found 5.", {}),
+        ("`thinking.budget_tokens` must be less than `max_tokens`", {}),
+        ("messages: at least one message is required", {}),
+        ("Invalid value for 'x': \"prompt is too long: 9000 tokens > 8192 maximum\"", {}),
+        ("prompt is too long: 9000 tokens > 8192 maximum", {"param": "response_format"}),
+        ("prompt is too long: 9000 tokens > 8192 maximum", {"code": "insufficient_quota"}),
+        ("The prompt was blocked by the content filter: maximum tokens", {}),
+        ("Some thing is wrong", {}),
+        ("", {"type": "invalid_request_error", "max_tokens": 5}),
+    ],
+)
+def test_what_looks_like_an_overflow_and_is_none(message: str, members: Mapping[str, Any]) -> None:
+    assert classify(400, error(message, **members)) is None
+
+
+# Buckets
+
+
+@pytest.mark.parametrize("status", [413, 429])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Request too large for m on tokens per min (TPM): Limit 10000, Requested 12000.",
+        "Request too large on tokens per min. Limit: 10000 / min. Requested: 12000 / min.",
+    ],
+)
+def test_a_request_larger_than_its_bucket_is_too_large_and_teaches_no_window(status: int, message: str) -> None:
+    found = classify(status, error(message, code="rate_limit_exceeded"))
+    assert found is not None
+    assert (found.kind, found.limit, found.requested) == ("request_too_large", 10_000, 12_000)
+    assert not found.learn_window
+    assert found.fixable
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Rate limit reached on tokens per min (TPM): Limit 10000, Used 9000, Requested 4000.",
+        "Request too large on tokens per min (TPM): Limit 10000, Requested 10000.",
+        "Request too large on tokens per min (TPM): Limit 0, Requested 10000.",
+        "Too many requests",
+        "prompt is too long: 9000 tokens > 8192 maximum",
+    ],
+)
+def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
+    assert classify(429, error(message)) is None
+
+
+# Refusals without a reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "Bad Request",
+        None,
+        {},
+        [],
+        error("Provider returned error"),
+        "<html><head><title>413 Request Entity Too Large</title></head><body><hr>nginx/1.27.1</body></html>",
+        {"error": {"message": {"no": "text"}}} | {"n": True},
+    ],
+)
+def test_a_refusal_without_a_reason_is_one_only_under_pressure(body: object) -> None:
+    found = classify(413, body)
+    assert found is not None
+    assert found.needs_pressure
+    assert not found.learn_window
+    assert classify(422, body) is None
+
+
+# Hostile bodies
+
+
+def test_what_nests_too_deeply_or_is_no_json_is_read_as_it_is() -> None:
+    deep: Any = "prompt is too long"
+    for _ in range(30):
+        deep = {"error": deep}
+    assert classify(400, deep) == Overflow("context_window", needs_pressure=True)
+    quoted = "prompt is too long: 9000 tokens > 8192 maximum"
+    for _ in range(7):
+        quoted = json.dumps({"message": quoted})
+    assert numbers(classify(400, quoted)) is not None
+    assert numbers(classify(400, 'prompt is too long {"a": ' + "[" * 20_000)) == (None, None, None)
+    assert numbers(classify(400, "prompt is too long: 9000 tokens {not json} > 8192 maximum")) is not None
+    assert numbers(classify(400, error('prompt is too long {"a": 1}'))) == (None, None, None)
+    assert numbers(classify(400, error("prompt is too long", n_ctx=10**30))) == (None, None, None)
+    assert numbers(classify(400, error("prompt is too long", code=7, n_ctx=True))) == (None, None, None)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["error", "message", "code", "detail", "metadata", "raw", "param", "n_ctx", "type"]), inner
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(JSON, st.sampled_from([400, 413, 422, 429, 200]), st.booleans())
+def test_no_body_breaks_the_classifier(body: object, status: int, first_frame: bool) -> None:
+    found = classify(status, body, first_frame=first_frame)
+    assert found is None or found.limit is None or found.limit >= 1_000

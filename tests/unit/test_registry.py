@@ -1,0 +1,111 @@
+"""The bundled registry: its shape, what it knows, and how names are matched."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from app.registry import DATA, Known, bundled, look_up
+
+MODELS = {"gpt-4": Known(8_192, None, None), "gpt-4o": Known(128_000, None, 16_384), "vendor/x-1": Known(9, None, None)}
+
+
+def test_every_entry_is_plausible() -> None:
+    assert len(bundled()) > 1_000
+    for name, model in bundled().items():
+        assert name == name.lower().strip()
+        assert 1_024 <= model.context <= 20_000_000, name
+        assert model.max_input is None or 0 < model.max_input < model.context, name
+        assert model.max_output is None or 0 < model.max_output < model.context, name
+
+
+def test_the_file_is_small_sorted_and_says_where_it_is_from() -> None:
+    content = json.loads(DATA.read_text())
+    assert DATA.stat().st_size < 300_000
+    assert list(content["models"]) == sorted(content["models"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", content["date"])
+    notice = DATA.with_name("NOTICE").read_text()
+    for source in content["sources"]:
+        assert source["licence"] == "MIT"
+        assert f"{source['name']} {source['version']}" in notice
+    assert notice.count("Permission is hereby granted, free of charge") == len(content["sources"])
+
+
+def test_no_name_is_kept_that_another_one_stands_for() -> None:
+    models = dict(bundled())
+    for name in ("gpt-4o", "gpt-5", "claude-sonnet-4", "o3", *(name for name in list(models) if "/" in name)):
+        entry = models.pop(name)
+        found = look_up(name, models)
+        assert found is None or found[1] != entry, name
+        models[name] = entry
+
+
+@pytest.mark.parametrize(
+    ("model", "context", "max_input", "max_output"),
+    [
+        ("gpt-4o", 128_000, None, 16_384),
+        ("gpt-4o-mini", 128_000, None, 16_384),
+        ("gpt-4.1", 1_047_576, None, 32_768),
+        ("openai/gpt-4.1-nano", 1_047_576, None, 32_768),
+        ("gpt-5", 400_000, 272_000, 128_000),
+        ("gpt-5-mini", 400_000, 272_000, 128_000),
+        ("gpt-5-chat-latest", 128_000, None, 16_384),
+        ("gpt-4", 8_192, None, 4_096),
+        ("gpt-4-0613", 8_192, None, 4_096),
+        ("gpt-4-32k", 32_768, None, 4_096),
+        ("gpt-4-turbo-2024-04-09", 128_000, None, 4_096),
+        ("gpt-4-1106-preview", 128_000, None, 4_096),
+        ("gpt-3.5-turbo", 16_385, None, 4_096),
+        ("o1-mini", 128_000, None, 65_536),
+        ("o3", 200_000, None, 100_000),
+        ("claude-sonnet-4-20250514", 200_000, None, 64_000),
+        ("anthropic/claude-sonnet-4.5", 200_000, None, 64_000),
+        ("us.anthropic.claude-sonnet-4-20250514-v1:0", 200_000, None, 64_000),
+        ("gemini-2.5-pro", 1_048_576, None, 65_536),
+        ("mistral-large-latest", 262_144, None, None),
+        ("deepseek-chat", 131_072, None, 8_192),
+    ],
+)
+def test_well_known_models_are_known(model: str, context: int, max_input: int | None, max_output: int | None) -> None:
+    found = look_up(model, bundled())
+    assert found is not None
+    assert found[1] == Known(context, max_input, max_output)
+
+
+def test_a_model_that_many_host_has_a_window_they_agree_on() -> None:
+    for name in ("llama-3.3-70b-versatile", "meta-llama/Llama-3.3-70B-Instruct"):
+        found = look_up(name, bundled())
+        assert found is not None
+        assert 128_000 <= found[1].context <= 131_072
+
+
+@pytest.mark.parametrize(
+    ("model", "entry"),
+    [
+        ("gpt-4o", "gpt-4o"),
+        ("GPT-4o", "gpt-4o"),
+        ("openai/gpt-4o", "gpt-4o"),
+        ("openrouter/openai/gpt-4o:free", "gpt-4o"),
+        ("gpt-4o-2024-08-06", "gpt-4o"),
+        ("gpt-4o@20240806", "gpt-4o"),
+        ("gpt-4o-latest", "gpt-4o"),
+        ("ft:gpt-4o:org::id", "gpt-4o"),
+        ("ft:gpt-4o-2024-08-06:org:name:id", "gpt-4o"),
+        ("gpt-4o-2024-08-06.ft-1a2b", "gpt-4o"),
+        ("us.openai.gpt-4o", "gpt-4o"),
+        ("gpt-4-new", "gpt-4"),
+        ("vendor/x-1", "vendor/x-1"),
+        ("host/vendor/x-1", "vendor/x-1"),
+        ("x-1", None),
+        ("gpt", None),
+        ("my-model", None),
+        ("", None),
+        ("-4", None),
+        ("/" * 400, None),
+    ],
+)
+def test_a_name_is_found_without_host_date_tag_and_variant(model: str, entry: str | None) -> None:
+    found = look_up(model, MODELS)
+    assert (found and found[0]) == entry

@@ -1,0 +1,65 @@
+"""Rules: a model's name says how its prompts are counted."""
+
+import pytest
+
+from app.core.pictures import Patches, Tiles
+from app.core.rules import GPT_4, GPT_4O, GPT_5, O_SERIES, Rules, rules_for
+
+
+@pytest.mark.parametrize(
+    ("model", "rules"),
+    [
+        ("gpt-4", GPT_4),
+        ("gpt-4-0613", GPT_4),
+        ("gpt-4-turbo-2024-04-09", GPT_4),
+        ("openai/gpt-3.5-turbo", GPT_4),
+        ("gpt-35-turbo", GPT_4),
+        ("ft:gpt-3.5-turbo-0125:org::id", GPT_4),
+        ("gpt-4o", GPT_4O),
+        ("gpt-4o-2024-08-06", GPT_4O),
+        ("gpt-4.1", GPT_4O),
+        ("gpt-4.5-preview", GPT_4O),
+        ("chatgpt-4o-latest", GPT_4O),
+        ("o1", O_SERIES),
+        ("azure/o3-mini-2025-01-31", O_SERIES),
+        ("gpt-5", GPT_5),
+        ("gpt-5.2-2025-12-11", GPT_5),
+        ("gpt-5-chat-latest", GPT_5),
+        ("gpt-oss:20b", GPT_4O),
+        ("anthropic/claude-sonnet-4", GPT_4O),
+        ("llama-3.3-70b", GPT_4O),
+        ("", GPT_4O),
+    ],
+)
+def test_a_models_family_is_found_behind_routers_dates_and_fine_tunes(model: str, rules: Rules) -> None:
+    assert rules_for(model) == rules
+
+
+@pytest.mark.parametrize(
+    ("model", "pictures"),
+    [
+        ("gpt-4o-mini-2024-07-18", Tiles(2_833, 5_667)),
+        ("ft:gpt-4o-mini:org::id", Tiles(2_833, 5_667)),
+        ("gpt-4.1-mini", Patches(162, 2)),
+        ("gpt-4.1-nano", Patches(246, 2)),
+        ("o4-mini", Patches(172, 1)),
+        ("gpt-5-mini-2025-08-07", Patches(120, 1)),
+        ("gpt-5.4-nano", Patches(150, 1)),
+    ],
+)
+def test_small_models_count_pictures_in_their_own_way(model: str, pictures: Tiles | Patches) -> None:
+    assert rules_for(model).pictures == pictures
+
+
+def test_only_old_models_use_the_old_encoding() -> None:
+    assert GPT_4.encoding == "cl100k_base"
+    assert {rules.encoding for rules in (GPT_4O, O_SERIES, GPT_5)} == {"o200k_base"}
+
+
+def test_models_that_reason_open_their_reply_in_two_tokens() -> None:
+    assert [rules.reply_prime for rules in (GPT_4, GPT_4O, O_SERIES, GPT_5)] == [3, 3, 2, 2]
+
+
+def test_the_same_family_has_the_same_rules_however_it_is_named() -> None:
+    """Counts are cached by them."""
+    assert len({rules_for("gpt-4o"), rules_for("x/gpt-4o-2024-05-13"), rules_for("mistral-large")}) == 1
