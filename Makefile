@@ -11,7 +11,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay test properties coverage lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay test properties coverage bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -47,6 +47,10 @@ properties: dev-env ## the property tests, forty times as long
 
 coverage: COVERAGE = --cov=app/core --cov-branch --cov-fail-under=100
 coverage: test ## all tests; app/core has to be covered to the last branch
+
+bench: dev-env ## what counting a turn costs, by the length of the history
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.counting
 
 lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
 	$(VENV)/ruff format --check .

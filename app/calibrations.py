@@ -41,6 +41,8 @@ class Calibrations:
         self._upstream = upstream
         self._known: OrderedDict[CalibrationKey, Calibration] = OrderedDict()
         self._learnt_at: dict[CalibrationKey, float] = {}
+        self._refused: dict[CalibrationKey, str | None] = {}
+        """Why the latest usage was not learnt from."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
@@ -64,8 +66,13 @@ class Calibrations:
         before, key = self.of(model, formula, tools), CalibrationKey(self._upstream, model, formula, tools)
         if before.samples >= ENOUGH and monotonic() - self._learnt_at.get(key, 0.0) < PAUSE_SECONDS:
             return
-        if reason := rejected(before, sample):
-            log.info("usage not learnt from", model=model, reason=reason)
+        reason = rejected(before, sample)
+        if reason != self._refused.get(key):
+            if len(self._refused) >= MOST_REMEMBERED:
+                self._refused.clear()
+            self._refused[key] = reason
+            log.info("usage not learnt from" if reason else "usage learnt from again", model=model, reason=reason)
+        if reason:
             return
         after = observe(before, sample)
         self._learnt_at[key] = monotonic()

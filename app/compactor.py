@@ -148,6 +148,18 @@ class Compactor:
             turn.reason = "storage"
         return turn.settle()
 
+    async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
+        """What to send after a refusal for its size, with the job's corrected budget.
+
+        Without a summary where that reaches the budget: stored ones, then large texts shortened.
+        """
+        turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
+        try:
+            turn.learn(await self._read(job))
+        except StoreUnavailable:
+            turn.reason = "storage"
+        return turn.settle() if turn.can_do_without or turn.reason else await self.prepare(job, on_start)
+
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := _untouched(job)) is not None:

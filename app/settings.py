@@ -136,6 +136,8 @@ class CompactionSettings(_Section):
     tail: TailSettings = TailSettings()
     wait_seconds: Seconds = 60.0
     """How long a request waits for a compaction before it goes on without."""
+    overflow_retries: int = Field(1, ge=0, le=2)
+    """How often a request that the provider refused for its size is made smaller and sent again."""
 
     @model_validator(mode="after")
     def _target_is_below_trigger(self) -> CompactionSettings:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -16,9 +16,9 @@ from app.api.early import EarlyStream
 from app.api.gate import CONVERSATION, TARGET
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
-from app.api.observe import REFUSALS, Observation, read_refusal
+from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
-from app.compactor import OnStart, Started
+from app.compactor import Started
 from app.core.ladder import Decision
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
 from app.services import Services
@@ -28,6 +28,8 @@ from app.wire.members import RawObject, Unreadable
 from app.wire.sse import FrameSplitter, StreamEditor, event
 
 log = structlog.get_logger("steno.chat")
+
+T = TypeVar("T")
 
 INTERNAL_ERROR = "internal_error"
 """The reason where our own code failed; the log has the rest."""
@@ -67,6 +69,37 @@ class ChatEndpoint:
             self._in_flight -= received
 
 
+class Attempt:
+    """How far a request is: whether a summary is being made for it, and what was decided to send."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[Started] = loop.create_future()
+        self.decided: asyncio.Future[Decision] = loop.create_future()
+
+    def on_start(self, compaction: Started) -> None:
+        if not self.started.done():
+            self.started.set_result(compaction)
+
+    def decide(self, decision: Decision) -> None:
+        if self.decided.done():
+            self.decided = asyncio.get_running_loop().create_future()
+        self.decided.set_result(decision)
+
+    def reopen(self) -> None:
+        """What was decided did not hold. A stream that has begun was told of it, and is told no more."""
+        if not self.started.done():
+            self.decided = asyncio.get_running_loop().create_future()
+
+    async def end(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
+        """Gives up what is still under way, and the provider's answer with it."""
+        self.started.cancel()
+        obtaining.cancel()
+        await asyncio.wait({obtaining})
+        if not obtaining.cancelled() and obtaining.exception() is None:
+            await obtaining.result()[1].close()
+
+
 @dataclass(slots=True)
 class Exchange:
     """One chat request on its way to the provider and back."""
@@ -101,83 +134,113 @@ class Exchange:
         request = read_request(self.body)
         return await understand(self.services, request, self.tenant, self.headers, self.scope[CONVERSATION])
 
-    async def _prepare(self, understood: Understood, on_start: OnStart) -> Decision:
-        try:
-            return await self.services.compactor.prepare(understood.job, on_start)
-        except Exception:
-            log.exception("a request was not prepared", conversation=understood.job.conversation_id)
-            return Decision(None, reason=INTERNAL_ERROR, failed=True)
-
     async def _serve(self, understood: Understood) -> None:
-        started: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
-
-        def on_start(compaction: Started) -> None:
-            if not started.done():
-                started.set_result(compaction)
-
-        preparing = asyncio.ensure_future(self._prepare(understood, on_start))
+        attempt = Attempt()
+        obtaining = asyncio.ensure_future(self._obtain(understood, attempt))
         try:
             if understood.events != "off":
-                first: set[asyncio.Future[Any]] = {preparing, started}
+                first: set[asyncio.Future[Any]] = {obtaining, attempt.started}
                 await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-                if started.done():
-                    await self._early(understood, started.result()).serve(preparing)
+                if attempt.started.done():
+                    await self._early(understood, attempt).serve(obtaining)
                     return
-            await self._answer(understood, await preparing)
+            await self._answer(understood, *await obtaining)
         finally:
-            if preparing.done() and not preparing.cancelled():
-                self.services.store.record(understood.seen(preparing.result()))
-            preparing.cancel()
-            started.cancel()
+            await attempt.end(obtaining)
+            if attempt.decided.done() and not attempt.decided.cancelled():
+                self.services.store.record(understood.seen(attempt.decided.result()))
 
-    def _early(self, understood: Understood, started: Started) -> EarlyStream:
+    def _early(self, understood: Understood, attempt: Attempt) -> EarlyStream:
         return EarlyStream(
             answer=self.answer,
             understood=understood,
-            started=started,
-            observe=partial(Observation, self.services, understood),
-            forward=self._forward,
+            started=attempt.started.result(),
+            decided=attempt.decided,
             relay=self._relay_stream,
             keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
         )
 
-    async def _answer(self, understood: Understood, prepared: Decision) -> None:
-        """The provider's status first, then its bytes."""
-        observed = Observation(self.services, understood, prepared)
+    async def _obtain(self, understood: Understood, attempt: Attempt) -> tuple[Observation, Answering]:
+        """Decides, sends, and once more where the provider refuses the request for its size."""
+        decision = await self._decide(understood, self.services.compactor.prepare(understood.job, attempt.on_start))
+        attempt.decide(decision)
+        observed = Observation(self.services, understood, decision)
         # What was too short to be counted is counted while the provider works.
         counting = asyncio.ensure_future(understood.counted())
         try:
             answering = await self._forward(observed)
         finally:
             await asyncio.wait({counting})
-            self.own_headers = understood.headers(prepared)
+            self.own_headers = understood.headers(decision)
+        return await self._recovered(observed, answering, attempt)
+
+    async def _decide(self, understood: Understood, preparing: Awaitable[Decision]) -> Decision:
         try:
-            if prepared.view is None and value_of(answering.headers, b"x-context-status"):
-                await self._relay_as_sent(answering, [])  # Another Steno, which may have done more.
-                return
-            readable = answering.status == 200 and self.services.settings.events.body
-            kind = media_type(answering.headers) if readable else ""
-            if kind == EVENT_STREAM:
-                headers = returned(answering.headers, self.own_headers, body_changed=True)
-                await self.answer.start(answering.status, headers)
-                await self._relay_stream(answering, understood.stream_editor(prepared, observed.asks_usage), observed)
-            elif kind == "application/json":
-                await self._relay_plain(answering, understood.status_members(prepared), observed)
-            else:
-                await self._relay_as_sent(answering, self.own_headers)
-        finally:
-            await answering.close()
+            return await preparing
+        except Exception:
+            log.exception("a request was not prepared", conversation=understood.job.conversation_id)
+            return Decision(None, reason=INTERNAL_ERROR, failed=True)
+
+    async def _recovered(
+        self, observed: Observation, answering: Answering, attempt: Attempt
+    ) -> tuple[Observation, Answering]:
+        """The answer to a smaller prompt, or the one there is."""
+        latest = observed
+        for _ in range(self.services.settings.compaction.overflow_retries):
+            if (job := latest.recovery()) is None:
+                break
+            attempt.reopen()
+            recovering = self.services.compactor.recover(job, attempt.on_start)
+            decision = await self._decide(latest.understood, recovering)
+            smaller = decision.view is not None and decision.view.tokens < latest.sent
+            if not smaller:
+                attempt.decide(observed.prepared)
+                break
+            decision = replace(decision, actions=(*decision.actions, "recovered"))
+            attempt.decide(decision)
+            latest = Observation(self.services, latest.understood, decision)
+            again = await self._forward(latest)
+            if again.status == 200 and latest.overflow is None:
+                await answering.close()
+                self.own_headers = latest.understood.headers(decision)
+                return latest, again
+            await again.close()
+            attempt.decide(observed.prepared)
+        return observed, answering
+
+    async def _answer(self, understood: Understood, observed: Observation, answering: Answering) -> None:
+        """The provider's status first, then its bytes."""
+        prepared = observed.prepared
+        self.own_headers = understood.headers(prepared)
+        if prepared.view is None and value_of(answering.headers, b"x-context-status"):
+            await self._relay_as_sent(answering, [])  # Another Steno, which may have done more.
+            return
+        readable = answering.status == 200 and self.services.settings.events.body
+        kind = media_type(answering.headers) if readable else ""
+        if kind == EVENT_STREAM:
+            headers = returned(answering.headers, self.own_headers, body_changed=True)
+            await self.answer.start(answering.status, headers)
+            await self._relay_stream(answering, understood.stream_editor(prepared, observed.asks_usage), observed)
+        elif kind == "application/json":
+            await self._relay_plain(answering, understood.status_members(prepared), observed)
+        else:
+            await self._relay_as_sent(answering, self.own_headers)
 
     async def _forward(self, observed: Observation) -> Answering:
         """The provider's answer. A refusal is read first; where it is the question for the usage, it is not asked."""
         answering = await self._send(observed.body())
-        if answering.status not in REFUSALS:
-            return answering
-        refused = await read_refusal(answering)
-        if observed.refused(refused):
+        if answering.status in REFUSALS:
+            refused = await _or_close(answering, read_refusal(answering))
+            if not observed.refused(refused):
+                return refused
             await refused.close()
             return await self._send(observed.body())
-        return refused
+        if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
+            opened = await _or_close(answering, read_first_piece(answering))
+            if error := refusal_in(opened.read):
+                observed.refusal(answering.status, answering.headers, error, first_frame=True)
+            return opened
+        return answering
 
     async def _send(self, body: bytes) -> Answering:
         headers = forwarded(self.headers, read_here=True)
@@ -223,7 +286,7 @@ class Exchange:
             broken = error
         rest = editor.edit(splitter.flush())
         if observed is not None:
-            observed.stream_ended(editor)
+            observed.usage(editor.usage)
         if editor.complete:
             await self.answer.end(rest)
             return
@@ -231,3 +294,11 @@ class Exchange:
         log.warning("stream cut", code=broken.code)
         # What is left of a frame is dropped: the error must stand in a frame of its own.
         await self.answer.end(event(broken.envelope))
+
+
+async def _or_close(answering: Answering, reading: Awaitable[T]) -> T:
+    try:
+        return await reading
+    except BaseException:
+        await answering.close()
+        raise

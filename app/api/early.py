@@ -37,14 +37,12 @@ class EarlyStream:
     answer: Answer
     understood: Understood
     started: Started
-    observe: Callable[[Decision], Observation]
-    forward: Callable[[Observation], Awaitable[Answering]]
-    """Sends the request to the provider."""
+    decided: asyncio.Future[Decision]
     relay: Callable[[Answering, StreamEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     keep_alive_seconds: float
 
-    async def serve(self, preparing: asyncio.Future[Decision]) -> None:
+    async def serve(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
         answer, understood = self.answer, self.understood
         events = CompactionEvents(
             shape=understood.events,
@@ -55,17 +53,13 @@ class EarlyStream:
         )
         await answer.start(200, [*HEADERS, *understood.headers(None)])
         await answer.body(events.started(understood.announcement(self.started)))
-        prepared = await self._meanwhile(preparing, events)
+        prepared = await self._meanwhile(self.decided, events)
         report = understood.report(prepared)
         closing = events.failed if prepared.failed else events.completed
         await answer.body(closing(report, understood.status_member(prepared)))
         try:
-            observed = self.observe(prepared)
-            answering = await self._meanwhile(self.forward(observed), events)
-            try:
-                await self._relay(answering, observed, events)
-            finally:
-                await answering.close()
+            observed, answering = await self._meanwhile(obtaining, events)
+            await self._relay(answering, observed, events)
         except StenoError as error:
             await answer.end(event(error.envelope))
 

@@ -180,7 +180,7 @@ async def understand(
         budget=budget,
         count=prompt.count,
         model=model,
-        summary=_summary_settings(services, model, budget),
+        summary=summary_settings(services, model, budget),
         headers=for_summary(headers),
         compaction=services.settings.compaction.enabled and not _switched_off(request, headers),
         wait_seconds=_patience(services, request, headers),
@@ -206,7 +206,8 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
     return next((name for name in places if isinstance(name, str) and name), None)
 
 
-def _summary_settings(services: Services, model: str, budget: Budget) -> SummarySettings:
+def summary_settings(services: Services, model: str, budget: Budget) -> SummarySettings:
+    """How summaries for requests to this model are made, as the windows are known now."""
     summary = services.settings.summary
     summariser = summary.model or model
     formula = services.estimator.formula(services.settings.base_model(summariser))

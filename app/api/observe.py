@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from app.api.intake import Understood
+from app.api.intake import Understood, summary_settings
+from app.compactor import Job
 from app.core.calibration import Sample
 from app.core.ladder import Decision
+from app.core.overflow import Overflow
+from app.core.recovery import LEAST_ROOM, recovery_budget
 from app.services import Services
 from app.upstream import Answering, Headers
-from app.wire.sse import StreamEditor
+from app.wire.sse import FrameSplitter, StreamEditor
 from app.wire.usage import prompt_tokens
 
 log = structlog.get_logger("steno.observe")
@@ -21,6 +25,7 @@ log = structlog.get_logger("steno.observe")
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
 LONGEST_REFUSAL = 64 << 10
+FIRST_PIECE_SECONDS = 1.0
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
@@ -31,18 +36,30 @@ class Observation:
     services: Services
     understood: Understood
     prepared: Decision
+    asks_usage: bool = field(init=False)
+    """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
+    overflow: Overflow | None = None
+    """Why the provider refused the request, where that was its size."""
 
-    @property
-    def asks_usage(self) -> bool:
-        """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
+    def __post_init__(self) -> None:
         request, services = self.understood.request, self.services
-        return (
+        self.asks_usage = (
             services.settings.calibration.ask_usage
             and self.prepared.view is not None
             and request.stream
             and not request.wants_usage
             and request.model not in services.without_usage
         )
+
+    @property
+    def could_overflow(self) -> bool:
+        """Whether an early error may be about the prompt's size, and a smaller one could be made."""
+        return self.understood.job.compaction and self.understood.job.conversation.bound > LEAST_ROOM
+
+    @property
+    def sent(self) -> int:
+        """Our estimate of what was sent."""
+        return self.understood.forwarded(self.prepared)
 
     def body(self) -> bytes:
         """What is sent."""
@@ -56,29 +73,38 @@ class Observation:
         except Exception:
             log.exception("an answer's usage was not learnt from")
 
-    def stream_ended(self, editor: StreamEditor) -> None:
-        """A stream came to its end, or began with an error that another provider sends with its status."""
-        if editor.refusal:
-            self._refusal(200, (), editor.refusal, first_frame=True)
-        else:
-            self.usage(editor.usage)
-
-    def refused(self, refused: Refused) -> bool:
+    def refused(self, opened: Opened) -> bool:
         """The provider did not take the request: whether it may take it without what we added. Remembered."""
         model = self.understood.request.model
-        if self.asks_usage and refused.status in (400, 422) and _USAGE_OPTION.search(refused.read):
+        if self.asks_usage and opened.status in (400, 422) and _USAGE_OPTION.search(opened.read):
+            self.asks_usage = False
             self.services.without_usage.add(model)
             log.info("the provider tells no usage in streams", model=model)
             return True
-        self._refusal(refused.status, refused.headers, refused.read)
+        self.refusal(opened.status, opened.headers, opened.read)
         return False
 
-    def _refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
-        model = self.understood.request.model
+    def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
+        """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
-            self.services.windows.observe_error(model, status, headers, body, first_frame=first_frame)
+            windows = self.services.windows
+            self.overflow = windows.observe_error(
+                self.understood.request.model, status, headers, body, first_frame=first_frame
+            )
         except Exception:
             log.exception("a refusal was not learnt from")
+
+    def recovery(self) -> Job | None:
+        """The request with the limits to send it once more with, or None where that cannot help."""
+        job, overflow = self.understood.job, self.overflow
+        if overflow is None or not job.compaction:
+            return None
+        instructions, output = job.conversation.instruction_tokens, self.understood.request.output
+        budget = recovery_budget(overflow, job.budget, self.sent, instructions, output)
+        if budget is None:
+            return None
+        # What the refusal told holds for the summariser too, where it is the same model.
+        return replace(job, budget=budget, summary=summary_settings(self.services, job.model, budget))
 
     def _usage(self, usage: object) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
@@ -90,17 +116,19 @@ class Observation:
             return
         if conversation.holds_media or request.has_hosted_tools or request.has_schema:
             return  # What they cost is only guessed, or differs from provider to provider.
-        sample = Sample(self.understood.forwarded(self.prepared), reported)
+        sample = Sample(self.sent, reported)
         self.services.calibrations.learn(request.model, self.understood.formula, request.has_tools, sample)
 
 
 @dataclass(slots=True)
-class Refused:
-    """A refusal that was read to see why, and is passed on as it came."""
+class Opened:
+    """An answer whose beginning was read to see what it is. It is passed on as it came."""
 
     answering: Answering
-    read: bytes
     rest: AsyncIterator[bytes]
+    read: bytes = b""
+    reading: asyncio.Future[bytes] | None = None
+    """A piece that had not come yet when it was time to go on."""
 
     @property
     def status(self) -> int:
@@ -113,18 +141,51 @@ class Refused:
     async def chunks(self) -> AsyncIterator[bytes]:
         if self.read:
             yield self.read
+        if self.reading is not None:
+            try:
+                yield await self.reading
+            except StopAsyncIteration:
+                return
         async for chunk in self.rest:
             yield chunk
 
     async def close(self) -> None:
+        if self.reading is not None:
+            self.reading.cancel()
+            await asyncio.wait({self.reading})
         await self.answering.close()
 
 
-async def read_refusal(answering: Answering) -> Refused:
+async def read_refusal(answering: Answering) -> Opened:
     """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
-    rest, read = answering.chunks(), b""
-    async for chunk in rest:
-        read += chunk
-        if len(read) > LONGEST_REFUSAL:
+    opened = Opened(answering, answering.chunks())
+    async for chunk in opened.rest:
+        opened.read += chunk
+        if len(opened.read) > LONGEST_REFUSAL:
             break
-    return Refused(answering, read, rest)
+    return opened
+
+
+async def read_first_piece(answering: Answering) -> Opened:
+    """The first piece of a stream if it comes soon: an error that other providers send with its status does."""
+    opened = Opened(answering, answering.chunks())
+    reading = asyncio.ensure_future(anext(opened.rest, b""))
+    try:
+        if (await asyncio.wait({reading}, timeout=FIRST_PIECE_SECONDS))[0]:
+            opened.read = reading.result()
+        else:
+            opened.reading = reading
+    finally:
+        if opened.reading is None:
+            reading.cancel()
+    return opened
+
+
+def refusal_in(piece: bytes) -> bytes:
+    """The error that a stream begins with; empty if it begins with anything else."""
+    editor, splitter = StreamEditor(b"", b""), FrameSplitter()
+    for frame in splitter.feed(piece):
+        editor.edit(frame)
+        if editor.refusal or editor.seen_first:
+            break
+    return editor.refusal

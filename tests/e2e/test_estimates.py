@@ -35,7 +35,7 @@ TOOLS = [
 
 def estimated(steno: Steno, messages: list[Any], **members: Any) -> tuple[int, int]:
     """What Steno said a request would cost, and what the provider reported."""
-    answered = post(steno.url, chat(messages, **members))
+    answered = post(steno.url, chat(messages, **members), timeout=60.0)
     assert answered.status == 200, answered.body
     return int(answered.header("x-context-tokens-before") or 0), json.loads(answered.body)["usage"]["prompt_tokens"]
 

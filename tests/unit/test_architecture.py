@@ -1,7 +1,111 @@
-"""The layers of the design, as the import contracts in pyproject.toml hold them."""
+"""The layers of the design, as the import contracts in pyproject.toml hold them, and one estimate of tokens only."""
 
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+
+import pytest
 from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+APP = Path(__file__).parents[2] / "app"
+
+FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "byte_bound"}
+COUNTING = {"tiktoken", "Tokenizer", "by_bytes", "Count", "text_tokens", "media_tokens"} | FORMULA
+MAY_COUNT = {
+    "tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
+    "core/estimate.py": FORMULA | {"Count", "text_tokens", "media_tokens"},
+    "core/pictures.py": {"media_tokens"},
+    "estimator.py": FORMULA | {"Count", "by_bytes"},
+    # They make the tokenizer and hand it, or one of its counters, to the estimate.
+    "main.py": {"Tokenizer"},
+    "demo.py": {"Tokenizer"},
+    "replay/stage.py": {"Tokenizer"},
+    "simulator/simulator.py": {"Tokenizer", "Count"},
+    # It tells which tables are missing.
+    "doctor.py": {"Tokenizer"},
+    # They count texts of our own making: summaries, shortened texts, the simulator's answers.
+    "core/compaction.py": {"Count", "text_tokens"},
+    "core/fit.py": {"Count"},
+    "simulator/answers.py": {"Count"},
+    # They only pass the counter on.
+    "compactor.py": {"Count"},
+    "core/ladder.py": {"Count"},
+    "simulator/requests.py": {"Count"},
+}
+MAY_SCALE = {
+    "tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
+    "core/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
+    "api/intake.py": {"len(summary.prompt) // 2"},  # the room a summary call leaves beside its own prompt
+    "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
+    "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
+    "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give
+}
 
 
 def test_imports_point_inward_only() -> None:
     assert lint_imports(no_cache=True) == EXIT_STATUS_SUCCESS
+
+
+# One estimate: text becomes tokens in one place
+
+
+def counting(tree: ast.AST) -> set[str]:
+    """What turns text into tokens, wherever it is imported, used or defined."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=imported):
+                names |= {alias.name.partition(".")[0] for alias in imported}
+            case ast.ImportFrom(module=str(module), names=imported):
+                names |= {module.partition(".")[0], *(alias.name for alias in imported)}
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case _:
+                pass
+    return names & COUNTING
+
+
+def scaling(tree: ast.AST) -> set[str]:
+    """Lengths that are divided by a number, anything divided by 3 to 6, and constants that say they are for that."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) if "PER_TOKEN" in name:
+                found.add(name)
+            case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=ast.Constant(value=int() | float() as by)):
+                if 3 <= by <= 6 or "len(" in ast.unparse(left):
+                    found.add(ast.unparse(node))
+            case _:
+                pass
+    return found
+
+
+RULES = pytest.mark.parametrize(("find", "allowed"), [(counting, MAY_COUNT), (scaling, MAY_SCALE)])
+Find = Callable[[ast.AST], set[str]]
+
+
+@RULES
+def test_no_second_estimate_of_tokens(find: Find, allowed: Mapping[str, Set[str]]) -> None:
+    """What is found beside the list is a second estimate, or has to be given its reason there."""
+    found = {path.relative_to(APP).as_posix(): find(ast.parse(path.read_text())) for path in APP.rglob("*.py")}
+    assert {file: names for file, names in found.items() if names} == allowed
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "import tiktoken",
+        "from tiktoken import get_encoding",
+        "def of(text): return len(text) // 4",
+        "def of(text): return len(text.encode()) / 3.3",
+        "def of(size): return -(-size // 4)",
+        "CHARS_PER_TOKEN = 4",
+        "from app.tokenizer import Tokenizer as Other",
+        "from app.core import estimate\nestimate.unit_tokens(messages, rules, len)",
+    ],
+)
+def test_a_second_estimate_would_be_found(second: str) -> None:
+    tree = ast.parse(second)
+    assert counting(tree) | scaling(tree)

@@ -1,0 +1,198 @@
+"""Overflow: a provider that refuses a request for its size gets a smaller one, once; or the client its error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.raw import Answer, get, post
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+
+TRUSTING: Any = [{"match": "*", "context_window": 32_000}]
+"""What the operator believes; the simulator's window is 8,000."""
+TOO_LONG: Any = turns(22)
+"""About 9,000 tokens."""
+OVERFLOW = {
+    "message": "This model's maximum context length is 8000 tokens. However, your messages resulted in 9100 tokens.",
+    "type": "invalid_request_error",
+    "param": "messages",
+    "code": "context_length_exceeded",
+}
+ERROR = json.dumps({"error": OVERFLOW}, indent=1).encode()
+COMPLETION = json.dumps(
+    {"choices": [{"message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]}
+).encode()
+
+
+def documents() -> list[Any]:
+    """Large tool results that can be cut without a summary: about 11,000 tokens."""
+    talk: list[Any] = [{"role": "user", "content": "Read the reports."}]
+    for number in range(4):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        talk.append(
+            {"role": "tool", "tool_call_id": f"c{number}", "content": "the report says that all is well " * 400}
+        )
+    return [*talk, {"role": "assistant", "content": "All is well."}, {"role": "user", "content": "Sure?"}]
+
+
+def actions(answered: Answer) -> list[str]:
+    found: list[str] = json.loads(answered.body)["context"]["actions"]
+    return found
+
+
+def test_a_refused_request_is_compacted_and_sent_again(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno(models=TRUSTING).url, chat(TOO_LONG))
+    assert answered.status == 200
+    assert actions(answered) == ["summarized", "recovered"]
+    assert answered.header("x-context-status") == "summarized"
+    assert [record.status for record in simulator.chats] == [400, 200]
+    assert {record.status for record in simulator.summaries} == {200}
+    assert (simulator.chats[1].prompt_tokens or 0) <= 0.6 * simulator.window
+
+
+def test_what_the_refusal_told_holds_for_the_next_request(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(models=TRUSTING)
+    post(proxy.url, chat(TOO_LONG))
+    made = len(simulator.summaries)
+    answered = post(proxy.url, chat([*TOO_LONG, {"role": "assistant", "content": "Yes."}, TOO_LONG[0]]))
+    assert answered.status == 200
+    assert answered.header("x-context-window") == "8000"
+    assert [record.status for record in simulator.chats] == [400, 200, 200]
+    assert made == len(simulator.summaries)
+
+
+def test_large_texts_are_shortened_before_a_summary_is_made(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno(models=TRUSTING).url, chat(documents()))
+    assert answered.status == 200
+    assert actions(answered) == ["shortened", "recovered"]
+    assert answered.header("x-context-status") == "full"
+    assert not simulator.summaries
+
+
+def test_a_stream_is_told_of_the_summary_and_goes_on(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno(models=TRUSTING).url, chat(TOO_LONG, stream=True))
+    events = [f for f in answered.body.split(b"\n\n") if b'"compaction":' in f]
+    assert [b"compaction_started" in f for f in events] == [True, False]
+    assert b"compaction_completed" in events[1]
+    assert answered.body.endswith(b"data: [DONE]\n\n")
+    assert b'"error"' not in answered.body
+    assert simulator.summaries
+
+
+def test_a_stream_that_is_shortened_begins_as_any_other(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno(models=TRUSTING).url, chat(documents(), stream=True))
+    assert answered.status == 200
+    assert b'"compaction":' not in answered.body
+    assert answered.body.endswith(b"data: [DONE]\n\n")
+    assert not simulator.summaries
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"compaction": {"overflow_retries": 0}}, {"compaction": {"enabled": False}}],
+    ids=["no retries", "compaction off"],
+)
+def test_without_recovery_the_refusal_passes_to_the_byte(
+    stream: bool, settings: dict[str, Any], scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    scripted.default = (answer(ERROR, status=b"400 Bad Request"),)
+    answered = post(before_scripted(models=TRUSTING, **settings).url, chat(TOO_LONG, stream=stream))
+    assert (answered.status, answered.body) == (400, ERROR)
+    assert len(scripted.requests) == 1
+
+
+def test_a_second_refusal_brings_the_first_one_to_the_client(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    scripted.then(answer(ERROR, b"x-request-id: req_1", status=b"400 Bad Request"))
+    scripted.default = (answer(ERROR.replace(b"9100", b"8500"), status=b"400 Bad Request"),)
+    answered = post(before_scripted(models=TRUSTING).url, chat(documents()))
+    assert (answered.status, answered.body, answered.header("x-request-id")) == (400, ERROR, "req_1")
+    assert len(scripted.requests) == 2
+
+
+@pytest.mark.parametrize("failing", [b"500 Internal Server Error", b"429 Too Many Requests"])
+def test_a_failed_summary_brings_the_refusal_to_the_client(
+    failing: bytes, scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    scripted.then(answer(ERROR, status=b"400 Bad Request"))
+    scripted.default = (answer(b"{}", status=failing),)
+    answered = post(before_scripted(models=TRUSTING).url, chat(TOO_LONG))
+    assert (answered.status, answered.body) == (400, ERROR)
+
+
+def test_an_output_that_fills_the_window_alone_is_not_helped(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno(models=TRUSTING).url, chat(TOO_LONG, max_tokens=8_000))
+    assert answered.status == 400
+    assert json.loads(answered.body)["error"]["code"] == "context_length_exceeded"
+    assert len(simulator.chats) == 1
+    assert not simulator.summaries
+
+
+@pytest.mark.parametrize(
+    ("message", "requests"),
+    [
+        ("Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 9100.", 1),
+        ("Request too large for gpt-4o on tokens per min (TPM): Limit 8000, Requested 9100.", 2),
+    ],
+    ids=["busy", "larger than the bucket"],
+)
+def test_a_busy_account_is_not_an_overflow_and_a_bucket_smaller_than_the_request_is(
+    message: str, requests: int, scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    error = json.dumps({"error": {"message": message, "type": "tokens", "code": "rate_limit_exceeded"}}).encode()
+    scripted.then(answer(error, b"retry-after: 3", status=b"429 Too Many Requests"))
+    scripted.then(answer(COMPLETION))
+    proxy = before_scripted(models=TRUSTING)
+    answered = post(proxy.url, chat(documents()))
+    assert len(scripted.requests) == requests
+    assert answered.status == (429 if requests == 1 else 200)
+    if requests == 1:
+        assert (answered.body, answered.header("retry-after")) == (error, "3")
+    assert windows(proxy) == {32_000}
+
+
+def test_an_error_that_a_stream_begins_with_counts_like_a_status(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    frame = b"data: " + json.dumps({"error": OVERFLOW}).encode() + b"\n\n"
+    end = b'data: {"choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    scripted.then(stream_head() + chunked(frame) + LAST_CHUNK)
+    scripted.then(stream_head() + chunked(end) + LAST_CHUNK)
+    answered = post(before_scripted(models=TRUSTING).url, chat(documents(), stream=True))
+    assert b'"error"' not in answered.body
+    assert answered.body.endswith(b"data: [DONE]\n\n")
+    assert len(scripted.requests) == 2
+
+
+def test_a_large_stream_that_takes_its_time_is_not_held_up(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    end = b'data: {"choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    scripted.default = (stream_head(), 1.3, chunked(end) + LAST_CHUNK)
+    answered = post(before_scripted(models=TRUSTING).url, chat(documents(), stream=True))
+    assert answered.body.endswith(b"data: [DONE]\n\n")
+
+
+def test_a_clients_own_words_do_not_shrink_a_window(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    quoted = "Invalid value: 'maximum context length is 1500 tokens. However, your messages resulted in 9000 tokens'."
+    error = json.dumps({"error": {"message": quoted, "type": "invalid_request_error", "param": "user", "code": None}})
+    scripted.default = (answer(error.encode(), status=b"400 Bad Request"),)
+    proxy = before_scripted(models=TRUSTING)
+    answered = post(proxy.url, chat(long_history()))
+    assert answered.body == error.encode()
+    assert len(scripted.requests) == 1
+    assert windows(proxy) == {32_000}
+
+
+def windows(proxy: Steno) -> set[int]:
+    """The window that each model is taken to have now."""
+    listed = json.loads(get(proxy.url, "/context/models").body)["data"]
+    return {model["context_window"] for model in listed} | {proxy.services.windows.of("gpt-4o").context}

@@ -1,0 +1,74 @@
+"""The budget for the one request that is sent again after a refusal for its size."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.budget import Budget, Line, Shares, Window, budget_for
+from app.core.overflow import Overflow
+from app.core.recovery import recovery_budget
+
+
+def in_force(window: int = 128_000, line: Line = Line()) -> Budget:
+    return budget_for(Window(window, "config"), 0, Shares(), line)
+
+
+def test_limit_and_prompt_tell_how_the_provider_counts() -> None:
+    """56,811 of its tokens were 42,600 of ours: of 0.95 x (32,768 - 16) we may use 23,330."""
+    overflow = Overflow("context_window", limit=32_768, prompt=56_811, requested=56_827)
+    budget = recovery_budget(overflow, in_force(), sent=42_600, instructions=500, output=4_000)
+    assert budget is not None
+    assert budget.limit == pytest.approx(23_330, abs=3)
+    assert budget.target == budget.trigger == pytest.approx(0.6 * 32_752 / 1.3336, abs=3)
+
+
+def test_a_limit_alone_allows_at_most_70_percent_of_what_was_sent() -> None:
+    overflow = Overflow("context_window", limit=65_536)
+    budget = recovery_budget(overflow, in_force(), sent=60_000, instructions=0, output=None)
+    assert budget is not None
+    assert (budget.limit, budget.target) == (42_000, 39_321)
+
+
+def test_a_limit_alone_leaves_room_for_the_output_that_was_asked_for() -> None:
+    overflow = Overflow("context_window", limit=40_000)
+    budget = recovery_budget(overflow, in_force(), sent=60_000, instructions=0, output=10_000)
+    assert budget is not None
+    assert budget.limit == 28_500
+
+
+@pytest.mark.parametrize(("sent", "limit"), [(60_000, 42_000), (200_000, 89_600)])
+def test_without_numbers_it_is_70_percent_of_what_was_sent_or_of_the_budget_in_force(sent: int, limit: int) -> None:
+    budget = recovery_budget(Overflow("context_window"), in_force(), sent=sent, instructions=0, output=None)
+    assert budget is not None
+    assert budget.limit == budget.target == limit
+
+
+def test_an_output_that_fills_the_window_alone_cannot_be_helped() -> None:
+    overflow = Overflow("context_window", limit=8_192)
+    assert recovery_budget(overflow, in_force(), sent=5_000, instructions=0, output=8_192) is None
+
+
+def test_instructions_that_leave_no_room_cannot_be_helped() -> None:
+    overflow = Overflow("context_window", limit=8_192)
+    assert recovery_budget(overflow, in_force(), sent=10_000, instructions=5_001, output=None) is None
+    assert recovery_budget(overflow, in_force(), sent=10_000, instructions=4_000, output=None) is not None
+
+
+@pytest.mark.parametrize(("sent", "helped"), [(102_399, False), (102_400, True)])
+def test_an_error_without_a_reason_counts_only_near_the_window(sent: int, helped: bool) -> None:
+    overflow = Overflow("context_window", needs_pressure=True)
+    assert (recovery_budget(overflow, in_force(), sent, instructions=0, output=None) is not None) is helped
+
+
+def test_calibration_is_applied_once() -> None:
+    overflow = Overflow("context_window", limit=50_000)
+    budget = recovery_budget(overflow, in_force(line=Line(500, 1.25)), sent=50_000, instructions=0, output=None)
+    assert budget is not None
+    assert budget.limit == int((min(0.95 * 50_000, 0.70 * 63_000) - 500) / 1.25)
+
+
+def test_the_shares_shrink_with_the_limit() -> None:
+    budget = recovery_budget(Overflow("context_window", limit=64_000), in_force(), 128_000, instructions=0, output=None)
+    assert budget is not None
+    assert (budget.tail, budget.fold) == (int(0.3 * 60_800), int(0.3 * 60_800))
+    assert budget.summary == in_force().summary
