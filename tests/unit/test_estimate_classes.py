@@ -341,8 +341,9 @@ def test_image_of_640_by_480(model: str, tokens: int, low: int | None) -> None:
 
 
 def test_image_that_is_scaled_down_first() -> None:
-    # 4000 x 1000 -> 2048 x 512: four tiles. 2000 x 3000 -> 1365 x 2048 -> 768 x 1152 and 1400 x 1000 -> 1075 x 768: six.
+    # 4000 x 1000 -> 2048 x 512: four tiles.
     assert shown("gpt-4o", png(4_000, 1_000)) == 85 + 4 * 170
+    # 2000 x 3000 -> 1365 x 2048 -> 768 x 1152, and 1400 x 1000 -> 1075 x 768: six.
     assert shown("gpt-4o", png(2_000, 3_000)) == shown("gpt-4o", png(1_400, 1_000)) == 85 + 6 * 170
     # 1800 x 2400 -> 1086 x 1448, 1,536 patches in area -> 1056 x 1408: 33 by 44 whole ones.
     assert shown("gpt-5-mini", png(1_800, 2_400)) == 33 * 44 * 120 // 100 + 1

@@ -8,9 +8,11 @@ from app.core.budget import Budget, Line, Shares, Window, budget_for
 from app.core.overflow import Overflow
 from app.core.recovery import recovery_budget
 
+ONE_TO_ONE = Line()
 
-def in_force(window: int = 128_000, line: Line = Line()) -> Budget:
-    return budget_for(Window(window, "config"), 0, Shares(), line)
+
+def in_force(line: Line = ONE_TO_ONE) -> Budget:
+    return budget_for(Window(128_000, "config"), 0, Shares(), line)
 
 
 def test_limit_and_prompt_tell_how_the_provider_counts() -> None:
