@@ -9,7 +9,7 @@ from time import monotonic
 
 import structlog
 
-from app.core.calibration import Calibration, Sample, observe, prior_of, rejected
+from app.core.calibration import LONGEST_NAME, Calibration, Sample, observe, prior_of, rejected
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 
 log = structlog.get_logger("steno.calibrations")
@@ -25,7 +25,7 @@ OVERLAP_SECONDS = 15.0
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
-"""Samples; once there are so many, one a second is learnt from: each costs about a millisecond."""
+"""Samples; once there are so many, one a second is learnt from: each costs up to half a millisecond."""
 PAUSE_SECONDS = 1.0
 
 
@@ -54,6 +54,8 @@ class Calibrations:
 
     def of(self, model: str, formula: str, tools: bool) -> Calibration:
         """From memory; the prior if nothing was learnt yet."""
+        if len(model) > LONGEST_NAME:
+            return Calibration(prior_of(model, tools))
         key = CalibrationKey(self._upstream, model, formula, tools)
         known = self._known.get(key)
         if known is None:
@@ -62,7 +64,9 @@ class Calibrations:
         return known
 
     def learn(self, model: str, formula: str, tools: bool, sample: Sample) -> None:
-        """In force at once, stored within about a second. Never waits."""
+        """In force at once, stored within about a second. Never waits. No model has a name too long."""
+        if len(model) > LONGEST_NAME:
+            return
         before, key = self.of(model, formula, tools), CalibrationKey(self._upstream, model, formula, tools)
         if before.samples >= ENOUGH and monotonic() - self._learnt_at.get(key, 0.0) < PAUSE_SECONDS:
             return

@@ -15,6 +15,7 @@ more, or only, on paths of their own; they are known by `owned_by` and nobody el
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,9 @@ from typing import Any
 
 import msgspec
 
-from app.core.budget import Window
+from app.core.budget import MOST_TOKENS, Window
 from app.errors import StenoError
+from app.registry import LONGEST_NAME
 from app.upstream import Headers, Upstream
 
 Entry = Mapping[str, Any]
@@ -43,7 +45,10 @@ OLLAMA_DEFAULT = 4_096
 """What Ollama loads a model with on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it more."""
 MOST_SHOWN = 64
 """Models of an Ollama that are asked about one by one."""
-_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
+LONGEST_NUMBER = 20
+"""Digits that are read; Python refuses to read 4,300."""
+_NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
+_DIGITS = re.compile(r"[0-9]{1,9}")
 
 
 class ListingRefused(Exception):
@@ -84,7 +89,7 @@ class Discovery:
         self._upstream = upstream
         self._root = root
         self._seconds = seconds
-        self._shown: dict[tuple[str, object], Window] = {}
+        self._shown: dict[tuple[str, str | float | None], Window] = {}
         self._loaded: dict[str, int] = {}
 
     async def listing(self, headers: Headers = ()) -> Listing:
@@ -93,9 +98,9 @@ class Discovery:
         answer = await self._upstream.ask(b"/v1/models", headers, self._seconds)
         if answer.status != 200:
             raise ListingRefused(answer.status)
-        entries = {entry["id"]: entry for entry in _entries(answer.body, "data") if isinstance(entry.get("id"), str)}
+        entries = {name: entry for entry in _entries(answer.body, "data") if (name := _name(entry, "id"))}
         listing = Listing(_windows(entries), _aliases(entries))
-        owners = {entry.get("owned_by") for entry in entries.values()}
+        owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
         try:
             if "llamacpp" in owners:
                 return await self._llama_cpp(listing, headers)
@@ -122,14 +127,14 @@ class Discovery:
         for entry in _entries(await self._body("/api/v0/models", headers), "data"):
             loaded, most = _number(entry, ("loaded_context_length",)), _number(entry, ("max_context_length",))
             note = None if loaded else "not loaded; the most it can be loaded with"
-            if isinstance(name := entry.get("id"), str) and (window := _window(loaded or most, note)):
+            if (name := _name(entry, "id")) and (window := _window(loaded or most, note)):
                 windows[name] = window
         return replace(listing, models=windows, changes=True)
 
     async def _ollama(self, listing: Listing, entries: Mapping[str, Entry], headers: Headers) -> Listing:
         loaded = {}
         for entry in _entries(await self._body("/api/ps", headers), "models"):
-            if isinstance(name := entry.get("name"), str) and (context := _number(entry, ("context_length",))):
+            if (name := _name(entry, "name")) and (context := _number(entry, ("context_length",))):
                 loaded[name] = context
         self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
         rest = [name for name in listing.models if name not in loaded][:MOST_SHOWN]
@@ -141,7 +146,8 @@ class Discovery:
     async def _not_loaded(self, name: str, entry: Entry, headers: Headers) -> Window:
         if name in self._loaded:
             return Window(self._loaded[name], "provider", note="not loaded; as it was when last seen")
-        key = (name, entry.get("created"))  # Ollama's time of the last change.
+        changed = entry.get("created")  # Ollama's time of the last change.
+        key = (name, changed if isinstance(changed, str | int | float) else None)
         if key not in self._shown:
             body = await self._body("/api/show", headers, msgspec.json.encode({"model": name}))
             self._shown = {old: window for old, window in self._shown.items() if old[0] != name}
@@ -177,7 +183,7 @@ def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
     """An adapter that vLLM serves on top of a model (`parent`) has that model's window."""
     windows = {name: announced(entry) for name, entry in entries.items()}
     return {
-        name: window if window is not None else windows.get(str(entries[name].get("parent")))
+        name: window if window is not None else windows.get(_name(entries[name], "parent") or "")
         for name, window in windows.items()
     }
 
@@ -196,8 +202,9 @@ def _ollama_window(shown: Entry) -> Window:
     trained = next(
         (number for name in info if name.endswith(".context_length") and (number := _number(info, (name,)))), None
     )
-    if isinstance(parameters, str) and (given := _NUM_CTX.search(parameters)):
-        return Window(max(int(given[1]), LEAST_CONTEXT), "provider", note="not loaded; as its Modelfile says")
+    given = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    if given and (context := _plausible(given[1])) is not None:
+        return Window(max(context, LEAST_CONTEXT), "provider", note="not loaded; as its Modelfile says")
     if shown.get("remote_host") and trained:
         return Window(trained, "provider")
     return Window(min(OLLAMA_DEFAULT, trained or OLLAMA_DEFAULT), "provider", note="not loaded; Ollama's least default")
@@ -208,16 +215,28 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(body: bytes, member: str) -> list[dict[str, Any]]:
-    listed = _object(body).get(member)
+    """The list's objects. Together's list has no object around it."""
+    content = _decoded(body)
+    listed = content.get(member) if isinstance(content, dict) else content
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    try:
-        content = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return {}
+    content = _decoded(body)
     return content if isinstance(content, dict) else {}
+
+
+def _decoded(body: bytes) -> object:
+    """None if it is no JSON. One number or one name that is none does not make the rest unreadable."""
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        text = body.decode("utf-8", "replace")
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONGEST_NUMBER else None)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _inside(entry: Entry, name: str) -> Entry:
@@ -225,12 +244,20 @@ def _inside(entry: Entry, name: str) -> Entry:
     return inner if isinstance(inner, dict) else {}
 
 
+def _name(entry: Entry, member: str) -> str | None:
+    """The model's name, if it can be one: shown to clients, sent to the provider."""
+    name = entry.get(member)
+    return name if isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable() and name else None
+
+
 def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
     """The first of these members that holds a plausible number; some providers write it as text."""
-    for name in names:
-        value = entry.get(name)
-        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 12:
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-            return value
-    return None
+    numbers = (_plausible(entry.get(name)) for name in names)
+    return next((number for number in numbers if number is not None and number >= least), None)
+
+
+def _plausible(value: object) -> int | None:
+    """A whole number of tokens, also written as text; larger ones would not fit the database either."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None

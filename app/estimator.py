@@ -33,6 +33,9 @@ log = structlog.get_logger("steno.estimator")
 MOST_REMEMBERED = 100_000
 """Units of which the tokens are remembered: about 20 MB."""
 
+COSTLY = 1 << 20
+"""Bytes that tools or a schema stand for until they were counted once: with them the instructions are, twice."""
+
 Tokens = tuple[int, ...]
 Key = tuple[int | bytes, ...]
 
@@ -55,6 +58,7 @@ class Estimator:
         self._counters = counters
         self._most_remembered = most_remembered
         self._remembered: OrderedDict[Key, Tokens] = OrderedDict()
+        self._ready: set[str] = set()
         self._tags: dict[Rules, int] = {}
         """A number for each set of rules: what is remembered holds for one."""
         self._lock = Lock()
@@ -69,8 +73,9 @@ class Estimator:
         units = [messages[start:stop] for start, stop in pairwise(bounds)]
         keys = [_key(tag, unit) for unit in units]
         known = self.recall(keys)
-        fixed, answer = self._declared(rules, tag, messages, declared, read)
-        return Prompt(self, rules, self.counter(rules), list(zip(units, keys, known, strict=True)), fixed, answer)
+        declaration = _Declaration(self, rules, tag, messages, declared, read)
+        (beside,) = self.recall([declaration.key])
+        return Prompt(self, rules, self.counter(rules), list(zip(units, keys, known, strict=True)), declaration, beside)
 
     @property
     def heuristics(self) -> Sequence[str]:
@@ -78,7 +83,16 @@ class Estimator:
         return self._counters.missing
 
     def counter(self, rules: Rules) -> Count:
-        return self._counters.counter(rules.encoding)
+        counter = self._counters.counter(rules.encoding)
+        self._ready.add(rules.encoding)
+        return counter
+
+    def is_ready(self, model: str) -> bool:
+        """Whether the model's table is in memory: loading one takes a tenth of a second or more."""
+        return rules_for(model).encoding in self._ready
+
+    def make_ready(self, model: str) -> None:
+        self.counter(rules_for(model))
 
     def formula(self, model: str) -> str:
         """Names what a model is counted with: what a calibration learnt holds for this alone."""
@@ -104,28 +118,39 @@ class Estimator:
             if len(self._remembered) > self._most_remembered:
                 self._remembered.popitem(last=False)
 
-    def _declared(
-        self, rules: Rules, tag: int, messages: Sequence[Message], declared: bytes, read: Callable[[], Declarations]
-    ) -> Tokens:
-        """Tokens of all beside the messages, and what each answer costs more because of it.
 
-        They depend on whether calls stand in the conversation, and on the instructions the tools stand behind.
-        """
+class _Declaration:
+    """What stands beside the messages, and what it costs: that depends on calls, and on the instructions before it."""
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        rules: Rules,
+        tag: int,
+        messages: Sequence[Message],
+        declared: bytes,
+        read: Callable[[], Declarations],
+    ) -> None:
         system = next((message for message in messages if message.role in INSTRUCTION_ROLES), None)
-        holds_calls = any(message.calls for message in messages)
+        self._system = None if system is None else system_text([system])
+        self._holds_calls = any(message.calls for message in messages)
+        self._estimator, self._rules = estimator, rules
+        self._declared, self._read = declared, read
         digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest()
-        key = (*_key(tag, [system] if system else []), digest, holds_calls)
-        (known,) = self.recall([key])
-        if known is None:
-            try:
-                declarations, count = read(), self.counter(rules)
-                fixed = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
-                known = (fixed, answer_tokens(declarations, count))
-            except Exception:
-                log.exception("declarations were counted by bytes")
-                return by_bytes(len(declared)), 0
-            self.remember(key, known)
-        return known
+        self.key: Key = (*_key(tag, [system] if system else []), digest, self._holds_calls)
+        self.size = len(declared) and COSTLY
+
+    def count(self) -> Tokens:
+        """Tokens of all beside the messages, and what each answer costs more because of it."""
+        try:
+            declarations, count = self._read(), self._estimator.counter(self._rules)
+            fixed = declared_tokens(declarations, self._system, self._holds_calls, self._rules, count)
+            tokens = (fixed, answer_tokens(declarations, count))
+        except Exception:
+            log.exception("declarations were counted by bytes")
+            return by_bytes(len(self._declared)), 0
+        self._estimator.remember(self.key, tokens)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,31 +162,36 @@ class Prompt:
     count: Count
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
     """Each with its key, and its tokens where they are known."""
-    fixed: int
-    """Tokens of all beside the messages."""
-    answer: int
-    """Tokens that each assistant message of text costs more: the name of the response format it follows."""
+    declaration: _Declaration
+    beside: Tokens | None
+    """What the declaration costs, where that is known."""
 
     @property
-    def bound(self) -> int:
-        """Tokens that the estimate cannot exceed: by their bytes, where they are not known."""
+    def bound(self) -> int | None:
+        """Tokens that the estimate cannot exceed: by their bytes, where they are not known.
+
+        None where tools or a schema were never counted: a few bytes of references can stand for a long text.
+        """
+        if self.beside is None and self.declaration.size:
+            return None
+        fixed, answer = self.beside or self.declaration.count()
         units = sum(byte_bound(unit, self.rules) if known is None else sum(known) for unit, _, known in self.units)
-        return self.fixed + units + self.answer * len(self.units)
+        return fixed + units + answer * len(self.units)
 
     @property
     def uncounted(self) -> int:
-        """Bytes that `costs` has to count."""
-        return sum(len(message.raw) for unit, _, known in self.units if known is None for message in unit)
+        """Bytes that `costs` has to count, or as much work."""
+        beside = self.declaration.size if self.beside is None else 0
+        return beside + sum(len(message.raw) for unit, _, known in self.units if known is None for message in unit)
 
     def costs(self) -> Costs:
+        fixed, answer = self.beside or self.declaration.count()
         counted = (self._count(unit, key) if known is None else known for unit, key, known in self.units)
         costs = tuple(chain.from_iterable(counted))
-        if self.answer:
+        if answer:
             messages = chain.from_iterable(unit for unit, _, _ in self.units)
-            costs = tuple(
-                tokens + self.answer * is_answer(message) for tokens, message in zip(costs, messages, strict=True)
-            )
-        return Costs(costs, self.fixed)
+            costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, messages, strict=True))
+        return Costs(costs, fixed)
 
     def _count(self, unit: Sequence[Message], key: Key) -> Tokens:
         try:

@@ -167,7 +167,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
-        services.estimator.heuristic("gpt-4o")  # Loads the table before the first request needs it.
+        services.estimator.make_ready("gpt-4o")  # What most models are counted with.
         services.windows.start()
         if services.settings.calibration.enabled:
             await services.calibrations.start()

@@ -36,8 +36,8 @@ class Services:
     conversations: Conversations
     tasks: OwnedTasks
     tenants: Tenants
-    without_usage: set[str] = field(default_factory=set)
-    """Models whose provider refuses to tell the usage of a stream."""
+    not_asked: set[str] = field(default_factory=set)
+    """Models whose streams are not asked for their usage: the provider refuses to tell it, or tells it unasked."""
 
     @property
     def shares(self) -> Shares:

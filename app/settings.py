@@ -25,6 +25,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from app.core.budget import MOST_TOKENS
 from app.core.prompts import SUMMARY_PROMPT
 from app.wire.events import EventShape
 
@@ -88,11 +89,11 @@ class UpstreamSettings(_Section):
 class ModelSettings(_Section):
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
-    context_window: int | None = Field(None, ge=1)
+    context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens the model accepts, prompt and completion together."""
-    max_input_tokens: int | None = Field(None, ge=1)
+    max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens the prompt may have, where that is less than the window."""
-    max_output_tokens: int | None = Field(None, ge=1)
+    max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens an answer may have."""
     base_model: str | None = Field(None, min_length=1)
     """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
@@ -322,7 +323,7 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"The settings file {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"The settings file {path} is not UTF-8.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond what Python takes.
         # The error's own text has several lines and quotes the file, which may hold a password.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         line = f"line {mark.line + 1}: " if mark else ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Tokenizer:
     def __init__(self, folder: Path | None = None) -> None:
         self._places = {encoding: _verified(encoding, folder) for encoding in TABLES}
         self._counters: dict[str, Counter] = {}
+        self._loading = Lock()
 
     @property
     def missing(self) -> list[str]:
@@ -72,10 +74,11 @@ class Tokenizer:
         return [encoding for encoding, place in self._places.items() if place is None]
 
     def counter(self, encoding: str) -> Counter:
-        if encoding not in self._counters:
-            place = self._places[encoding]
-            self._counters[encoding] = Counter(encoding, None if place is None else _encoding_from(encoding, place))
-        return self._counters[encoding]
+        with self._loading:
+            if encoding not in self._counters:
+                place = self._places[encoding]
+                self._counters[encoding] = Counter(encoding, None if place is None else _encoding_from(encoding, place))
+            return self._counters[encoding]
 
 
 def _verified(encoding: str, folder: Path | None) -> Path | None:

@@ -204,21 +204,15 @@ class Windows:
 
     # Learning from refusals
 
-    def observe_error(
-        self, model: str, status: int, headers: Headers, body: object, *, first_frame: bool = False
-    ) -> Overflow | None:
-        """What a provider's error says about the size of the prompt; a limit that it tells is kept.
+    @staticmethod
+    def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> Overflow | None:
+        """What a provider's error says about the size of the prompt.
 
-        `body` is bytes as they came, or parsed JSON. `first_frame`: the first data frame of a stream of status 200.
+        `first_frame`: `body` is the first data frame of a stream of status 200.
         """
-        if isinstance(body, bytes):
-            if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
-                return None
-            body = _parsed(body)
-        overflow = classify(status, body, first_frame=first_frame)
-        if overflow is not None:
-            self.learn(model, overflow)
-        return overflow
+        if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+            return None
+        return classify(status, _parsed(body), first_frame=first_frame)
 
     def learn(self, model: str, overflow: Overflow) -> None:
         """Keeps the limit for a day, or the smaller one that is known already."""
@@ -341,5 +335,5 @@ def known(model: str) -> Window | None:
 def _parsed(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors
         return body.decode("utf-8", "replace")

@@ -257,7 +257,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
     return PlanOut(
         context_status=prepared.status,
         context=understood.report(prepared),
-        parts=coverage_of(job.conversation, prepared.view, budget.line.ratio),
+        parts=coverage_of(job.conversation, prepared.view, budget.line),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
         budget={

@@ -122,7 +122,7 @@ class Understood:
         """What is kept of this request: names, sizes and digests, never a message."""
         job, transcript = self.job, self.job.conversation.transcript
         before, after = self.tokens(prepared)
-        coverage = coverage_of(job.conversation, prepared.view, job.budget.line.ratio)
+        coverage = coverage_of(job.conversation, prepared.view, job.budget.line)
         return ConversationSeen(
             tenant=job.tenant,
             conversation_id=job.conversation_id,
@@ -167,9 +167,11 @@ async def understand(
         prompt = estimator.prompt(counted_as, messages, request.declared, request.declarations)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    unread = services.reader.unread_bytes(request.raw_messages) + len(request.declared)
+    if not estimator.is_ready(counted_as):
+        await asyncio.to_thread(estimator.make_ready, counted_as)
+    unread = services.reader.unread_bytes(request.raw_messages)
     conversation, prompt = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
-    if conversation.bound > budget.trigger:
+    if conversation.bound is None or conversation.bound > budget.trigger:
         await _count(conversation, prompt)
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)

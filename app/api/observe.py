@@ -22,10 +22,15 @@ from app.wire.usage import prompt_tokens
 
 log = structlog.get_logger("steno.observe")
 
+MISJUDGED = 4
+"""An estimate is never wrong by more: what a refusal tells of a prompt that much smaller is not about it."""
+
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
 LONGEST_REFUSAL = 64 << 10
 FIRST_PIECE_SECONDS = 1.0
+MOST_REMEMBERED = 10_000
+"""Models."""
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
@@ -48,13 +53,15 @@ class Observation:
             and self.prepared.view is not None
             and request.stream
             and not request.wants_usage
-            and request.model not in services.without_usage
+            and request.model not in services.not_asked
         )
 
     @property
     def could_overflow(self) -> bool:
         """Whether an early error may be about the prompt's size, and a smaller one could be made."""
-        return self.understood.job.compaction and self.understood.job.conversation.bound > LEAST_ROOM
+        return (
+            self.understood.job.compaction and (self.understood.job.conversation.bound or LEAST_ROOM + 1) > LEAST_ROOM
+        )
 
     @property
     def sent(self) -> int:
@@ -78,7 +85,7 @@ class Observation:
         model = self.understood.request.model
         if self.asks_usage and opened.status in (400, 422) and _USAGE_OPTION.search(opened.read):
             self.asks_usage = False
-            self.services.without_usage.add(model)
+            self._do_not_ask()
             log.info("the provider tells no usage in streams", model=model)
             return True
         self.refusal(opened.status, opened.headers, opened.read)
@@ -87,12 +94,24 @@ class Observation:
     def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
-            windows = self.services.windows
-            self.overflow = windows.observe_error(
-                self.understood.request.model, status, headers, body, first_frame=first_frame
-            )
+            windows, model = self.services.windows, self.understood.request.model
+            self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
+            if self.overflow is not None and self._trusts(self.overflow):
+                windows.learn(model, self.overflow)
         except Exception:
             log.exception("a refusal was not learnt from")
+
+    def _trusts(self, overflow: Overflow) -> bool:
+        """Whether everybody's requests may be measured by what this refusal told.
+
+        Some errors quote the client. Its own words are no limit: a number that the request holds itself is not
+        learnt, nor one that does not fit what was sent.
+        """
+        if overflow.limit is None:
+            return False
+        expected = self.understood.job.budget.line.reported(self.sent)
+        told = overflow.prompt or overflow.requested or overflow.limit
+        return told <= MISJUDGED * expected and not self.understood.request.mentions(overflow.limit)
 
     def recovery(self) -> Job | None:
         """The request with the limits to send it once more with, or None where that cannot help."""
@@ -106,16 +125,23 @@ class Observation:
         # What the refusal told holds for the summariser too, where it is the same model.
         return replace(job, budget=budget, summary=summary_settings(self.services, job.model, budget))
 
+    def _do_not_ask(self) -> None:
+        if len(self.services.not_asked) >= MOST_REMEMBERED:
+            self.services.not_asked.clear()
+        self.services.not_asked.add(self.understood.request.model)
+
     def _usage(self, usage: object) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
         reported = prompt_tokens(usage)
+        if usage and request.stream and not (self.asks_usage or request.wants_usage):
+            self._do_not_ask()
         if reported is None:
             return
         self.services.windows.succeeded(request.model, reported)
         if not self.services.settings.calibration.enabled:
             return
-        if conversation.holds_media or request.has_hosted_tools or request.has_schema:
-            return  # What they cost is only guessed, or differs from provider to provider.
+        if conversation.holds_media or not request.is_typical:
+            return  # What it cost is only guessed, or differs from provider to provider.
         sample = Sample(self.sent, reported)
         self.services.calibrations.learn(request.model, self.understood.formula, request.has_tools, sample)
 

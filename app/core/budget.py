@@ -7,6 +7,8 @@ from dataclasses import dataclass
 WindowSource = str
 """Where a window comes from: config, provider, learnt, bundled, default."""
 
+MOST_TOKENS = 100_000_000
+"""No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
 MAX_RESERVE = 8_192
 MIN_SUMMARY = 256
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import log, log1p
+from math import exp, inf, log, log1p
 
 from app.core.budget import Line
 
@@ -37,6 +37,19 @@ NOISE = 0.001
 """The relative misfit that all samples together may have without telling against a line."""
 OFFSET_SCALE = 2_000
 """An offset so many tokens from the prior's costs as much as a ratio e times the prior's where the weight is 1."""
+
+EXP_ENDS = 700.0
+"""exp of little more is no float."""
+
+CAUTION = 1.5
+"""A sample above the line counts so much more than one below it. Too low a line lets a request grow until it does not
+fit; one too high compacts a little early."""
+CONFIRMED = 3
+"""Samples that have to agree with a ratio below the prior's."""
+CONFIRMING = 1.0
+"""The weight they have to have together: no number of short prompts lowers what a long one is expected to cost."""
+AGREEING = 0.1
+"""The misfit up to which a sample agrees with a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +121,7 @@ def observe(calibration: Calibration, sample: Sample) -> Calibration:
     if rejected(calibration, sample):
         return calibration
     recent = _latest(calibration.recent, sample)
-    best = min(_candidates(calibration.prior, recent), key=lambda line: _cost(line, calibration.prior, recent))
+    best = _best(calibration.prior, recent)
     held = best if _matters(best, calibration.line) else calibration.held
     return Calibration(calibration.prior, recent, calibration.samples + 1, held)
 
@@ -141,48 +154,78 @@ def _latest(recent: Sequence[Sample], sample: Sample) -> tuple[Sample, ...]:
     return (*recent[:oldest], *recent[oldest + 1 :], sample)
 
 
-def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[Line]:
-    """Every line that may be the best one, the prior first.
+def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
+    """The line that costs least of those that may be adopted.
 
-    The cost is concave between the places where a sample is hit exactly, or ratio or offset is the prior's or a bound,
-    so the best line has two of these properties.
+    The cost is what speaks against a line: the misfit of samples whose noise is not known, and its distance from the
+    prior. In the logarithm, samples that agree with each other outvote the prior and samples that contradict each
+    other do not.
+    """
+    weighed = [(s.estimate, s.reported, min(1.0, s.estimate / LARGE)) for s in samples]
+    weight = sum(own for _, _, own in weighed)
+    best, least = (prior.offset, prior.ratio), inf
+    for offset, ratio in _candidates(prior, samples):
+        away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
+        if away >= least:
+            continue
+        # With more misfit than this it costs more than the best so far: NOISE more, so that rounding decides nothing.
+        most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
+        misfit = 0.0
+        for estimate, reported, own in weighed:
+            expected = offset + ratio * estimate
+            if expected < reported:
+                misfit += own * CAUTION * (reported - expected) / reported
+            else:
+                misfit += own * (expected - reported) / expected
+            if misfit > most:
+                break
+        else:
+            cost = weight * log1p(misfit / NOISE) + away
+            if cost < least and (ratio >= prior.ratio or _confirmed(offset, ratio, weighed)):
+                best, least = (offset, ratio), cost
+    return Line(*best)
+
+
+def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, float]]) -> bool:
+    agreeing = []
+    for estimate, reported, own in weighed:
+        expected = offset + ratio * estimate
+        if abs(expected - reported) <= AGREEING * max(expected, reported):
+            agreeing.append(own)
+    return len(agreeing) >= CONFIRMED and sum(agreeing) >= CONFIRMING
+
+
+def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
+    """Offset and ratio of every line that may be the best one, the prior first.
+
+    From the prior's ratio on the cost is concave between the places where a sample is hit exactly, or ratio or offset
+    is the prior's or a bound, so the best line has two of these properties. Below, it is the best of these that is
+    confirmed, and a line between them might cost a little less.
     """
     ratios, offsets = (prior.ratio, *RATIOS), (prior.offset, *OFFSETS)
-    yield from (Line(offset, ratio) for ratio in ratios for offset in offsets)
-    lines = [Line(offset, (s.reported - offset) / s.estimate) for s in samples for offset in offsets]
-    lines += [Line(s.reported - ratio * s.estimate, ratio) for s in samples for ratio in ratios]
-    lines += [_through(a, b) for a, b in combinations(samples, 2) if a.estimate != b.estimate]
-    yield from (line for line in lines if _within(line.ratio, RATIOS) and _within(line.offset, OFFSETS))
-
-
-def _through(a: Sample, b: Sample) -> Line:
-    ratio = (b.reported - a.reported) / (b.estimate - a.estimate)
-    return Line(a.reported - ratio * a.estimate, ratio)
-
-
-def _within(number: float, bounds: tuple[float, float]) -> bool:
-    return bounds[0] <= number <= bounds[1]
-
-
-def _cost(line: Line, prior: Prior, samples: Sequence[Sample]) -> float:
-    """What speaks against a line: the misfit of samples whose noise is not known, and its distance from the prior.
-
-    In the logarithm, samples that agree with each other outvote the prior and samples that contradict each other do
-    not.
-    """
-    weight = misfit = 0.0
+    (least, most), (lowest, highest) = RATIOS, OFFSETS
+    yield from ((offset, ratio) for ratio in ratios for offset in offsets)
     for s in samples:
-        own = min(1.0, s.estimate / LARGE)
-        weight += own
-        misfit += own * min(1.0, abs(s.reported - line.offset - line.ratio * s.estimate) / s.reported)
-    away = prior.weight * abs(log(line.ratio / prior.ratio)) + abs(line.offset - prior.offset) / OFFSET_SCALE
-    return weight * log1p(misfit / NOISE) + away
+        for offset in offsets:
+            if least <= (ratio := (s.reported - offset) / s.estimate) <= most:
+                yield offset, ratio
+        for ratio in ratios:
+            if lowest <= (offset := s.reported - ratio * s.estimate) <= highest:
+                yield offset, ratio
+    for a, b in combinations(samples, 2):
+        if a.estimate != b.estimate:
+            ratio = (b.reported - a.reported) / (b.estimate - a.estimate)
+            if least <= ratio <= most and lowest <= (offset := a.reported - ratio * a.estimate) <= highest:
+                yield offset, ratio
 
+
+LONGEST_NAME = 300
+"""Characters; no model has a longer name, and searching one of megabytes would take a while."""
 
 KNOWN = 6.0
 UNKNOWN = 0.5
-"""Weights of priors: a first sample of a known family moves the offset rather than the ratio, up to 12,000 tokens;
-of an unknown one up to 1,000."""
+"""Weights of priors: a first sample of a known family moves the offset rather than the ratio, up to about 12,000
+tokens; of an unknown one up to 1,000."""
 
 # (pattern, ratio, offset without tools, offset with tools) on estimates with o200k_base; the first match wins.
 _FAMILIES = tuple(
@@ -207,7 +250,7 @@ _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 def prior_of(model: str, tools: bool) -> Prior:
     """What was measured of the model's family, by the name after the last slash; else a guess."""
-    name = model.rsplit("/", 1)[-1].lower()
+    name = model[-LONGEST_NAME:].rsplit("/", 1)[-1].lower()
     if "claude" in name:
         if _claude_version(name) < (4, 7):
             return Prior(1.12, 490 if tools else 0, KNOWN)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.core.budget import Line
 from app.core.view import Carried, Conversation, Shortened, Summary, View, whole
 
+ONE_TO_ONE = Line()
 
-def coverage_of(conversation: Conversation, view: View | None, ratio: float = 1.0) -> list[dict[str, Any]]:
+
+def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE) -> list[dict[str, Any]]:
     """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive.
 
-    `ratio`: the provider's tokens for each one of our estimate.
+    Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
+    response format, the reply's priming, and what the provider adds.
     """
     transcript = conversation.transcript
     parts: list[dict[str, Any]] = [
         {
             "kind": "instructions",
             "messages": len(conversation.instructions),
-            "tokens": sum(conversation.costs.messages[: len(conversation.instructions)]),
         }
     ]
     for part in (view or whole(conversation)).parts:
@@ -32,7 +35,9 @@ def coverage_of(conversation: Conversation, view: View | None, ratio: float = 1.
             case _:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
-    return [{**part, "tokens": round(ratio * part["tokens"])} for part in parts]
+    messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
+    total = line.reported((view or whole(conversation)).tokens)
+    return [{**parts[0], "tokens": total - sum(shown["tokens"] for shown in messages)}, *messages]
 
 
 def _place(first: int, last: int) -> dict[str, int]:

@@ -40,5 +40,3 @@ class Declarations:
     response_format: ResponseFormat | None = None
     others: tuple[str, ...] = ()
     """Tools that are no functions (custom, web search, ...), as JSON text."""
-    size: int = 0
-    """Bytes of all of them as received: what a bound on their tokens starts from."""

@@ -33,7 +33,7 @@ class Decision:
 
 def untouched(conversation: Conversation, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
-    if conversation.bound <= budget.trigger or conversation.tokens <= budget.trigger:
+    if conversation.is_within(budget.trigger):
         return Decision(None)
     if conversation.floor >= budget.limit:
         floor, limit = budget.line.reported(conversation.floor), budget.line.reported(budget.limit)

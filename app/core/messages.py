@@ -118,9 +118,9 @@ def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...]
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Where units begin, ascending: every index but those of results and of what stands between a call and them."""
-    inside: set[int] = set()
     caller_of: dict[str, int] = {}
     previous_call = 0
+    reaches: dict[int, int] = {}  # how far the unit of a caller goes
     for index, message in enumerate(messages):
         if message.calls:
             previous_call = index
@@ -128,5 +128,11 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
         elif message.role in RESULT_ROLES:
             # A legacy function result names no call: it answers the last one.
             caller = caller_of.get(message.answers, previous_call if message.role == "function" else index)
-            inside.update(range(caller + 1, index + 1))
-    return tuple(position for position in range(len(messages)) if position not in inside)
+            reaches[caller] = index
+    starts: list[int] = []
+    end = -1
+    for index in range(len(messages)):
+        if index > end:
+            starts.append(index)
+        end = max(end, reaches.get(index, index))
+    return tuple(starts)

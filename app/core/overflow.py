@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
 
-PATTERNS = 1
+from app.core.budget import MOST_TOKENS
+
+PATTERNS = 2
 """Version of the tables."""
 
 LEAST_LIMIT = 1_000
 """Tokens; a smaller limit is no window but an entitlement, or not a number of tokens at all."""
-MOST_LIMIT = 100_000_000
 DEEPEST = 4
 """How often JSON inside a string is looked into."""
 LONGEST_TEXT = 20_000
@@ -160,13 +161,13 @@ def _word(value: object) -> str:
 
 def _http_status(value: object) -> int | None:
     number = str(value)
-    return int(number) if re.fullmatch(r"[45]\d\d", number) else None
+    return int(number) if re.fullmatch(r"[45][0-9][0-9]", number) else None
 
 
 def _plain(message: str) -> str:
     """Lower case, on one line, without addresses and thousands separators."""
     text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
-    text = re.sub(r"(?<=\d)[,_'](?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
     return " ".join(text.replace("\u2019", "'").split()).strip(" .:!")
 
 
@@ -175,8 +176,8 @@ def _plain(message: str) -> str:
 _STATUSES = frozenset({400, 413, 422, 429})
 _REASONLESS_STATUSES = frozenset({400, 413})
 _REASONLESS = re.compile(
-    r"(?:(?:error|http|status|code|4\d\d|bad request|invalid request|payload too large|request entity too large|"
-    r"content too large|provider returned error|upstream error|no body|nginx(?:/[\d.]+)?|[\s:().,/-])*)"
+    r"(?:(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
+    r"content too large|provider returned error|upstream error|no body|nginx(?:/[0-9.]+)?|[\s:().,/-])*)"
 )
 _CODE = re.compile(
     r"(?:context|prompt|input|token)s?_?\w*(?:exceed|too_(?:long|large)|overflow|limit_reached)|"
@@ -219,7 +220,7 @@ _TOO_LONG = re.compile(
     r"(?:reduce|shorten) (?:the )?(?:length|size) of (?:the |your )?(?:input )?(?:messages|prompt|input|conversation)"
 )
 _NEGATIVE_OUTPUT = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens must be (?:at least|greater than) \d+, got -\d+"
+    r"max_(?:completion_|output_|new_)?tokens must be (?:at least|greater than) [0-9]+, got -[0-9]+"
 )
 """vLLM subtracts the prompt from the window before it looks at what is left."""
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+")
@@ -248,7 +249,7 @@ def _names_input(sentence: str) -> bool:
     return bool(_INPUT.search(sentence) or (_REQUEST.search(sentence) and _TOKENS.search(sentence)))
 
 
-_BUCKET = re.compile(r"limit:? (\d+).{0,60}?requested:? (\d+)")
+_BUCKET = re.compile(r"limit:? ([0-9]{1,9})\b.{0,60}?requested:? ([0-9]{1,9})\b")
 _PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
 
 
@@ -266,7 +267,7 @@ def _over(bucket: Overflow) -> bool:
 
 # Numbers
 
-_N = r"(\d{1,9})\b(?! ?(?:bytes|char|[kmg]i?b\b|seconds|pixels|pages))"
+_N = r"(?<![0-9])([0-9]{1,9})\b(?! ?(?:bytes|char|[kmg]i?b\b|seconds|pixels|pages))"
 _LIMIT_FIELDS = ("n_ctx", "max_context_length", "max_model_len", "context_length", "context_window", "max_input_tokens")
 _PROMPT_FIELDS = ("n_prompt_tokens", "prompt_tokens", "input_tokens", "num_prompt_tokens", "num_input_tokens")
 
@@ -278,8 +279,8 @@ def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
 _LIMITS = _patterns(
     r"n_ctx\W{1,3}{N}",
     r"max_(?:seq_len|model_len)\W{1,3}{N}",
-    r"range\D{0,60}\[\s*\d+\s*,\s*{N}\s*\]",
-    r"\d \+ \d+ > {N}",
+    r"range[^0-9]{0,60}\[\s*[0-9]+\s*,\s*{N}\s*\]",
+    r"[0-9] \+ [0-9]+ > {N}",
     r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: only)?(?: of)?[:\s(]+{N}",
     r"maximum (?:model|prompt|input|sequence) (?:length|size|window)(?: is)?(?: only)?(?: of)?[:\s(]+{N}",
     r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: is)?(?: of)?[:\s(]+{N}",
@@ -313,8 +314,8 @@ _PROMPTS = _patterns(
     r"(?:(?:input|prompt) tokens:?|prompt) \(?{N}",
     r"sequence length[:\s(]+{N}",
     r"n_keep\W{1,3}{N}",
-    r"{N} \+ \d+ >",
-    r"{N} tokens? > \d",
+    r"{N} \+ [0-9]+ >",
+    r"{N} tokens? > [0-9]",
 )
 _UNSPLIT = _patterns(
     r"request(?: has| contains| is| of|ed)? {N} tokens",
@@ -325,7 +326,7 @@ _OUTPUTS = _patterns(
     r"{N}(?: tokens?)? (?:in|for|of) (?:the )?(?:completion|output)",
     r"{N} `?(?:output|completion|max_new_tokens|max_tokens|new)`?(?: tokens)?",
     r"\+ max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
-    r"\d \+ {N} >",
+    r"[0-9] \+ {N} >",
     r"max_(?:completion_|output_|new_)?tokens'? is too large: {N}",
 )
 
@@ -345,7 +346,7 @@ def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
 
 
 def _named(names: Sequence[str], fields: Mapping[str, int]) -> int | None:
-    return next((fields[name] for name in names if 0 < fields.get(name, 0) <= MOST_LIMIT), None)
+    return next((fields[name] for name in names if 0 < fields.get(name, 0) <= MOST_TOKENS), None)
 
 
 def _first(patterns: Sequence[re.Pattern[str]], text: str, other_than: int | None = None) -> int | None:
@@ -355,4 +356,4 @@ def _first(patterns: Sequence[re.Pattern[str]], text: str, other_than: int | Non
 
 def _numbers(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[int]:
     for pattern in patterns:
-        yield from (int(found[1]) for found in pattern.finditer(text))
+        yield from (number for found in pattern.finditer(text) if (number := int(found[1])) <= MOST_TOKENS)

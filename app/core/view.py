@@ -66,9 +66,14 @@ class Conversation:
     """
 
     def __init__(
-        self, messages: Sequence[Message], identity: Identity, tenant: str, count: Callable[[], Costs], bound: int
+        self,
+        messages: Sequence[Message],
+        identity: Identity,
+        tenant: str,
+        count: Callable[[], Costs],
+        bound: int | None,
     ) -> None:
-        """`bound`: a number of tokens that the estimate cannot exceed, known without counting."""
+        """`bound`: a number of tokens that the estimate cannot exceed, known without counting; None without one."""
         self.bound = bound
         self.instructions, rest = split_instructions(messages)
         self.transcript = Transcript(rest, lambda: self.costs.messages[len(self.instructions) :])
@@ -79,6 +84,10 @@ class Conversation:
     @property
     def costs(self) -> Costs:
         return self.count()
+
+    def is_within(self, tokens: int) -> bool:
+        """Whether the estimate is at most so many, if possible without counting."""
+        return (self.bound is not None and self.bound <= tokens) or self.tokens <= tokens
 
     @property
     def holds_media(self) -> bool:

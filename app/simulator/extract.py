@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+LEAST_WIDTH = 4
+"""Words of a sentence that still say something."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _CANDIDATE = re.compile(r"[^\W_](?:[\w.@:+/#-]{0,62}[^\W_])?")
@@ -23,17 +26,24 @@ def identifiers(text: str) -> list[str]:
 def summarise(text: str, max_words: int) -> str:
     """Per line its first sentence and its identifiers: at most `max_words` words, and never more than half of the text.
 
-    If that is too much the sentences shrink, all to one width; identifiers go only when they alone are too many, and
-    then from all over the text.
+    If that is too much the sentences shrink, all to one width; where that would leave single words, some sentences go,
+    from all over the text; identifiers go only when they alone are too many, and then from all over the text.
     """
     notes = _notes(text)
     allowed = max(1, min(max_words, len(text.split()) // 2))
     width = _widest(notes, allowed)
-    if width:
-        return "\n".join(" ".join(words) for note in notes if (words := note.at(width)))
+    if width >= LEAST_WIDTH or width == max((len(note.sentence) for note in notes), default=0) > 0:
+        return _joined(note.at(width) for note in notes)
     named = [word for note in notes for word in note.at(0)]
-    kept = min(allowed, len(named))
-    return " ".join(named[index * len(named) // kept] for index in range(kept))
+    if (sentences := (allowed - len(named)) // LEAST_WIDTH) > 0:
+        kept = {note * len(notes) // sentences for note in range(sentences)}
+        return _joined(note.at(LEAST_WIDTH if index in kept else 0) for index, note in enumerate(notes))
+    kept_names = min(allowed, len(named))
+    return " ".join(named[index * len(named) // kept_names] for index in range(kept_names))
+
+
+def _joined(lines: Iterable[Sequence[str]]) -> str:
+    return "\n".join(" ".join(words) for words in lines if words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-DATABASE_ERRORS = (SQLAlchemyError, OSError)
-"""Everything the drivers raise; TimeoutError is an OSError."""
+DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
+"""Everything the drivers raise: TimeoutError is an OSError, and OverflowError a number that SQLite cannot hold."""
 
 # 08 connection, 53 out of resources, 57P0x shutting down or starting up, 25006 a standby after a failover,
 # 40 a deadlock or a failed serialisation, 55P03 a lock that could not be had.

@@ -26,9 +26,15 @@ Json = Mapping[str, Any]
 
 OWN_MEMBERS = ("context", "context_management", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens")
+"""Members by which a provider puts text of its own into the prompt, or leaves some out."""
+LONGEST_MODEL = 300
+"""Characters of a model's name."""
+
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""
 
+_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])[,._' ](?=[0-9])")
 REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
 
 
@@ -62,18 +68,30 @@ class ChatRequest:
         return any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions"))
 
     @property
-    def has_schema(self) -> bool:
-        return b"json_schema" in (self.source.raw("response_format") or b"")
+    def is_typical(self) -> bool:
+        """Whether what the prompt costs is known: not with text that the provider adds or takes away.
 
-    @property
-    def has_hosted_tools(self) -> bool:
-        """Whether the provider may put text of its own into the prompt: web search and the like."""
+        A schema is text to some providers and costs nothing at others; what cannot be read is only guessed.
+        """
         tools = self.source.value("tools")
-        hosted = (
+        unread = tools is None and self.source.raw("tools") not in (None, b"null")
+        hosted = any(
             isinstance(tool, dict) and tool.get("type") not in ("function", "custom")
             for tool in (tools if isinstance(tools, list) else ())
         )
-        return any(hosted) or "web_search_options" in self.source or "search" in self.model
+        schema = b"json_schema" in (self.source.raw("response_format") or b"")
+        extended = any(name in self.source for name in EXTENSIONS) or "search" in self.model
+        return not (unread or hosted or schema or extended)
+
+    def mentions(self, number: int) -> bool:
+        """Whether the client wrote that number anywhere: 128000, 128,000 or 128k. Also if that cannot be told."""
+        try:
+            body = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
+        except (msgspec.DecodeError, RecursionError):
+            return True
+        thousands = (f"{number // unit} ?k" for unit in (1_000, 1_024) if number % unit == 0)
+        written = "|".join((str(number), *thousands))
+        return re.search(f"(?<![0-9])({written})(?![0-9])", _BETWEEN_DIGITS.sub("", body), re.IGNORECASE) is not None
 
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
@@ -108,7 +126,7 @@ def read_request(body: bytes) -> ChatRequest:
     if messages is None:
         raise Unreadable("The request has no messages.")
     model = source.value("model")
-    if not isinstance(model, str):
+    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
         raise Unreadable("The request names no model.")
     output = source.value("max_completion_tokens") or source.value("max_tokens")
     choices = source.value("n")

@@ -23,9 +23,14 @@ def read_declarations(source: RawObject) -> Declarations:
         choice=choice if isinstance(choice, str) else "",
         forced=_forced(choice),
         response_format=_response_format(source.value("response_format")),
-        others=tuple(text for tool, text in tools if "function" not in tool),
-        size=sum(len(source.raw(name) or b"") for name in MEMBERS),
+        others=(*(text for tool, text in tools if "function" not in tool), *_unread(source)),
     )
+
+
+def _unread(source: RawObject) -> list[str]:
+    """What cannot be decoded, a number beyond all bounds for one, as its text: too much rather than nothing."""
+    raws = (source.raw(name) for name in MEMBERS if source.value(name) is None)
+    return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 
 
 def _tool(function: Mapping[str, Any]) -> Tool:

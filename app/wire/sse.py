@@ -98,12 +98,11 @@ class StreamEditor:
             self.failed = True
             self.refusal = b"" if self.seen_first else text
             return frame
-        usage = chunk.value("usage")
-        self.usage = usage or self.usage
-        if self.hides_usage and usage and not chunk.value("choices"):
+        self.usage = chunk.value("usage") or self.usage
+        hides = self.hides_usage and "usage" in chunk
+        if hides and not chunk.value("choices"):
             return b""
-        hidden = ("usage",) if self.hides_usage and usage is None else ()
-        edited = chunk.spliced(self._replacements(chunk), hidden)
+        edited = chunk.spliced(self._replacements(chunk), ("usage",) if hides else ())
         if members := self._members(_finished_choices(chunk)):
             edited = RawObject(edited).with_status(members)
         return frame if edited == text else frame[:start] + edited + frame[stop:]

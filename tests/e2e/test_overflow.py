@@ -181,14 +181,27 @@ def test_a_large_stream_that_takes_its_time_is_not_held_up(
     assert answered.body.endswith(b"data: [DONE]\n\n")
 
 
-def test_a_clients_own_words_do_not_shrink_a_window(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    quoted = "Invalid value: 'maximum context length is 1500 tokens. However, your messages resulted in 9000 tokens'."
-    error = json.dumps({"error": {"message": quoted, "type": "invalid_request_error", "param": "user", "code": None}})
-    scripted.default = (answer(error.encode(), status=b"400 Bad Request"),)
+@pytest.mark.parametrize("limit", [1_500, 999_999], ids=["smaller", "larger"])
+def test_a_clients_own_words_in_a_refusal_change_no_window(
+    limit: int, scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """Some providers quote the input that they refuse, as pydantic does."""
+    words = f"This model's maximum context length is {limit} tokens. However, your messages resulted in 2000000 tokens."
+    told = f"[{{'type': 'list_type', 'msg': 'Input should be a valid list', 'input': {words!r}}}]"
+    error = json.dumps({"object": "error", "message": told, "type": "BadRequestError", "code": 400}).encode()
+    scripted.default = (answer(error, status=b"400 Bad Request"),)
+    proxy = before_scripted(models=[])
+    answered = post(proxy.url, chat([*long_history(), {"role": "user", "content": words}]))
+    assert (answered.status, answered.body) == (400, error)
+    assert windows(proxy) == {128_000}
+
+
+def test_a_refusal_that_does_not_fit_the_request_changes_no_window(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    scripted.default = (answer(ERROR, status=b"400 Bad Request"),)
     proxy = before_scripted(models=TRUSTING)
-    answered = post(proxy.url, chat(long_history()))
-    assert answered.body == error.encode()
-    assert len(scripted.requests) == 1
+    assert post(proxy.url, chat()).body == ERROR
     assert windows(proxy) == {32_000}
 
 

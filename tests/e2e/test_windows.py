@@ -118,9 +118,9 @@ def test_a_list_that_hangs_delays_no_request_by_more_than_a_second(
 def test_a_refusal_teaches_the_window_and_a_larger_prompt_unteaches_it(steno: StartSteno, simulator: Simulator) -> None:
     simulator.announce_window = False
     simulator.window = 128_000
-    running = steno(**DISCOVERING)
+    running = steno(**DISCOVERING, compaction={"overflow_retries": 0})
     simulator.next_chat(status=400, error=REFUSAL)
-    assert post(running.url, {"model": MODEL, "messages": HELLO}).status == 400
+    assert post(running.url, {"model": MODEL, "messages": long_history()}).status == 400
     assert becomes(running, 6_000)
     assert shown(running)[MODEL]["source"] == "learnt"
     simulator.next_chat(usage={"prompt_tokens": 6_001, "completion_tokens": 1, "total_tokens": 6_002})
@@ -155,6 +155,24 @@ def test_the_windows_are_listed_with_where_each_is_from(steno: StartSteno, simul
     prod = models["chat-prod"]
     assert (prod["source"], prod["base_model"], prod["context_window"]) == ("bundled", "o3", 200_000)
     assert "chat-prod" not in shown(running, key="sk-somebody-else")
+
+
+@pytest.mark.parametrize("listing", ["plain", "ollama"])
+def test_a_window_of_no_plausible_size_is_not_believed_and_harms_nobody(
+    steno: StartSteno, simulator: Simulator, listing: Shape
+) -> None:
+    simulator.listing = listing
+    simulator.models = {"odd": Model("odd", window=2**63), "m": Model("m")}
+    running = steno(**DISCOVERING)
+    assert window_of(running, long_history(2), model="m") == WINDOW
+    assert window_of(running, model="odd") == (128_000 if listing == "plain" else 4_096)
+    simulator.next_chat(usage={"prompt_tokens": 10**30, "completion_tokens": 1, "total_tokens": 1})
+    window_of(running, model="odd")
+    assert shown(running)["odd"]["context_window"] < 2**63
+    answered = get(running.url, "/context/conversations", b"authorization: Bearer sk-test")
+    assert answered.status == 200
+    assert {conversation["model"] for conversation in answered.json["data"]} == {"m", "odd"}
+    assert running.services.store.dropped == 0
 
 
 def test_the_list_of_windows_is_paged(steno: StartSteno) -> None:

@@ -298,3 +298,15 @@ async def test_the_longest_unused_calibrations_are_forgotten(store: Store, monke
     known.of("a", FORMULA, tools=False)
     known.learn("c", FORMULA, tools=False, sample=GROWING[0])
     assert [known.of(model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [1, 0, 1]
+
+
+async def test_a_name_no_model_has_is_neither_learnt_nor_remembered(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    for model in ("m" * 300, "m" * 301, "gpt-4o" * 700_000):
+        for sample in GROWING[:3]:
+            known.learn(model, FORMULA, tools=False, sample=sample)
+    assert known.of("m" * 300, FORMULA, tools=False).samples == 3
+    assert known.of("m" * 301, FORMULA, tools=False) == Calibration(prior_of("m", tools=False))
+    assert known.of("gpt-4o" * 700_000, FORMULA, tools=False).samples == 0
+    await known.flush()
+    assert {row.model for row in await stored(store)} == {"m" * 300}

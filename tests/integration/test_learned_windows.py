@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import select, update
 
-from app.store import Store
+from app.store import StatementRefused, Store
 from app.store.tables import learned_windows
 from tests.integration.examples import STRANGER, TENANT, seen
 
@@ -61,6 +62,16 @@ async def test_only_a_limit_below_the_prompt_that_was_answered_is_forgotten(stor
 async def test_a_name_that_cannot_be_stored_as_it_is_does_no_harm(store: Store) -> None:
     await store.learn_window(UPSTREAM, "m\0\ud800", 32_768, DAY)
     assert list((await limits(store)).values()) == [32_768]
+
+
+async def test_a_number_that_cannot_be_stored_is_refused_and_does_no_harm(store: Store) -> None:
+    await store.learn_window(UPSTREAM, "m", 32_768, DAY)
+    with pytest.raises(StatementRefused):
+        await store.forget_window(UPSTREAM, "m", 10**30)
+    with pytest.raises(StatementRefused):
+        await store.learn_window(UPSTREAM, "m", 2**63, DAY)
+    assert await limits(store) == {"m": 32_768}
+    assert store.state == "ok"
 
 
 async def test_a_tenant_sees_the_models_of_its_own_conversations(store: Store) -> None:

@@ -81,6 +81,21 @@ async def test_row_the_database_refuses_does_not_take_others_with_it(store: Stor
     assert store.dropped == 1
 
 
+@pytest.mark.parametrize("number", [2**63, 10**30])
+async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store: Store, number: int) -> None:
+    """SQLite's driver raises an error that SQLAlchemy does not know."""
+    store.record(seen("c1"))
+    store.record(seen("window", window=number))
+    store.record(seen("tokens", tokens_before=number))
+    store.record(seen("c2"))
+    await store.flush()
+    assert [await stored(store, name) for name in ("c1", "window", "tokens", "c2")] == [1, None, None, 1]
+    assert store.dropped == 2
+    store.record(seen("c3"))
+    page = await store.conversations(TENANT, limit=100, after=None, order="asc")
+    assert {conversation.id for conversation in page.data} == {"c1", "c2", "c3"}
+
+
 async def test_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an outage thousands may wait; each transaction stays short."""
     monkeypatch.setattr(write_behind, "BATCH_CONVERSATIONS", 3)

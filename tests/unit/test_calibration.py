@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import product
-from math import isfinite
+from itertools import combinations, product
+from math import isfinite, log, log1p
+from time import perf_counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.calibration import KEPT, KNOWN, OFFSETS, RATIOS, Calibration, Prior, Sample, observe, prior_of, rejected
+from app.core.budget import Line
+from app.core.calibration import (
+    KEPT,
+    KNOWN,
+    OFFSETS,
+    RATIOS,
+    Calibration,
+    Prior,
+    Sample,
+    _best,
+    observe,
+    prior_of,
+    rejected,
+)
 
 SIZES = {
     "all about 80,000": [80_400, 79_100, 80_900, 79_700, 80_050],
@@ -70,6 +84,13 @@ def test_the_fixed_part_of_short_prompts_does_not_become_a_ratio(model: str) -> 
     assert calibration.apply(80_000) == pytest.approx(fresh(model).apply(80_000), rel=0.05)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_nor_does_it_in_the_first_prompt_alone(model: str) -> None:
+    for size in (100, 250, 400):
+        calibration = learnt(fresh(model), provider(1.25, 900, [size]))
+        assert calibration.ratio == fresh(model).ratio, size
+
+
 def test_tools_that_cost_half_as_much_again_become_an_offset() -> None:
     """LibreChat's checklist: the instructions are learnt, the ratio stays near 1."""
     samples = [(2_000 + history, 3_000 + history) for history in (0, 400, 900, 2_000, 3_500)]
@@ -110,6 +131,66 @@ def test_a_calibration_that_begins_with_an_outlier_recovers(model: str, outlier:
 def test_usage_of_a_server_side_tool_alone_leaves_the_calibration_usable() -> None:
     calibration = learnt(fresh("gpt-4o"), [(27, 8_174)])
     assert calibration.apply(80_000) == pytest.approx(80_000, rel=0.02)
+
+
+EIGHT = [5_000, 9_000, 14_000, 20_000, 30_000, 42_000, 60_000, 80_000]
+LONG = ["gpt-4o", "claude-opus-4-7", "house-model"]
+
+
+def mixed(truth: float, wrong: float, places: Sequence[int]) -> list[tuple[int, int]]:
+    return [(size, round(truth * size * (wrong if n in places else 1))) for n, size in enumerate(EIGHT)]
+
+
+@pytest.mark.parametrize("wrong", [0.51, 0.55, 0.75])
+@pytest.mark.parametrize("truth", [1.0, 1.6])
+@pytest.mark.parametrize("model", LONG)
+def test_three_of_eight_that_report_too_little_lower_nothing(model: str, truth: float, wrong: float) -> None:
+    """Wherever they lie, before the others or after them."""
+    for places in combinations(range(8), 3):
+        calibration = learnt(fresh(model), mixed(truth, wrong, places))
+        assert calibration.apply(80_000) >= 0.98 * truth * 80_000, places
+
+
+@pytest.mark.parametrize("wrong", [0.51, 0.55])
+@pytest.mark.parametrize("model", LONG)
+def test_four_of_eight_that_report_half_do_not_take_what_was_known(model: str, wrong: float) -> None:
+    truth = prior_of(model, tools=False).ratio
+    established = learnt(fresh(model), provider(truth, 0, EIGHT))
+    for places in combinations(range(8), 4):
+        calibration = learnt(established, mixed(truth, wrong, places))
+        assert calibration.apply(80_000) >= 0.98 * truth * 80_000, places
+
+
+@pytest.mark.parametrize("wrong", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("model", LONG)
+def test_two_of_eight_that_report_too_much_raise_little(model: str, wrong: float) -> None:
+    truth = prior_of(model, tools=False).ratio
+    for places in combinations(range(8), 2):
+        calibration = learnt(fresh(model), mixed(truth, wrong, places))
+        assert calibration.apply(80_000) == pytest.approx(truth * 80_000, rel=0.02), places
+
+
+@pytest.mark.parametrize("wrong", [0.51, 0.6, 0.75, 0.9])
+@pytest.mark.parametrize("size", [500, 5_000, 20_000, 80_000])
+@pytest.mark.parametrize("model", LONG)
+def test_a_ratio_falls_below_the_priors_when_three_samples_agree(model: str, size: int, wrong: float) -> None:
+    prior = prior_of(model, tools=False)
+    samples = provider(wrong * prior.ratio, 50, [size, size + 100, size + 200])
+    assert learnt(fresh(model), samples[:1]).ratio >= prior.ratio
+    assert learnt(fresh(model), samples[:2]).ratio >= prior.ratio
+    if size >= 5_000:
+        assert learnt(fresh(model), samples).ratio == pytest.approx(wrong * prior.ratio, rel=0.02)
+
+
+@pytest.mark.parametrize("model", LONG)
+def test_short_prompts_alone_lower_no_ratio(model: str) -> None:
+    prior = prior_of(model, tools=False)
+    calibration = learnt(fresh(model), provider(0.6 * prior.ratio, 0, range(60, 120, 3)))
+    assert calibration.ratio == prior.ratio
+
+
+def test_what_raises_is_believed_at_once() -> None:
+    assert learnt(fresh("gpt-4o"), [(20_000, 40_000)]).apply(80_000) == 160_000
 
 
 @pytest.mark.parametrize("sample", [Sample(0, 10), Sample(10, 0), Sample(10, -3), Sample(10, 10**12)])
@@ -205,11 +286,52 @@ def test_properties_what_is_inverted_fits(samples: list[Sample], tokens: int) ->
 def test_properties_a_provider_that_counts_along_a_line_is_predicted_among_what_was_seen(
     sizes: list[int], ratio: float, overhead: int
 ) -> None:
-    """Once it was confirmed: what two agree on is learnt, whatever the prior."""
-    calibration = learnt(fresh(), provider(ratio, overhead, sorted([*sizes, *sizes])))
+    """Once it was confirmed: what three agree on is learnt, whatever the prior."""
+    calibration = learnt(fresh(), provider(ratio, overhead, sorted([*sizes, *sizes, *sizes])))
     largest = max(sizes)
     if largest >= 20_000:
         assert calibration.apply(largest) == pytest.approx(ratio * largest + overhead, rel=0.08)
+
+
+def cost(line: Line, prior: Prior, samples: Sequence[Sample]) -> float:
+    """As docs/calibration.md has it."""
+    weights = [min(1.0, s.estimate / 2_000) for s in samples]
+    misfit = 0.0
+    for s, weight in zip(samples, weights, strict=True):
+        expected = line.offset + line.ratio * s.estimate
+        missed = abs(s.reported - expected) / max(s.reported, expected)
+        misfit += weight * missed * (1.5 if s.reported > expected else 1)
+    away = prior.weight * abs(log(line.ratio / prior.ratio))
+    return sum(weights) * log1p(misfit / 0.001) + away + abs(line.offset - prior.offset) / 2_000
+
+
+def agreed(line: Line, samples: Sequence[Sample]) -> bool:
+    fits = [
+        s
+        for s in samples
+        for expected in [line.offset + line.ratio * s.estimate]
+        if abs(s.reported - expected) <= 0.1 * max(s.reported, expected)
+    ]
+    return len(fits) >= 3 and sum(min(1.0, s.estimate / 2_000) for s in fits) >= 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("tools", [False, True])
+def test_no_line_of_a_fine_grid_is_better_than_the_one_that_is_found(model: str, tools: bool) -> None:
+    noise, prior = random.Random(5), prior_of(model, tools)
+    for spread, ratio in product((0.0, 0.02, 0.1, 0.4), (0.8, 1.1, 1.6)):
+        sizes = [round(10 ** noise.uniform(2, 5)) for _ in range(noise.randint(3, 10))]
+        samples = [
+            Sample(size, max(1, round((ratio * size + 300) * noise.uniform(1 - spread, 1 + spread)))) for size in sizes
+        ]
+        found = _best(prior, samples)
+        least = cost(found, prior, samples)
+        assert found.ratio >= prior.ratio or agreed(found, samples)
+        for step, offset in product(range(50, 300), range(0, 1_501, 25)):
+            line = Line(offset, step / 100)
+            if line.ratio >= prior.ratio or agreed(line, samples):
+                slack = 1e-9 if line.ratio >= prior.ratio else 0.05
+                assert cost(line, prior, samples) >= least - slack, (line, found, samples)
 
 
 # Priors
@@ -264,3 +386,11 @@ def test_a_known_family_is_left_later_than_an_unknown_one() -> None:
     one = [(3_000, 3_900)]
     assert learnt(fresh("gpt-4o"), one).ratio == 1.0
     assert learnt(fresh("house-model"), one).ratio > 1.25
+
+
+def test_a_name_of_megabytes_is_not_searched() -> None:
+    started = perf_counter()
+    for model in ("9" * 4_000_000, "claude-" + "4-" * 2_000_000, "/" * 4_000_000):
+        prior_of(model, tools=False)
+    assert perf_counter() - started < 0.1
+    assert prior_of("x" * 4_000_000 + "/gpt-4o", tools=False) == prior_of("gpt-4o", tools=False)

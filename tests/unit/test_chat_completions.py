@@ -12,6 +12,7 @@ from app.core.messages import Media, ToolCall
 from app.core.prompts import summary_request
 from app.core.view import Conversation, Costs, Path, Shortened, Verbatim, View, build_view, whole
 from app.wire.chat_completions import (
+    ChatRequest,
     MessageReader,
     canonical,
     read_answer,
@@ -92,17 +93,56 @@ def test_functions_are_tools_too(members: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "hosted"),
+    ("members", "typical"),
     [
-        (b'"model":"m"', False),
-        (b'"model":"m","tools":[{"type":"function","function":{}},{"type":"custom"},1]', False),
-        (b'"model":"m","tools":[{"type":"web_search_preview"}]', True),
-        (b'"model":"m","web_search_options":{}', True),
-        (b'"model":"gpt-4o-search-preview"', True),
+        (b'"model":"m"', True),
+        (b'"model":"m","tools":[{"type":"function","function":{}},{"type":"custom"},1]', True),
+        (b'"model":"m","tools":null', True),
+        (b'"model":"m","tools":[{"type":"web_search_preview"}]', False),
+        (b'"model":"m","tools":[{"maximum":1e999}]', False),
+        (b'"model":"m","web_search_options":{}', False),
+        (b'"model":"m","plugins":[{"id":"web"}]', False),
+        (b'"model":"m","response_format":{"type":"json_schema"}', False),
+        (b'"model":"gpt-4o-search-preview"', False),
     ],
 )
-def test_tools_the_provider_runs_itself_are_noticed(members: bytes, hosted: bool) -> None:
-    assert read_request(b'{"messages":[],%b}' % members).has_hosted_tools is hosted
+def test_a_prompt_that_the_provider_adds_to_is_not_typical(members: bytes, typical: bool) -> None:
+    assert read_request(b'{"messages":[],%b}' % members).is_typical is typical
+
+
+def test_a_model_name_without_end_is_for_the_provider_to_judge() -> None:
+    with pytest.raises(Unreadable):
+        read_request(b'{"messages":[],"model":"%b"}' % (b"m" * 301))
+
+
+@pytest.mark.parametrize(
+    ("text", "mentioned"),
+    [
+        ("a limit of 128000 tokens", True),
+        ("128,000", True),
+        ("128_000", True),
+        ("128K", True),
+        ("125 k", True),
+        ("1280001", False),
+        ("12800", False),
+        ("28,000", False),
+        ("", False),
+    ],
+)
+def test_a_number_that_the_client_wrote_is_found_in_any_notation(text: str, mentioned: bool) -> None:
+    assert request_with(json.dumps(text)).mentions(128_000) is mentioned
+
+
+def test_a_number_written_in_escapes_is_found() -> None:
+    assert request_with('"\\u0031\\u00328000"').mentions(128_000)
+
+
+def test_where_a_request_cannot_be_read_it_may_mention_anything() -> None:
+    assert request_with("1e999").mentions(128_000)
+
+
+def request_with(content: str) -> ChatRequest:
+    return read_request(b'{"model":"m","messages":[{"role":"user","content":%b}]}' % content.encode())
 
 
 @pytest.mark.parametrize(

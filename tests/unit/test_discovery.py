@@ -49,6 +49,11 @@ async def ask(upstream: FakeUpstream, root: str = "") -> Listing:
         ({"meta": {"n_ctx_train": 131_072}}, None),
         ({"context_length": 0}, None),
         ({"context_length": True}, None),
+        ({"context_length": 100_000_000}, (100_000_000, None, None)),
+        ({"context_length": 100_000_001}, None),
+        ({"context_length": 2**63, "max_model_len": "9" * 5_000, "max_context_length": 8_192}, (8_192, None, None)),
+        ({"context_length": 8_192, "max_completion_tokens": 2**63, "max_prompt_tokens": 10**30}, (8_192, None, None)),
+        ({"context_length": "\u0668\u0661\u0669\u0662"}, None),
         ({"context_length": "many"}, None),
         ({"context_length": None, "top_provider": [5_000]}, None),
         ({}, None),
@@ -83,9 +88,45 @@ async def test_names_are_found_as_clients_may_write_them() -> None:
     assert found.of("Llama3") == Window(2_000, "provider")
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"data": 5}', b'{"data": [5, {"id": 7}, {"object": "model"}]}'])
+@pytest.mark.parametrize(
+    "body", [b"<html>", b"[]", b"[" * 5_000, b'{"data": 5}', b'{"data": [5, {"id": 7}, {"object": "model"}]}']
+)
 async def test_what_is_no_list_of_models_lists_none(body: bytes) -> None:
     assert (await ask(FakeUpstream({MODELS: body}))).models == {}
+
+
+async def test_a_list_without_an_object_around_it_is_understood() -> None:
+    """Together's."""
+    found = await ask(FakeUpstream({MODELS: listing({"id": "a", "context_length": 131_072})["data"]}))
+    assert found.of("a") == Window(131_072, "provider")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"id": "odd", "owned_by": ["x"]}',
+        b'{"id": "odd", "owned_by": {"x": 1}}',
+        b'{"id": "odd", "parent": [1]}',
+        b'{"id": "odd", "context_length": %s}' % (b"9" * 5_000),
+        b'{"id": "odd", "context_length": "%s"}' % (b"9" * 5_000),
+        b'{"id": "odd", "context_length": 1e999}',
+        b'{"id": "odd", "context_length": NaN}',
+        b'{"id": "odd\\ud800"}',
+        b'{"id": "odd\xff"}',
+        b'{"id": ["odd"]}',
+        b'{"id": 7}',
+        b'{"id": ""}',
+        b'{"id": "%s", "context_length": 8192}' % (b"x" * 301),
+        b"null",
+    ],
+)
+@pytest.mark.parametrize("around", [b'{"object": "list", "data": [%s]}', b"[%s]"])
+async def test_one_odd_entry_does_not_take_the_others_with_it(odd: bytes, around: bytes) -> None:
+    entries = b", ".join([odd, b'{"id": "good", "context_length": 8192}'])
+    found = await ask(FakeUpstream({MODELS: around % entries}))
+    assert found.of("good") == Window(8_192, "provider")
+    assert all(name.isprintable() and 0 < len(name) <= 300 for name in found.models)
+    assert found.of("odd") is None
 
 
 @pytest.mark.parametrize(("status", "wants_key"), [(401, True), (403, True), (404, False), (500, False)])
@@ -168,6 +209,10 @@ async def test_a_model_that_ollama_has_loaded_has_what_it_was_loaded_with() -> N
     ("shown", "context", "note"),
     [
         ({"parameters": "stop x\nnum_ctx                        16384", "model_info": {}}, 16_384, "Modelfile"),
+        ({"parameters": "num_ctx 9999999999999999999", "model_info": {}}, 4_096, "least default"),
+        ({"parameters": "num_ctx 100000001", "model_info": {}}, 4_096, "least default"),
+        ({"parameters": "num_ctx " + "9" * 5_000, "model_info": {}}, 4_096, "least default"),
+        ({"parameters": "num_ctx \u0668\u0661\u0669\u0662", "model_info": {}}, 4_096, "least default"),
         ({"parameters": "stop x", "model_info": {"llama.context_length": 131_072}}, 4_096, "least default"),
         ({"model_info": {"tiny.context_length": 2_048, "general.name": 5}}, 2_048, "least default"),
         ({"remote_host": "https://x.example", "model_info": {"q.context_length": 262_144}}, 262_144, None),
@@ -196,3 +241,30 @@ async def test_a_model_that_ollama_unloaded_keeps_what_it_had() -> None:
     upstream.answers[MODELS] = listing({"id": "other:latest", "owned_by": "library", "created": 2})
     await discovery.listing()
     assert upstream.paths.count("/api/show") == 2, "and again when it changed"
+
+
+@pytest.mark.parametrize("created", [[1], {"at": 1}, None, 1.5, "2026-01-01"])
+async def test_an_odd_time_of_ollamas_does_not_take_the_other_models_with_it(created: Any) -> None:
+    upstream = ollama({"m:latest": 65_536}, {})
+    odd = {"id": "odd:latest", "owned_by": "library", "created": created}
+    upstream.answers[MODELS] = listing({"id": "m:latest", "owned_by": "library", "created": 1}, odd)
+    found = await ask(upstream)
+    assert found.of("m") == Window(65_536, "provider")
+    window = found.of("odd")
+    assert window is not None
+    assert window.context == 4_096
+
+
+async def test_what_local_servers_tell_of_odd_names_and_sizes_is_left_out() -> None:
+    long, entry = "x" * 301, {"id": "m", "owned_by": "organization_owner"}
+    native = [
+        {"id": long, "loaded_context_length": 8_192},
+        {"id": "m", "loaded_context_length": 2**63, "max_context_length": 8_192},
+    ]
+    found = await ask(FakeUpstream({MODELS: listing(entry), "/api/v0/models": {"data": native}}))
+    assert list(found.models) == ["m"]
+    assert found.models["m"] is not None
+    assert found.models["m"].context == 8_192
+    upstream = ollama({}, {}, "m")
+    upstream.answers["/api/ps"] = {"models": [{"name": name, "context_length": 8_192} for name in (long, ["m"])]}
+    assert list((await ask(upstream)).models) == ["m"]

@@ -131,16 +131,21 @@ def test_the_memory_is_bounded() -> None:
     tables = Tables()
     estimator = Estimator(tables, most_remembered=3)
     messages = read([{"role": "user", "content": f"message number {n}"} for n in range(10)])
+
+    def uncounted(part: Sequence[Message]) -> int:
+        return estimator.prompt("gpt-4o", part, b"", Declarations).uncounted
+
     prompt(estimator, messages).costs()
-    assert prompt(estimator, messages[-2:]).uncounted == 0
-    assert prompt(estimator, messages[:5]).uncounted == sum(len(message.raw) for message in messages[:5])
+    assert uncounted(messages[-2:]) == 0
+    assert uncounted(messages[:5]) == sum(len(message.raw) for message in messages[:5])
 
 
 def test_the_bound_needs_no_count_of_the_messages() -> None:
     tables = Tables()
     messages = read(TALK)
-    found = prompt(Estimator(tables), messages, Declarations())
+    found = Estimator(tables).prompt("gpt-4o", messages, b"", Declarations)
     assert not tables.counted
+    assert found.bound is not None
     assert found.bound >= sum(found.costs().messages) + found.costs().fixed
 
 
@@ -151,7 +156,19 @@ def test_a_text_that_cannot_be_counted_is_estimated_by_its_bytes() -> None:
 
 def test_tools_that_cannot_be_counted_are_estimated_by_their_bytes() -> None:
     declarations = Declarations(tools=(Tool("boom", "", {}),))
-    assert prompt(Estimator(Tables()), read(TALK), declarations).fixed == -(-len(repr(declarations)) * 10 // 33)
+    costs = prompt(Estimator(Tables()), read(TALK), declarations).costs()
+    assert costs.fixed == -(-len(repr(declarations)) * 10 // 33)
+
+
+def test_tools_that_were_never_counted_have_no_bound_and_are_much_work() -> None:
+    estimator = Estimator(Tables())
+    first = prompt(estimator, read(TALK))
+    assert first.bound is None
+    assert first.uncounted > 1 << 20
+    first.costs()
+    again = prompt(estimator, read(TALK))
+    assert again.bound is not None
+    assert again.uncounted == 0
 
 
 def test_the_formula_names_version_and_encoding() -> None:

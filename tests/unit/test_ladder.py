@@ -1,5 +1,6 @@
 """The ladder: what is sent, from the stored summaries down to the client's own bytes."""
 
+from app.core.budget import Line
 from app.core.chunks import SummaryChunk
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision, settle, untouched
@@ -83,3 +84,10 @@ def test_coverage_tells_what_was_shortened_and_of_untouched_histories_too() -> N
     kinds = [part["kind"] for part in coverage_of(talk, settled(talk, reason="why").view)]
     assert kinds == ["instructions", "shortened", "verbatim"]
     assert [part["kind"] for part in coverage_of(talk, None)] == ["instructions", "verbatim"]
+
+
+def test_the_parts_add_up_to_what_the_provider_will_count() -> None:
+    talk = conversation(message("system", "be kind"), *turns(5), fixed=40)
+    for line in (Line(), Line(offset=120, ratio=1.37)):
+        parts = coverage_of(talk, None, line)
+        assert sum(part["tokens"] for part in parts) == line.reported(talk.tokens)

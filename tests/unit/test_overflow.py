@@ -392,6 +392,38 @@ def test_what_nests_too_deeply_or_is_no_json_is_read_as_it_is() -> None:
     assert numbers(classify(400, error("prompt is too long", code=7, n_ctx=True))) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("prompt is too long: \u0669\u0660\u0660\u0660 tokens > \u0668\u0661\u0669\u0662 maximum", (None, None, None)),
+        ("prompt is too long: 9000 tokens > \uff18\uff11\uff19\uff12 maximum", (None, 9_000, 9_000)),
+        ("prompt is too long: 1234567890 tokens > 8192 maximum", (8_192, None, None)),
+        ("prompt is too long: 9000 tokens > 1234567890 maximum", (None, 9_000, 9_000)),
+        ("The prompt exceeds the 1234567890 token limit", (None, None, None)),
+        ("The prompt exceeds the 999999999 token limit", (None, None, None)),
+        ("The prompt exceeds the 100000000 token limit", (100_000_000, None, None)),
+        ("The prompt exceeds the " + "9" * 5_000 + " token limit", (None, None, None)),
+    ],
+)
+def test_a_number_is_written_in_ascii_and_no_larger_than_any_window(
+    message: str, found: tuple[int | None, int | None, int | None]
+) -> None:
+    assert numbers(classify(400, error(message))) == found
+
+
+@pytest.mark.parametrize("number", ["9" * 10, "9" * 5_000, "\u0669\u0660\u0660\u0660\u0660"])
+def test_a_bucket_of_no_plausible_size_is_none(number: str) -> None:
+    words = "Request too large on tokens per min (TPM)"
+    assert classify(429, error(f"{words}: Limit 8000, Requested {number}.")) is None
+    assert classify(429, error(f"{words}: Limit {number}, Requested 9000.")) is None
+
+
+@pytest.mark.parametrize("status", [10**4_000, 10**30, "\uff14\uff10\uff10", "5\u0660\u0660", True, [400], None])
+def test_a_code_that_is_no_status_decides_nothing(status: object) -> None:
+    frame = {"error": {"message": "prompt is too long", "code": status}}
+    assert classify(200, frame, first_frame=True) == Overflow("context_window")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (

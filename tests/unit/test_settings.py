@@ -196,6 +196,16 @@ def test_session_headers_are_found_in_any_case() -> None:
         ("STENO_UPSTREAM__BASE_URL", "api.openai.com/v1", ("upstream.base_url", "http(s) URL")),
         ("STENO_MODELS", "gpt-4o", ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "context_window": 0}]', ("models.0.context_window", "at least 1", "0")),
+        *(
+            (
+                "STENO_MODELS",
+                f'[{{"match": "m", "context_window": 9000, "{name}": {given}}}]',
+                (f"models.0.{name}", "at least 1 and at most 100000000", str(given)),
+            )
+            for name in ("context_window", "max_input_tokens", "max_output_tokens")
+            for given in (100_000_001, 2**63, 10**30)
+        ),
+        ("STENO_MODELS", f'[{{"match": "m", "context_window": {"9" * 5_000}}}]', ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is no setting", "context_window")),
     ],
 )
@@ -279,6 +289,7 @@ def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
         ),
         ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
         ("compaction: {enabled: false", "is not YAML: line 1"),
+        (f"server: {{port: {'9' * 5_000}}}", "is not YAML"),
         ("- server", "must hold sections"),
         ("server", "must hold sections"),
         ("1: {port: 1}", "must hold sections"),

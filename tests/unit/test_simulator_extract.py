@@ -53,6 +53,12 @@ def test_sentences_shrink_before_identifiers_go() -> None:
     assert [f"K{number}99" in summary for number in "abcde"] == [True] * 5
 
 
+def test_sentences_that_would_shrink_to_single_words_give_way_to_whole_ones_from_all_over() -> None:
+    text = "\n".join(f"Word{'abcdefghij'[number]} says something of its own here" for number in range(10))
+    lines = summarise(text, 20).splitlines()
+    assert lines == [f"Word{letter} says something of" for letter in "acegi"]
+
+
 def test_only_identifiers_remain_where_there_is_room_for_no_sentence() -> None:
     text = "\n".join(f"Words words words words R{number}x" for number in range(30))
     assert summarise(text, 10).split() == [f"R{number}x" for number in range(0, 30, 3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,11 +157,12 @@ def test_a_usage_the_client_asked_for_is_read_and_stays() -> None:
     assert editor.usage == {"prompt_tokens": 7}
 
 
-def test_a_usage_beside_the_last_text_stays_because_the_provider_sends_it_unasked() -> None:
+@pytest.mark.parametrize("usage", [b'{"prompt_tokens":7}', b"{}", b"0", b"null"])
+@pytest.mark.parametrize("choices", [b"[]", b"null", b'[{"index":0,"delta":{},"finish_reason":"stop"}]'])
+def test_a_usage_is_taken_out_wherever_it_stands(usage: bytes, choices: bytes) -> None:
     editor = StreamEditor(b"", b"", hides_usage=True)
-    frame = event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":7}}')
-    assert editor.edit(frame) == frame
-    assert editor.usage == {"prompt_tokens": 7}
+    for frame in (usage_frames()[0], event(b'{"choices":%b,"usage":%b}' % (choices, usage))):
+        assert b"usage" not in editor.edit(frame)
 
 
 def test_an_error_before_anything_else_is_kept_as_a_refusal_and_a_later_one_is_not() -> None:

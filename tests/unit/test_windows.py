@@ -172,8 +172,9 @@ def test_a_learnt_limit_lowers_what_is_said_and_wins_over_what_is_guessed(
 async def test_a_refusal_is_read_and_its_limit_kept(build: Build) -> None:
     windows = build()
     body = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum", "code": 400}}'
-    found = windows.observe_error("gpt-4o", 400, [(b"content-type", b"application/json")], body)
+    found = windows.overflow_in(400, [(b"content-type", b"application/json")], body)
     assert found is not None
+    windows.learn("gpt-4o", found)
     assert windows.of("gpt-4o").context == 32_768
     assert windows.of("gpt-4o").source == "learnt"
     assert windows.of("gpt-4.1").source == "bundled"
@@ -192,15 +193,18 @@ async def test_a_refusal_that_tells_no_window_teaches_none(
     build: Build, status: int, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     windows = build()
-    windows.observe_error("gpt-4o", status, headers, body)
+    found = windows.overflow_in(status, headers, body)
+    if found is not None:
+        windows.learn("gpt-4o", found)
     assert windows.of("gpt-4o").source == "bundled"
 
 
 async def test_an_error_in_the_first_frame_of_a_stream_is_read_too(build: Build) -> None:
     windows = build()
-    frame = {"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum"}}
-    windows.observe_error("gpt-4o", 200, [], frame, first_frame=True)
-    assert windows.of("gpt-4o").context == 32_768
+    frame = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum"}}'
+    found = windows.overflow_in(200, [], frame, first_frame=True)
+    assert found is not None
+    assert found.limit == 32_768
 
 
 async def test_of_two_limits_the_smaller_holds(build: Build) -> None:
