@@ -68,7 +68,8 @@ class Estimator:
     ) -> Prompt:
         """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
         rules = rules_for(model)
-        tag = self._tags.setdefault(rules, len(self._tags))
+        with self._lock:
+            tag = self._tags.setdefault(rules, len(self._tags))
         bounds = (*unit_starts(messages), len(messages))
         units = [messages[start:stop] for start, stop in pairwise(bounds)]
         keys = [_key(tag, unit) for unit in units]
@@ -138,7 +139,8 @@ class _Declaration:
         self._declared, self._read = declared, read
         digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest()
         self.key: Key = (*_key(tag, [system] if system else []), digest, self._holds_calls)
-        self.size = len(declared) and COSTLY
+        self.work = COSTLY if declared else 0
+        """Bytes that counting it is as much work as."""
 
     def count(self) -> Tokens:
         """Tokens of all beside the messages, and what each answer costs more because of it."""
@@ -172,7 +174,7 @@ class Prompt:
 
         None where tools or a schema were never counted: a few bytes of references can stand for a long text.
         """
-        if self.beside is None and self.declaration.size:
+        if self.beside is None and self.declaration.work:
             return None
         fixed, answer = self.beside or self.declaration.count()
         units = sum(byte_bound(unit, self.rules) if known is None else sum(known) for unit, _, known in self.units)
@@ -181,7 +183,7 @@ class Prompt:
     @property
     def uncounted(self) -> int:
         """Bytes that `costs` has to count, or as much work."""
-        beside = self.declaration.size if self.beside is None else 0
+        beside = self.declaration.work if self.beside is None else 0
         return beside + sum(len(message.raw) for unit, _, known in self.units if known is None for message in unit)
 
     def costs(self) -> Costs:
