@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import structlog
@@ -18,14 +18,12 @@ from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
 from app.core.compaction import LEASE_LOST, Announce, Flow, Outcome, Reply, Summarise, compact
 from app.core.compaction import Store as StoreChunk
-from app.core.estimate import Count
+from app.core.estimate import Cost, Count
 from app.core.gate import Answer
 from app.core.ladder import Decision, settle, smallest_view, untouched
-from app.core.plan import Plan, SummarySettings, changes_every_turn, plan_compaction
-from app.core.view import (
-    Conversation,
-    least_view,
-)
+from app.core.mask import Boundary, Masks, MaskSettings
+from app.core.plan import Plan, SummarySettings, changes_every_turn, plan_compaction, plan_mask
+from app.core.view import Conversation, Masking, least_view
 from app.setbacks import Setbacks
 from app.store import Busy, Lease, Store, StoreUnavailable
 from app.summariser import Summariser
@@ -51,12 +49,15 @@ class Job:
     conversation: Conversation
     budget: Budget
     count: Count
+    cost: Cost
     model: str
     summary: SummarySettings
     headers: Headers
     """For summary calls: the caller's own credentials."""
     compaction: bool
     """Whether the caller and the operator allow it."""
+    mask: MaskSettings | None
+    """How tool results are masked, if they are."""
     wait_seconds: float
 
 
@@ -88,19 +89,22 @@ class _Turn:
     deadline: float
     """By the monotonic clock, in seconds."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
+    masking: Masking | None = None
     made: tuple[SummaryChunk, ...] = ()
     told: bool = False
     reason: str | None = None
 
     @property
     def fits(self) -> bool:
-        return least_view(self.job.conversation, self.chunks.values(), self.job.budget.trigger) is not None
+        job = self.job
+        return least_view(job.conversation, self.chunks.values(), job.budget.trigger, self.masking) is not None
 
     @property
     def can_do_without(self) -> bool:
         """Whether something under the limit can be sent without a summary; otherwise there is nothing to lose."""
         job = self.job
-        return smallest_view(job.conversation, job.budget, self.chunks.values(), job.count).tokens <= job.budget.limit
+        smallest = smallest_view(job.conversation, job.budget, self.chunks.values(), job.cost, self.masking)
+        return smallest.tokens <= job.budget.limit
 
     @property
     def seconds_left(self) -> float:
@@ -108,6 +112,17 @@ class _Turn:
 
     def learn(self, chunks: Iterable[SummaryChunk]) -> None:
         self.chunks |= {chunk.id: chunk for chunk in chunks}
+
+    def learn_masks(self, boundaries: Iterable[Boundary]) -> None:
+        if self.masking is not None:
+            known = {*self.masking.boundaries, *boundaries}
+            self.masking = replace(self.masking, boundaries=tuple(sorted(known)))
+
+    def plan_mask(self) -> Boundary | None:
+        """The boundary that makes a summary unnecessary, or None."""
+        if self.masking is None:
+            return None
+        return plan_mask(self.job.conversation, self.chunks.values(), self.job.budget, self.masking)
 
     def plan(self) -> Plan | None:
         job = self.job
@@ -123,7 +138,15 @@ class _Turn:
 
     def settle(self) -> Decision:
         job, in_vain = self.job, self.told and not self.made
-        return settle(job.conversation, job.budget, self.chunks.values(), job.count, self.reason, in_vain=in_vain)
+        return settle(
+            job.conversation,
+            job.budget,
+            self.chunks.values(),
+            job.cost,
+            self.reason,
+            masking=self.masking,
+            in_vain=in_vain,
+        )
 
 
 class Compactor:
@@ -138,11 +161,11 @@ class Compactor:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
         if (early := _untouched(job)) is not None:
             return early
-        turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
+        turn = _turn(job, on_start)
         try:
             for _ in range(ROUNDS):
-                turn.learn(await self._read(job))
-                if turn.fits or not await self._compact(turn):
+                await self._read(turn)
+                if turn.fits or await self._mask(turn) or not await self._compact(turn):
                     break
         except StoreUnavailable:
             turn.reason = "storage"
@@ -153,9 +176,9 @@ class Compactor:
 
         Without a summary where that reaches the budget: stored ones, then large texts shortened.
         """
-        turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
+        turn = _turn(job, on_start)
         try:
-            turn.learn(await self._read(job))
+            await self._read(turn)
         except StoreUnavailable:
             turn.reason = "storage"
         return turn.settle() if turn.can_do_without or turn.reason else await self.prepare(job, on_start)
@@ -164,15 +187,32 @@ class Compactor:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := _untouched(job)) is not None:
             return early, ()
-        turn = _Turn(job, _nobody, 0.0)
-        turn.learn(await self._read(job))
-        if not turn.fits and (plan := turn.plan()) is not None:
+        turn = _turn(job)
+        await self._read(turn)
+        if not turn.fits and (boundary := turn.plan_mask()) is not None:
+            turn.learn_masks([boundary])
+        elif not turn.fits and (plan := turn.plan()) is not None:
             turn.made = _imagine(_flow(job, plan)).made
             turn.learn(turn.made)
         return turn.settle(), turn.made
 
-    async def _read(self, job: Job) -> list[SummaryChunk]:
-        return await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, job.conversation.chain.digests)
+    async def _read(self, turn: _Turn) -> None:
+        job = turn.job
+        chain = job.conversation.chain
+        turn.learn(await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, chain.digests))
+        if job.mask is not None:
+            found = await self._store.masks_in(job.tenant, job.mask.key, chain.digests)
+            turn.learn_masks(Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
+
+    async def _mask(self, turn: _Turn) -> bool:
+        """Masks tool results where that makes a summary unnecessary. Whether it did."""
+        job, boundary = turn.job, turn.plan_mask()
+        if boundary is None or job.mask is None:
+            return False
+        place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
+        await self._store.keep_mask(job.tenant, job.mask.key, *place, job.conversation_id)
+        turn.learn_masks([boundary])
+        return True
 
     async def _compact(self, turn: _Turn) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
@@ -290,6 +330,11 @@ class Compactor:
             await self._store.release(lease)
         except StoreUnavailable:
             log.warning("lease not released, it expires by itself", conversation=lease.conversation_id)
+
+
+def _turn(job: Job, on_start: OnStart = _nobody) -> _Turn:
+    masking = None if job.mask is None else Masking(Masks(job.conversation.transcript, job.mask, job.cost))
+    return _Turn(job, on_start, monotonic() + job.wait_seconds, masking=masking)
 
 
 def _untouched(job: Job) -> Decision | None:

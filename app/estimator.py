@@ -195,6 +195,10 @@ class Prompt:
             costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, messages, strict=True))
         return Costs(costs, fixed)
 
+    def cost(self, message: Message) -> int:
+        """Tokens of a message by itself."""
+        return sum(unit_tokens([message], self.rules, self.count))
+
     def _count(self, unit: Sequence[Message], key: Key) -> Tokens:
         try:
             tokens = unit_tokens(unit, self.rules, self.count)

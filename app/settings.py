@@ -126,9 +126,21 @@ class TailSettings(_Section):
     """Share of the limit that the verbatim tail may take."""
 
 
+class MaskSettings(_Section):
+    enabled: bool = True
+    """Mask tool results that the assistant has answered, before anything is summarised."""
+    characters: int = Field(300, ge=50, le=100_000)
+    """What is left of a masked text: 70 % of it head, 30 % tail."""
+    allow: tuple[str, ...] = ()
+    """Tools whose results are masked, as globs such as `search_*`; all if empty."""
+    deny: tuple[str, ...] = ()
+    """Tools whose results are never masked; stronger than `allow`."""
+
+
 class CompactionSettings(_Section):
     enabled: bool = True
     """Compact at all."""
+    mask: MaskSettings = MaskSettings()
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(4_096, ge=0)
     """No compaction below this many tokens, or 0.85 of the limit where that is less."""

@@ -14,6 +14,7 @@ from app.compactor import Job, Started
 from app.core.budget import Budget, Window, budget_for
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision
+from app.core.mask import MaskSettings
 from app.core.plan import SummarySettings
 from app.core.recognition import Recognised, heads_of
 from app.core.view import Conversation
@@ -181,10 +182,12 @@ async def understand(
         conversation=conversation,
         budget=budget,
         count=prompt.count,
+        cost=prompt.cost,
         model=model,
         summary=summary_settings(services, model, budget),
         headers=for_summary(headers),
         compaction=services.settings.compaction.enabled and not _switched_off(request, headers),
+        mask=_mask_settings(services),
         wait_seconds=_patience(services, request, headers),
     )
     return Understood(request, job, prompt, formula, window, recognised, _event_shape(services, request, headers))
@@ -223,6 +226,11 @@ def summary_settings(services: Services, model: str, budget: Budget) -> SummaryS
         part_tokens=int(PART_SHARE * min(room.window, room.limit)),
         ratio=line.ratio,
     )
+
+
+def _mask_settings(services: Services) -> MaskSettings | None:
+    mask = services.settings.compaction.mask
+    return MaskSettings(mask.characters, mask.allow, mask.deny) if mask.enabled else None
 
 
 def _switched_off(request: ChatRequest, headers: Headers) -> bool:

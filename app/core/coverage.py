@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.budget import Line
-from app.core.view import Carried, Conversation, Shortened, Summary, View, whole
+from app.core.view import Carried, Conversation, Masked, Shortened, Summary, View, whole
 
 ONE_TO_ONE = Line()
 
@@ -30,6 +30,8 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
                 parts.append({"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens})
             case Carried(index):
                 parts.append({"kind": "carried", **_place(index, index), "tokens": transcript.tokens_of(index)})
+            case Masked(index, _, tokens):
+                parts.append({"kind": "masked", **_place(index, index), "tokens": tokens})
             case Shortened(index, _, tokens):
                 parts.append({"kind": "shortened", **_place(index, index), "tokens": tokens})
             case _:

@@ -24,6 +24,9 @@ from app.core.typescript import comment_lines, functions_text
 Count = Callable[[str], int]
 """Tokens of a text in the model's encoding: never more than its bytes in UTF-8."""
 
+Cost = Callable[[Message], int]
+"""Tokens of a message by itself, by its model's rules."""
+
 FORMULA_VERSION = 2
 """Counts and calibrations made by another version are of no use."""
 

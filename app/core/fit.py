@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.estimate import Count
+from app.core.estimate import Cost
 from app.core.messages import Message
 from app.core.prompts import shorten
 from app.core.view import Conversation, Part, Shortened, Verbatim, View
@@ -23,7 +23,7 @@ OLDEST_WEIGHT = 0.20
 SHORTENED_ROLES = frozenset({"tool", "function", "user"})
 
 
-def fit(conversation: Conversation, view: View, at_most: int, count: Count) -> View:
+def fit(conversation: Conversation, view: View, at_most: int, cost: Cost) -> View:
     """The view with its large tool results and pasted documents cut head and tail, the older the shorter.
 
     `at_most` is the limit in tokens; whether the result meets it is for the caller to check. Formula: a text keeps
@@ -46,15 +46,17 @@ def fit(conversation: Conversation, view: View, at_most: int, count: Count) -> V
             longest = max(SHORTEST, int(allowed * recency))
             shortened = None
             if message.role in SHORTENED_ROLES and index != transcript.last_user:
-                shortened = _shorten(index, message, transcript.tokens_of(index), longest, count)
+                shortened = _shorten(index, message, transcript.tokens_of(index), longest, cost)
             saved += transcript.tokens_of(index) - shortened.tokens if shortened else 0
             _append(parts, shortened or Verbatim(index, index + 1))
     return replace(view, parts=tuple(parts), tokens=view.tokens - saved)
 
 
-def _shorten(index: int, message: Message, before: int, longest: int, count: Count) -> Shortened | None:
+def _shorten(index: int, message: Message, before: int, longest: int, cost: Cost) -> Shortened | None:
     texts = tuple(shorten(text, longest) for text in message.texts)
-    tokens = before - sum(map(count, message.texts)) + sum(map(count, texts))
+    if texts == message.texts:
+        return None
+    tokens = cost(replace(message, texts=texts))
     return Shortened(index, texts, tokens) if tokens < before else None
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from app.core.budget import Budget
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
+from app.core.mask import Boundary
 from app.core.messages import INSTRUCTION_ROLES, Transcript
-from app.core.view import Conversation, Path, widest_path
+from app.core.view import Conversation, Masking, Path, widest_path
 
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
@@ -82,6 +83,26 @@ def plan_compaction(
         if not _worth_it(conversation, base, spans, budget):
             return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
+
+
+def plan_mask(
+    conversation: Conversation, chunks: Iterable[SummaryChunk], budget: Budget, masking: Masking
+) -> Boundary | None:
+    """The boundary that makes a summary unnecessary for now, or None: it is moved rarely, and then for a gain.
+
+    Everything before the last unit counts, so that the next boundaries are far off; what the model has not answered
+    in text stays whole anyway.
+    """
+    transcript = conversation.transcript
+    base = widest_path(conversation, chunks)
+    last = transcript.cuts[-1] if transcript.cuts else 0
+    held = max(masking.usable(base.covered), default=base.covered)
+    if last <= held:
+        return None
+    view = conversation.instruction_tokens + base.tokens + transcript.tokens(base.covered)
+    before, after = (view - masking.masks.saved(base.covered, position) for position in (held, last))
+    worth_it = after <= budget.target and before - after >= MINIMUM_GAIN * before
+    return Boundary(last, base.covered) if worth_it else None
 
 
 def _needed(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> tuple[Span, ...]:

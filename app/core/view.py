@@ -14,6 +14,7 @@ from functools import cache, cached_property
 
 from app.core.chunks import SummaryChunk
 from app.core.identity import Identity
+from app.core.mask import Boundary, Masks
 from app.core.messages import Message, Transcript, split_instructions
 
 
@@ -42,11 +43,20 @@ class Shortened:
 
 
 @dataclass(frozen=True, slots=True)
+class Masked:
+    """A tool result of which only head and tail are kept, in this payload and in those to come."""
+
+    index: int
+    texts: tuple[str, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     chunk: SummaryChunk
 
 
-Part = Verbatim | Carried | Shortened | Summary
+Part = Verbatim | Carried | Shortened | Masked | Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,10 @@ class View:
     def shortened(self) -> bool:
         return any(isinstance(part, Shortened) for part in self.parts)
 
+    @property
+    def masked(self) -> bool:
+        return any(isinstance(part, Masked) for part in self.parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Path:
@@ -151,23 +165,60 @@ def whole(conversation: Conversation) -> View:
     return build_view(conversation, Path())
 
 
-def build_view(conversation: Conversation, path: Path) -> View:
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What masks do to a conversation, and the boundaries there are, ascending."""
+
+    masks: Masks
+    boundaries: tuple[Boundary, ...] = ()
+
+    def usable(self, covered: int) -> list[int]:
+        """The positions of the boundaries for views in which summaries cover so many messages."""
+        return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]
+
+
+def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
+    """The view over a path; with `masks` tool results that were answered before the boundary are masked."""
     transcript = conversation.transcript
     parts: list[Part] = []
     for chunk in path.chunks:
         start = conversation.chain.positions[chunk.from_digest]
         parts.append(Summary(chunk))
         parts.extend(Carried(start + offset) for offset in chunk.carried)
-    if path.covered < len(transcript):
-        parts.append(Verbatim(path.covered, len(transcript)))
-    return View(tuple(parts), _view_tokens(conversation, path))
+    position, saved = path.covered, 0
+    if masks is not None:
+        saved = masks.saved(path.covered, boundary)
+        for index, mask in masks.between(path.covered, boundary):
+            if position < index:
+                parts.append(Verbatim(position, index))
+            parts.append(Masked(index, mask.texts, mask.tokens))
+            position = index + 1
+    if position < len(transcript):
+        parts.append(Verbatim(position, len(transcript)))
+    return View(tuple(parts), _view_tokens(conversation, path) - saved)
 
 
-def least_view(conversation: Conversation, chunks: Iterable[SummaryChunk], at_most: int) -> View | None:
-    """The view that covers the fewest messages with at most so many tokens, or None if none fits."""
-    fitting = (p for p in paths(conversation, chunks) if _view_tokens(conversation, p) <= at_most)
-    best = min(fitting, key=lambda path: (path.covered, path.rank), default=None)
-    return None if best is None else build_view(conversation, best)
+def least_view(
+    conversation: Conversation, chunks: Iterable[SummaryChunk], at_most: int, masking: Masking | None = None
+) -> View | None:
+    """The view that covers the fewest messages with at most so many tokens, or None if none fits.
+
+    For each coverage first without masks, then with the earliest boundary that suffices.
+    """
+    found = paths(conversation, chunks)
+    candidates = [(path.covered, 0, path.rank, path, _view_tokens(conversation, path)) for path in found]
+    if masking is not None:
+        candidates += [
+            (covered, boundary, rank, path, tokens - masking.masks.saved(covered, boundary))
+            for covered, _, rank, path, tokens in candidates
+            for boundary in masking.usable(covered)
+        ]
+    fitting = (candidate for candidate in candidates if candidate[-1] <= at_most)
+    best = min(fitting, key=lambda candidate: candidate[:3], default=None)
+    if best is None:
+        return None
+    _, boundary, _, path, _ = best
+    return build_view(conversation, path, masking.masks if masking and boundary else None, boundary)
 
 
 def widest_path(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> Path:

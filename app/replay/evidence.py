@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
+RESULT_ROLES = frozenset({"tool", "function"})
 
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
 
 _WORD = re.compile(r"\w+")
+_NOTICE = re.compile(r"\n\[\.\.\. (\d+) characters in all, shortened \.\.\.\]\n")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
 
 
@@ -33,6 +35,14 @@ class Message:
     """Ids of the tool calls it makes."""
     answers: str | None
     """Id of the tool call it answers."""
+
+    def shortens(self, original: Message) -> bool:
+        """Whether it is a tool result of which only head and tail are left, with the original size between."""
+        if self.role not in RESULT_ROLES or (self.role, self.answers) != (original.role, original.answers):
+            return False
+        pairs = list(zip(self.pieces, original.pieces, strict=False))
+        same_length = len(self.pieces) == len(original.pieces)
+        return same_length and all(piece == whole or _is_shortened(piece, whole) for piece, whole in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,13 @@ class SummaryCall:
     sequence: int
     sections: tuple[Section, ...]
     text: str
+
+
+def _is_shortened(piece: str, whole: str) -> bool:
+    cut = _NOTICE.search(piece)
+    if cut is None or int(cut[1]) != len(whole):
+        return False
+    return whole.startswith(piece[: cut.start()]) and whole.endswith(piece[cut.end() :])
 
 
 class MessageReader:

@@ -58,7 +58,7 @@ class Verdict:
     summary_calls: int = 0
     folds: int = 0
     compaction: bool = False
-    """A summary was made in this request, or one made elsewhere was taken up."""
+    """A summary was made in this request, one made elsewhere was taken up, or tool results were masked."""
     broke: bool = False
     """It does not extend the previous payload."""
     previous_bytes: int = 0
@@ -118,6 +118,7 @@ class Judge:
         self._made_here: set[int] = set()
         self._seen: set[str] = set()
         self._previous: bytes | None = None
+        self._masked: set[int] = set()
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record]) -> Verdict:
         """`sent` is the client's body; `records` is what the log gained while the request was answered."""
@@ -135,7 +136,8 @@ class Judge:
 
         taken_up = {call.text for call in walk.standing if call.sequence not in self._made_here} - self._seen
         self._seen.update(call.text for call in walk.standing)
-        compaction = bool(made or taken_up)
+        compaction = bool(made or taken_up or set(walk.masked) - self._masked)
+        self._masked = set(walk.masked)
         payload = messages_of(record.body).removesuffix(b"]")
         previous, self._previous = self._previous, payload
         kept = common_prefix(previous, payload) if previous else 0
@@ -170,6 +172,8 @@ class _Walk:
     payload: Sequence[Message]
     verbatim: list[int] = field(default_factory=list)
     summarised: list[int] = field(default_factory=list)
+    masked: list[int] = field(default_factory=list)
+    """Tool results of which head and tail are there."""
     standing: list[SummaryCall] = field(default_factory=list)
     _found: list[tuple[Kind, str]] = field(default_factory=list)
     _position: int = 0
@@ -212,6 +216,9 @@ class _Walk:
         self._carried.clear()  # What is missing of it shows as lost.
         if self._position < len(self.history) and message.raw == self.history[self._position].raw:
             self.verbatim.append(self._position)
+            self._position += 1
+        elif self._position < len(self.history) and message.shortens(self.history[self._position]):
+            self.masked.append(self._position)
             self._position += 1
         elif message.raw in self._places:
             self._jump(message)
@@ -303,8 +310,7 @@ class _Walk:
         return tuple(kept)
 
     def _coverage_problems(self) -> Found:
-        covered = Counter(self.verbatim)
-        covered.update(self.summarised)
+        covered = Counter((*self.verbatim, *self.summarised, *self.masked))
         indexes = range(len(self.history))
         for first, last in _runs(i for i in indexes if not covered[i]):
             yield "lost", f"{self._names(first, last)} not in the payload, nor in the input of a summary that is."

@@ -18,7 +18,7 @@ from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import revoke_leases
 from app.store.pages import Order, Page, read_page
-from app.store.tables import conversations, heads
+from app.store.tables import conversations, heads, masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,10 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # it finds the epoch raised.
     await revoke_leases(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    await connection.execute(delete(heads).where(heads.c.tenant == tenant, heads.c.conversation_id == conversation_id))
+    for table in (heads, masks):
+        await connection.execute(
+            delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
+        )
     deleted = await connection.execute(
         delete(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     )

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from app.core.calibration import Calibration, Sample
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.recognition import Head
-from app.store import calibrations, chunks, conversations, learned_windows, lease
+from app.store import calibrations, chunks, conversations, learned_windows, lease, masks
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
@@ -105,6 +105,14 @@ class Store:
     async def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
         """The series' chunks that begin and end in the chain."""
         return await self._guarded(self._read(chunks.chunks_in, tenant, series, chain))
+
+    async def masks_in(self, tenant: str, settings: str, chain: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """The mask boundaries for these settings that lie in the chain, each with where it starts to count."""
+        return await self._guarded(self._read(masks.masks_in, tenant, settings, chain))
+
+    async def keep_mask(self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str) -> None:
+        """A new boundary, known to every replica from here on."""
+        await self._guarded(self._write(masks.keep_mask, tenant, settings, digest, start, conversation_id))
 
     async def recent_first_chunks(
         self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float

@@ -173,3 +173,17 @@ learned_windows = Table(
     PrimaryKeyConstraint("upstream", "model"),
     Index(None, "expires_at"),
 )
+
+# A boundary before which answered tool results are masked: a place in a history, for one set of mask settings.
+masks = Table(
+    "masks",
+    metadata,
+    _required("tenant", CleanText),
+    _required("settings", CleanText),
+    _required("digest", LargeBinary),
+    _required("start_digest", LargeBinary),
+    _required("conversation_id", CleanText),
+    _required("created_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "settings", "digest", "start_digest"),
+    Index(None, "tenant", "conversation_id"),
+)

@@ -17,7 +17,7 @@ from app.core.gate import Answer
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
 from app.core.prompts import SummaryRequest
-from app.core.view import Carried, Conversation, Shortened, Summary, Verbatim, View
+from app.core.view import Carried, Conversation, Masked, Shortened, Summary, Verbatim, View
 from app.wire.declarations import MEMBERS, read_declarations
 from app.wire.media import read_media
 from app.wire.members import RawObject, Unreadable, split_array
@@ -291,7 +291,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
                 payload += [message.raw for message in messages[start:stop]]
             case Carried(index):
                 payload.append(messages[index].raw)
-            case Shortened(index, texts, _):
+            case Shortened(index, texts, _) | Masked(index, texts, _):
                 payload.append(_with_texts(messages[index].raw, texts))
     return _alternating(payload, notes) if alternate else payload
 

@@ -25,6 +25,11 @@ def count(text: str) -> int:
     return len(text.split())
 
 
+def cost(message: Message) -> int:
+    """Of a message that was cut: a token a word of its texts."""
+    return sum(map(count, message.texts))
+
+
 def words(number: int, word: str = "word") -> str:
     return " ".join([word] * number)
 

@@ -26,13 +26,11 @@ MAY_COUNT = {
     "simulator/simulator.py": {"Tokenizer", COUNT},
     # It tells which tables are missing.
     "doctor.py": {"Tokenizer"},
-    # They count texts of our own making: summaries, shortened texts, the simulator's answers.
+    # They count texts of our own making: summaries, the simulator's answers.
     "core/compaction.py": {COUNT, "text_tokens"},
-    "core/fit.py": {COUNT},
     "simulator/answers.py": {COUNT},
     # They only pass the counter on.
     "compactor.py": {COUNT},
-    "core/ladder.py": {COUNT},
     "simulator/requests.py": {COUNT},
 }
 MAY_SCALE = {

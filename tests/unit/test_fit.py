@@ -3,7 +3,7 @@
 from app.core.fit import fit
 from app.core.messages import Message
 from app.core.view import Conversation, Path, Shortened, Summary, Verbatim, build_view, whole
-from tests.unit.conversations import chunk, conversation, count, message
+from tests.unit.conversations import chunk, conversation, cost, message
 
 
 def result(number: int, characters: int) -> list[Message]:
@@ -14,7 +14,7 @@ def result(number: int, characters: int) -> list[Message]:
 
 
 def shortened(talk: Conversation, at_most: int) -> dict[int, int]:
-    view = fit(talk, whole(talk), at_most, count)
+    view = fit(talk, whole(talk), at_most, cost)
     return {part.index: len(part.texts[0]) for part in view.parts if isinstance(part, Shortened)}
 
 
@@ -29,7 +29,7 @@ def test_large_results_are_cut_the_older_the_shorter() -> None:
 
 def test_the_tokens_of_the_view_are_those_of_what_is_left() -> None:
     talk = conversation(*result(0, 20_000), message("user", "q"))
-    view = fit(talk, whole(talk), 2_000, count)
+    view = fit(talk, whole(talk), 2_000, cost)
     cut = next(part for part in view.parts if isinstance(part, Shortened))
     assert view.tokens == 10 + cut.tokens + 1
     assert view.shortened
@@ -41,12 +41,12 @@ def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
         message("user", "small"),
         message("user", "w " * 5_000),
     )
-    assert fit(talk, whole(talk), 2_000, count) == whole(talk)
+    assert fit(talk, whole(talk), 2_000, cost) == whole(talk)
 
 
 def test_an_earlier_document_of_the_user_is_cut() -> None:
     talk = conversation(message("user", "w " * 5_000), message("assistant", "ok"), message("user", "q"))
-    view = fit(talk, whole(talk), 2_000, count)
+    view = fit(talk, whole(talk), 2_000, cost)
     assert [type(part) for part in view.parts] == [Shortened, Verbatim]
     assert view.parts[1] == Verbatim(1, 3)
 
@@ -54,13 +54,13 @@ def test_an_earlier_document_of_the_user_is_cut() -> None:
 def test_summaries_stay_where_they_are() -> None:
     talk = conversation(message("user", "a"), *result(0, 20_000), message("user", "q"))
     made = chunk(talk, 0, 1)
-    view = fit(talk, build_view(talk, Path((made,), 1, 20)), 2_000, count)
+    view = fit(talk, build_view(talk, Path((made,), 1, 20)), 2_000, cost)
     assert [type(part) for part in view.parts] == [Summary, Verbatim, Shortened, Verbatim]
 
 
 def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
     talk = conversation(message("user", "w" * 210), message("user", "q"))
-    assert fit(talk, whole(talk), 1, count) == whole(talk)
+    assert fit(talk, whole(talk), 1, cost) == whole(talk)
 
 
 def test_no_room_at_all_still_leaves_two_hundred_characters() -> None:

@@ -5,7 +5,7 @@ from app.core.chunks import SummaryChunk
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision, settle, untouched
 from app.core.view import Conversation, Path, build_view
-from tests.unit.conversations import budget, chunk, conversation, count, message, turns
+from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 QUESTION = message("user", "the last question")
 TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
@@ -13,7 +13,7 @@ TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 
 
 def settled(talk: Conversation, *chunks: SummaryChunk, reason: str | None = None, in_vain: bool = False) -> Decision:
-    return settle(talk, budget(), chunks, count, reason, in_vain=in_vain)
+    return settle(talk, budget(), chunks, cost, reason, in_vain=in_vain)
 
 
 def test_at_the_trigger_the_clients_bytes_go() -> None:

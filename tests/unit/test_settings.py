@@ -285,7 +285,7 @@ def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
     [
         (
             "compaction: {triggers: {token_ratio: 0.6}}",
-            "compaction.triggers is no setting; known there: enabled, trigger",
+            "compaction.triggers is no setting; known there: enabled, mask, trigger",
         ),
         ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
         ("compaction: {enabled: false", "is not YAML: line 1"),

@@ -1,0 +1,47 @@
+"""Masks: the boundaries before which answered tool results are masked. They are only ever added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.batches import batches
+from app.store.clock import now_ms
+from app.store.database import insert_into
+from app.store.tables import masks
+
+
+async def masks_in(
+    connection: AsyncConnection, tenant: str, settings: str, chain: Sequence[bytes]
+) -> list[tuple[bytes, bytes]]:
+    """The boundaries that lie in the chain, each with where the summaries ended when it was set."""
+    known = frozenset(chain)
+    found: list[tuple[bytes, bytes]] = []
+    for batch in batches(list(known)):
+        rows = await connection.execute(
+            select(masks.c.digest, masks.c.start_digest).where(
+                masks.c.tenant == tenant, masks.c.settings == settings, masks.c.digest.in_(batch)
+            )
+        )
+        found += [(row.digest, row.start_digest) for row in rows if row.start_digest in known]
+    return found
+
+
+async def keep_mask(
+    connection: AsyncConnection, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
+) -> None:
+    """Needs a transaction; doing it twice is doing it once."""
+    await connection.execute(
+        insert_into(connection, masks)
+        .values(
+            tenant=tenant,
+            settings=settings,
+            digest=digest,
+            start_digest=start,
+            conversation_id=conversation_id,
+            created_at=now_ms(),
+        )
+        .on_conflict_do_nothing()
+    )

@@ -1,0 +1,133 @@
+"""Masks: answered tool results become head and tail before anything is summarised, and keep their bytes."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from app.simulator import Record, Simulator
+from tests.e2e.histories import chat
+from tests.e2e.raw import Answer, get, post
+from tests.e2e.running import StartSteno
+
+TOOL = {"type": "function", "function": {"name": "read_report", "parameters": {"type": "object", "properties": {}}}}
+
+
+def report(number: int, words: int = 500) -> str:
+    return " ".join(f"r{number}w{word}" for word in range(words // 4)) + " row" * (words // 2)
+
+
+def steps(number: int, words: int = 500) -> list[Any]:
+    """So many questions, each with a call, a long result and an answer."""
+    talk: list[Any] = []
+    for step in range(number):
+        call = {"id": f"c{step}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
+        talk += [
+            {"role": "user", "content": f"Read report {step}."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{step}", "content": report(step, words)},
+            {"role": "assistant", "content": f"Report {step} says that row {step} is fine."},
+        ]
+    return talk
+
+
+def agent(number: int) -> list[Any]:
+    return [*steps(number), {"role": "user", "content": f"And report {number}?"}]
+
+
+def sent(record: Record) -> list[Any]:
+    messages: list[Any] = record.payload["messages"]
+    return messages
+
+
+def context(answered: Answer) -> Any:
+    return json.loads(answered.body)["context"]
+
+
+def test_answered_results_are_masked_and_no_summary_is_made(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno().url, chat(agent(7), tools=[TOOL]))
+    assert not simulator.summaries
+    assert context(answered)["actions"] == ["masked"]
+    assert answered.header("x-context-status") == "full"
+    payload = sent(simulator.chats[0])
+    assert [message["role"] for message in payload] == [message["role"] for message in agent(7)]
+    for before, after in zip(agent(7), payload, strict=True):
+        if before["role"] == "tool":
+            assert after["tool_call_id"] == before["tool_call_id"]
+            assert after["content"].startswith(before["content"][:210])
+            assert after["content"].endswith(before["content"][-90:])
+            assert str(len(before["content"])) in after["content"]
+        else:
+            assert after == before
+
+
+def test_a_masked_message_has_the_same_bytes_in_the_next_ten_requests_and_after_a_restart(
+    simulator: Simulator, steno: StartSteno, tmp_path: Path
+) -> None:
+    storage = {"url": f"sqlite:///{tmp_path}/steno.db"}
+    proxy = steno(storage=storage)
+    talk = agent(7)
+    for turn in range(11):
+        if turn == 5:
+            proxy.stop()
+            proxy = steno(storage=storage)
+        post(proxy.url, chat(talk, tools=[TOOL]))
+        talk = [*talk, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": f"And {turn}?"}]
+    for earlier, later in pairwise(map(sent, simulator.chats)):
+        assert later[: len(earlier)] == earlier
+    assert not simulator.summaries
+
+
+def test_a_result_that_is_not_answered_yet_stays_whole(simulator: Simulator, steno: StartSteno) -> None:
+    talk = steps(7)[:-1]
+    post(steno().url, chat(talk, tools=[TOOL]))
+    payload = sent(simulator.chats[0])
+    assert payload[-1] == talk[-1]
+    assert payload[2] != talk[2]
+
+
+def test_the_summariser_reads_what_was_masked(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
+    post(proxy.url, chat(agent(7), tools=[TOOL]))
+    assert not simulator.summaries
+    long: list[Any] = [{"role": "user", "content": "word " * 300}, {"role": "assistant", "content": "Fine. " * 100}]
+    answered = post(proxy.url, chat([*steps(7), *long * 12, {"role": "user", "content": "Well?"}], tools=[TOOL]))
+    assert context(answered)["status"] == "summarized"
+    shown = simulator.summaries[0].payload["messages"][-1]["content"]
+    assert report(0) in shown
+
+
+def test_named_tools_are_left_alone(simulator: Simulator, steno: StartSteno) -> None:
+    answered = post(steno(compaction={"mask": {"deny": ["read_*"]}}).url, chat(agent(7), tools=[TOOL]))
+    assert context(answered)["actions"] == ["summarized"]
+    assert simulator.summaries
+
+
+def test_masking_can_be_switched_off(steno: StartSteno) -> None:
+    answered = post(steno(compaction={"mask": {"enabled": False}}).url, chat(agent(7), tools=[TOOL]))
+    assert context(answered)["actions"] == ["summarized"]
+
+
+def test_what_is_masked_can_be_read_and_planned(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
+    body = chat(agent(7), tools=[TOOL], conversation_id="one")
+    planned = json.loads(post(proxy.url, body, target="/context/plan").body)
+    assert planned["context"]["actions"] == ["masked"]
+    assert planned["summaries_to_make"] == 0
+    post(proxy.url, body)
+    parts = json.loads(get(proxy.url, "/context/conversations/one/coverage").body)["parts"]
+    assert parts == planned["parts"]
+    assert [part["first_index"] for part in parts if part["kind"] == "masked"] == [2, 6, 10, 14, 18, 22, 26]
+    assert len(simulator.chats) == 1
+
+
+def test_another_tenants_masks_are_not_used(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
+    post(proxy.url, chat(agent(7), tools=[TOOL]))
+    longer = [*agent(7), {"role": "assistant", "content": "Fine."}, {"role": "user", "content": "And?"}]
+    post(proxy.url, chat(longer, tools=[TOOL]), b"authorization: Bearer sk-other")
+    mine, theirs = (sum(m["role"] == "tool" and "shortened" in m["content"] for m in sent(c)) for c in simulator.chats)
+    assert (mine, theirs) == (7, 7)
+    assert len(simulator.summaries) == 0
