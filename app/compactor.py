@@ -32,7 +32,6 @@ from app.upstream import Headers
 
 log = structlog.get_logger("steno.compactor")
 
-ADDITIVE_SERIES = "additive"
 HEARTBEAT_SECONDS = 5.0
 POLL_SECONDS = 0.25
 CHANGES_WITHIN_SECONDS = 3_600.0
@@ -51,6 +50,8 @@ class Job:
     count: Count
     cost: Cost
     model: str
+    series: str
+    """Whose summaries it reads: those made alike, with the same focus."""
     summary: SummarySettings
     headers: Headers
     """For summary calls: the caller's own credentials."""
@@ -126,7 +127,7 @@ class _Turn:
 
     def plan(self) -> Plan | None:
         job = self.job
-        plan = plan_compaction(job.conversation, self.chunks.values(), job.budget, job.summary, ADDITIVE_SERIES)
+        plan = plan_compaction(job.conversation, self.chunks.values(), job.budget, job.summary, job.series)
         self.reason = None if plan else "nothing_to_summarise"
         return plan
 
@@ -199,7 +200,7 @@ class Compactor:
     async def _read(self, turn: _Turn) -> None:
         job = turn.job
         chain = job.conversation.chain
-        turn.learn(await self._store.chunks_in(job.tenant, ADDITIVE_SERIES, chain.digests))
+        turn.learn(await self._store.chunks_in(job.tenant, job.series, chain.digests))
         if job.mask is not None:
             found = await self._store.masks_in(job.tenant, job.mask.key, chain.digests)
             turn.learn_masks(Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
@@ -255,7 +256,7 @@ class Compactor:
 
     async def _is_in_vain(self, job: Job) -> bool:
         digests = [message.digest for message in job.conversation.transcript.messages]
-        recent = await self._store.recent_first_chunks(job.tenant, ADDITIVE_SERIES, digests, CHANGES_WITHIN_SECONDS)
+        recent = await self._store.recent_first_chunks(job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
         return changes_every_turn(job.conversation, recent)
 
     async def _wait(self, turn: _Turn, plan: Plan) -> bool:

@@ -121,6 +121,8 @@ class Exchange:
             understood = await self._understand()
         except Unreadable:
             await self._relay_unread([(b"x-context-reason", b"unreadable")])
+        except StenoError:
+            raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ INLINE_BYTES = 32_768
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
+ADDITIVE_SERIES = "additive"
 LONGEST_REASON = 1_000
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 PATIENCE_SHARE = 0.8
@@ -161,7 +163,8 @@ async def understand(
     window = services.windows.of(model)
     line = services.calibrations.of(model, formula, request.has_tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
-    budget = budget_for(window, request.output, services.shares, line, caution)
+    threshold = request.threshold
+    budget = budget_for(window, request.output, services.shares, line, caution=caution, threshold=threshold)
 
     def read() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
@@ -184,7 +187,8 @@ async def understand(
         count=prompt.count,
         cost=prompt.cost,
         model=model,
-        summary=summary_settings(services, model, budget),
+        series=_series(request.focus),
+        summary=summary_settings(services, model, budget, request.focus),
         headers=for_summary(headers),
         compaction=services.settings.compaction.enabled and not _switched_off(request, headers),
         mask=_mask_settings(services),
@@ -211,7 +215,13 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
     return next((name for name in places if isinstance(name, str) and name), None)
 
 
-def summary_settings(services: Services, model: str, budget: Budget) -> SummarySettings:
+def _series(focus: str) -> str:
+    """Summaries with a focus are none for a request that has another one, or none."""
+    digest = blake2b(focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
+    return f"{ADDITIVE_SERIES}:{digest.hexdigest()}" if focus else ADDITIVE_SERIES
+
+
+def summary_settings(services: Services, model: str, budget: Budget, focus: str) -> SummarySettings:
     """How summaries for requests to this model are made, as the windows are known now."""
     summary = services.settings.summary
     summariser = summary.model or model
@@ -222,8 +232,9 @@ def summary_settings(services: Services, model: str, budget: Budget) -> SummaryS
         model=summariser,
         prompt=summary.prompt,
         # The prompt stands in a call twice: at four characters a token, half its length.
-        input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(summary.prompt) // 2),
+        input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(summary.prompt + focus) // 2),
         part_tokens=int(PART_SHARE * min(room.window, room.limit)),
+        focus=focus,
         ratio=line.ratio,
     )
 

@@ -123,7 +123,8 @@ class Observation:
         if budget is None:
             return None
         # What the refusal told holds for the summariser too, where it is the same model.
-        return replace(job, budget=budget, summary=summary_settings(self.services, job.model, budget))
+        summary = summary_settings(self.services, job.model, budget, job.summary.focus)
+        return replace(job, budget=budget, summary=summary)
 
     def _do_not_ask(self) -> None:
         if len(self.services.not_asked) >= MOST_REMEMBERED:

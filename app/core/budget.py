@@ -79,26 +79,40 @@ class Budget:
     """How what is estimated is shown: as the provider counts it."""
 
 
-def budget_for(window: Window, output: int | None, shares: Shares, line: Line = Line(), caution: float = 1.0) -> Budget:
+def budget_for(
+    window: Window,
+    output: int | None,
+    shares: Shares,
+    line: Line = Line(),
+    *,
+    caution: float = 1.0,
+    threshold: int | None = None,
+) -> Budget:
     """The budget of DESIGN section 5.
 
     `output` is what the request reserves for the completion, None if it does not say. `caution` scales trigger and
-    target: 0.85 where counts are only a heuristic. The calibration is applied here and nowhere else: a limit in the
-    provider's tokens becomes one in our estimate; shares of it are as much smaller, without the offset.
+    target: 0.85 where counts are only a heuristic. `threshold` is a trigger in the provider's tokens that a request
+    sets for itself: target, tail and summaries are then as if the window began to be full there.
+
+    The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
+    shares of it are as much smaller, without the offset.
     """
     if output is None:
         output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     limit = max(0, min(window.max_input or window.context, window.context - output))
-    trigger = max(shares.trigger * limit, min(shares.floor_tokens, 0.85 * limit)) * caution
-    summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * limit)))
+    if threshold is None:
+        room, trigger = float(limit), max(shares.trigger * limit, min(shares.floor_tokens, 0.85 * limit))
+    else:
+        room, trigger = min(limit, threshold / shares.trigger), min(limit, threshold)
+    summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
     return Budget(
         window=window.context,
         limit=line.estimate(limit),
-        trigger=line.estimate(trigger),
-        target=line.estimate(min(shares.target * limit * caution, trigger)),
+        trigger=line.estimate(trigger * caution),
+        target=line.estimate(min(shares.target * room, trigger) * caution),
         tail_turns=shares.tail_turns,
-        tail=int(shares.tail * limit / line.ratio),
+        tail=int(shares.tail * room / line.ratio),
         summary=int(summary / line.ratio),
-        fold=int(shares.fold * limit / line.ratio),
+        fold=int(shares.fold * room / line.ratio),
         line=line,
     )

@@ -222,7 +222,7 @@ class _ChunkMaker:
         aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * replaces)))
         refused = ""
         for extra in ((), (prompts.STRICTER_NOTE,)):
-            hints = (*notes, *(note.format(reason=refused) for note in extra))
+            hints = (*self._focus, *notes, *(note.format(reason=refused) for note in extra))
             cap = ceil(room * self.settings.ratio)
             reply = yield Summarise(prompts.summary_request(self.settings.prompt, quoted, aim, cap, hints))
             if not isinstance(reply, Answer):
@@ -234,6 +234,11 @@ class _ChunkMaker:
             room = 2 * aim
         # Fewer messages have shorter notes.
         return Failure(refused, overflow=refused in (TOO_LONG, CUT_OFF))
+
+    @property
+    def _focus(self) -> tuple[str, ...]:
+        focus = self.settings.focus
+        return (prompts.FOCUS_NOTE.replace("{focus}", focus),) if focus else ()
 
     def _keep(self, blank: SummaryChunk, text: str) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         body = prompts.summary_text(text, blank.first_index, blank.last_index, prompts.fence_of(blank.through_digest))

@@ -39,6 +39,8 @@ class SummarySettings:
     """One call reads a transcript of at most this."""
     part_tokens: int
     """What exceeds one call is read in parts of at most this."""
+    focus: str = ""
+    """What this conversation's summaries are to look after, in the client's words."""
     ratio: float = 1.0
     """The summariser's own tokens for each one we estimate: its answers are capped in those."""
 

@@ -26,6 +26,7 @@ Write in the third person, plainly and compactly, oldest first. Add nothing, jud
 """
 
 FOLD_NOTE = "The transcript holds notes made earlier on this conversation. Merge them into one set of notes."
+FOCUS_NOTE = "Look after this above all, as far as the transcript holds it: {focus}"
 STRICTER_NOTE = "Your last answer could not be used ({reason}). Write only the notes, in whole sentences."
 
 

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from app.core.chunks import SummaryChunk
 from app.core.identity import Identity
 from app.core.mask import Boundary, Masks
-from app.core.messages import Message, Transcript, split_instructions
+from app.core.messages import INSTRUCTION_ROLES, Message, Transcript, split_instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,17 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """Instructions, tools and the last unit, with the last user message where that is another."""
+        """What stays in any case: tools, instructions, in the middle too, the last user message, the last unit."""
         transcript = self.transcript
         if not len(transcript):
             return self.instruction_tokens
         last_unit = transcript.cuts[-1]
-        user = transcript.last_user
-        apart = transcript.tokens_of(user) if 0 <= user < last_unit else 0
-        return self.instruction_tokens + apart + transcript.tokens(last_unit)
+        kept = (
+            index
+            for index, message in enumerate(transcript.messages[:last_unit])
+            if index == transcript.last_user or message.role in INSTRUCTION_ROLES
+        )
+        return self.instruction_tokens + sum(map(transcript.tokens_of, kept)) + transcript.tokens(last_unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
 from app.core.prompts import SummaryRequest
 from app.core.view import Carried, Conversation, Masked, Shortened, Summary, Verbatim, View
+from app.errors import InvalidRequest
 from app.wire.declarations import MEMBERS, read_declarations
 from app.wire.media import read_media
 from app.wire.members import RawObject, Unreadable, split_array
@@ -28,6 +29,8 @@ OWN_MEMBERS = ("context", "context_management", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
 EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens")
 """Members by which a provider puts text of its own into the prompt, or leaves some out."""
+LEAST_THRESHOLD = 1
+LONGEST_FOCUS = 4_000
 LONGEST_MODEL = 300
 """Characters of a model's name."""
 
@@ -56,6 +59,10 @@ class ChatRequest:
     """The body's `context` object."""
     conversation_id: str | None
     """The id the body names, if any."""
+    threshold: int | None
+    """Prompt tokens from which on this request wants to be compacted: OpenAI's `compact_threshold`."""
+    focus: str
+    """What the summariser is to look after in this conversation: `context.instructions`."""
 
     @property
     def wants_usage(self) -> bool:
@@ -120,7 +127,7 @@ class ChatRequest:
 
 
 def read_request(body: bytes) -> ChatRequest:
-    """Raises `Unreadable` for anything a provider should judge instead."""
+    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours."""
     source = RawObject(body)
     messages = source.raw("messages")
     if messages is None:
@@ -131,6 +138,7 @@ def read_request(body: bytes) -> ChatRequest:
     output = source.value("max_completion_tokens") or source.value("max_tokens")
     choices = source.value("n")
     options = source.value("context")
+    options = options if isinstance(options, dict) else {}
     metadata = source.value("metadata")
     named = [source.value("conversation_id")]
     if isinstance(metadata, dict):
@@ -143,9 +151,32 @@ def read_request(body: bytes) -> ChatRequest:
         output=output if isinstance(output, int) and output > 0 else None,
         raw_messages=tuple(split_array(messages)),
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
-        options=options if isinstance(options, dict) else {},
+        options=options,
         conversation_id=next((name for name in named if isinstance(name, str) and name), None),
+        threshold=_threshold(source.value("context_management")),
+        focus=_focus(options.get("instructions")),
     )
+
+
+def _threshold(management: object) -> int | None:
+    for entry in management if isinstance(management, list) else ():
+        if isinstance(entry, dict) and entry.get("type") == "compaction" and "compact_threshold" in entry:
+            value = entry["compact_threshold"]
+            if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
+                told = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
+                raise InvalidRequest(f"compact_threshold must be {told}.", "context_management")
+            return value
+    return None
+
+
+def _focus(instructions: object) -> str:
+    if instructions is None:
+        return ""
+    if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
+        raise InvalidRequest(
+            f"context.instructions must be a text of at most {LONGEST_FOCUS} characters.", "context.instructions"
+        )
+    return instructions.strip()
 
 
 class MessageReader:
@@ -276,12 +307,13 @@ def _without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
     """The payload's raw messages in order; what is verbatim keeps its bytes.
 
-    `alternate`: for a provider that refuses two user messages in a row, each summary is merged into the user message
-    beside it, whose text stays whole.
+    `alternate`: for a provider that refuses two user messages in a row, each summary and each carried message is merged
+    with the user message beside it, whose text stays whole.
     """
     messages = conversation.transcript.messages
     payload = [message.raw for message in conversation.instructions]
     notes: set[int] = set()
+    carried: set[int] = set()
     for part in view.parts:
         match part:
             case Summary(chunk):
@@ -290,17 +322,19 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
             case Verbatim(start, stop):
                 payload += [message.raw for message in messages[start:stop]]
             case Carried(index):
+                carried.add(len(payload))
                 payload.append(messages[index].raw)
             case Shortened(index, texts, _) | Masked(index, texts, _):
                 payload.append(_with_texts(messages[index].raw, texts))
-    return _alternating(payload, notes) if alternate else payload
+    return _alternating(payload, notes, notes | carried) if alternate else payload
 
 
-def _alternating(payload: Sequence[bytes], notes: Container[int]) -> list[bytes]:
+def _alternating(payload: Sequence[bytes], notes: Container[int], placed: Container[int]) -> list[bytes]:
+    """`placed`: where messages stand that were not neighbours in the client's own history."""
     merged: list[bytes] = []
     for index, raw in enumerate(payload):
-        beside_a_note = index in notes or index - 1 in notes
-        if merged and beside_a_note and _is_user(merged[-1]) and _is_user(raw):
+        new_neighbours = index in placed or index - 1 in placed
+        if merged and new_neighbours and _is_user(merged[-1]) and _is_user(raw):
             content = msgspec.json.encode([*_parts(merged[-1]), *_parts(raw)])
             # The message that is no note keeps its other members.
             kept = merged[-1] if index in notes else raw

@@ -255,7 +255,7 @@ def test_over_the_limit_without_a_summary_large_results_are_shortened(steno: Sta
         {"role": "assistant", "content": "Done."},
     ]
     simulator.when(lambda record: record.kind == "summary", status=500)
-    answer = ask(steno(), history)
+    answer = ask(steno(compaction={"mask": {"enabled": False}}), history)
     assert answer.context_status == "full"
     assert answer.context["actions"] == ["shortened"]
     shortened = next(m["content"] for m in sent(simulator) if m["role"] == "tool")

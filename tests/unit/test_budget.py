@@ -62,3 +62,14 @@ def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None
 
 def test_an_offset_larger_than_the_limit_leaves_nothing() -> None:
     assert Line(offset=1_500).estimate(1_000) == 0
+
+
+def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
+    budget = budget_for(Window(128_000, "config"), 8_000, Shares(), threshold=7_000)
+    assert (budget.limit, budget.trigger, budget.target) == (120_000, 7_000, 5_000)
+    assert (budget.tail, budget.summary, budget.fold) == (3_000, 600, 3_000)
+
+
+def test_a_trigger_over_the_limit_is_the_limit() -> None:
+    budget = budget_for(Window(8_000, "config"), 400, Shares(), threshold=50_000)
+    assert (budget.trigger, budget.target) == (7_600, 3_800)

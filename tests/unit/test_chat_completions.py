@@ -11,6 +11,7 @@ import pytest
 from app.core.messages import Media, ToolCall
 from app.core.prompts import summary_request
 from app.core.view import Conversation, Costs, Path, Shortened, Verbatim, View, build_view, whole
+from app.errors import InvalidRequest
 from app.wire.chat_completions import (
     ChatRequest,
     MessageReader,
@@ -64,6 +65,40 @@ def test_stenos_own_members_are_cut_out_and_the_rest_keeps_its_bytes() -> None:
     assert request.options == {"compaction": False}
     assert request.conversation_id == "c"
     assert request.with_messages([]) == request.untouched
+
+
+def test_openais_compaction_threshold_and_the_summarisers_focus_are_read() -> None:
+    body = (
+        b'{"model":"m","messages":[],"context":{"instructions":" the prices "},'
+        b'"context_management":[{"type":"other"},{"type":"compaction","compact_threshold":5000}]}'
+    )
+    request = read_request(body)
+    assert (request.threshold, request.focus) == (5_000, "the prices")
+    assert request.untouched == b'{"model":"m","messages":[]}'
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        *(
+            b'"context_management":[{"type":"compaction","compact_threshold":%b}]' % value
+            for value in (b"0", b'"5000"', b"true", b"1e3", b"null")
+        ),
+        b'"context":{"instructions":7}',
+        b'"context":{"instructions":"%b"}' % (b"x" * 4_001),
+    ],
+)
+def test_options_of_ours_that_cannot_be_obeyed_are_refused(members: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        read_request(b'{"model":"m","messages":[],%b}' % members)
+
+
+@pytest.mark.parametrize(
+    "members", [b'"context_management":[{"type":"compaction"}]', b'"context_management":7', b'"context":null']
+)
+def test_options_that_ask_for_nothing_are_none(members: bytes) -> None:
+    request = read_request(b'{"model":"m","messages":[],%b}' % members)
+    assert (request.threshold, request.focus) == (None, "")
 
 
 @pytest.mark.parametrize("key", ["conversation_id", "session_id"])
@@ -355,6 +390,17 @@ def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former
     texts = [part["text"] for part in json.loads(payload[0])["content"]]
     assert texts[1] == "user 2"
     assert "notes on 5 to 6" in texts[2]
+
+
+def test_where_roles_must_alternate_carried_user_messages_are_joined_too() -> None:
+    users = [{"role": "user", "content": f"question {n}"} for n in range(3)]
+    answer = {"role": "assistant", "content": "an answer"}
+    talk_ = talk(users[0], answer, users[1], answer, answer, users[2])
+    chunks = (chunk(talk_, 0, 2, carried=(0,)), chunk(talk_, 2, 5, carried=(0,)))
+    payload = [json.loads(raw) for raw in render(talk_, build_view(talk_, Path(chunks, 5, 40)), alternate=True)]
+    assert [message["role"] for message in payload] == ["user"]
+    texts = [part["text"] for part in payload[0]["content"]]
+    assert [text for text in texts if text.startswith("question")] == ["question 0", "question 1", "question 2"]
 
 
 def test_a_summary_before_an_answer_stays_a_message_of_its_own() -> None:

@@ -91,3 +91,12 @@ def test_the_parts_add_up_to_what_the_provider_will_count() -> None:
     for line in (Line(), Line(offset=120, ratio=1.37)):
         parts = coverage_of(talk, None, line)
         assert sum(part["tokens"] for part in parts) == line.reported(talk.tokens)
+
+
+def test_instructions_in_the_middle_are_part_of_the_floor() -> None:
+    rules = message("developer", "rule " * 950)
+    talk = conversation(*turns(2), rules, *turns(2), QUESTION)
+    assert talk.floor == 950 + 3
+    decision = untouched(talk, budget(950), "m")
+    assert decision is not None
+    assert (decision.reason or "").startswith("floor_exceeds_limit")
