@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import exp, inf, log, log1p
 
-from app.core.budget import Line
+from app.core.budget import MOST_TOKENS, Line
 
 RATIOS = (0.5, 5.0)
 OFFSETS = (0.0, 1_500.0)
@@ -21,8 +21,6 @@ MEASURED_RATIOS = (0.7, 1.8)
 """All that was ever measured lies between; a ratio outside is told."""
 FEWEST_NOTED = 3
 """Samples before anything is told: one or two may lie anywhere."""
-MOST_TOKENS = 100_000_000
-"""No prompt has more: a larger count is a mistake."""
 
 TOLERANCE = 0.01
 SIZES = (1_000, 10_000, 100_000)
@@ -99,10 +97,6 @@ class Calibration:
     def apply(self, tokens: int) -> int:
         """What the provider will count for an estimate of so many tokens."""
         return self.line.reported(tokens)
-
-    def invert(self, tokens: int) -> int:
-        """The largest estimate for which the provider will count no more than so many tokens."""
-        return self.line.estimate(tokens)
 
     @property
     def note(self) -> str | None:

@@ -29,7 +29,7 @@ def recovery_budget(
     what the request asked for, in tokens. Like every budget the result is in our estimate.
     """
     expected = budget.line.reported(sent)
-    if overflow.needs_pressure and expected < PRESSURE * budget.window:
+    if not overflow.fixable or (overflow.needs_pressure and expected < PRESSURE * budget.window):
         return None
     factor = 1.0
     if overflow.limit is None:

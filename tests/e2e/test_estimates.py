@@ -17,7 +17,7 @@ from app.simulator import Simulator
 from tests.e2e.histories import MODEL, chat, long_history, turns
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno, Steno
-from tests.e2e.scripted import ScriptedProvider, answer
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
 LONG: Any = long_history()
 LARGE = [{"match": "*", "context_window": 1_000_000}]
@@ -208,6 +208,24 @@ def test_a_provider_that_refuses_the_question_is_asked_once(simulator: Simulator
         assert b"[DONE]" in answered.body
     asked = [b"stream_options" in record.body for record in simulator.chats]
     assert asked == [True, False, False]
+
+
+def test_a_provider_that_tells_the_usage_unasked_is_not_asked_and_goes_on_telling_it(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9}}\n\n'
+    stream = stream_head() + chunked(end + b"data: [DONE]\n\n") + LAST_CHUNK
+    notes = {"role": "assistant", "content": "The customer asked about many orders. " * 10}
+    summary = json.dumps({"choices": [{"message": notes, "finish_reason": "stop"}]}).encode()
+    proxy = before_scripted()
+    scripted.then(stream)
+    post(proxy.url, chat(stream=True))
+    scripted.then(answer(summary))
+    scripted.then(stream)
+    answered = post(proxy.url, chat(LONG, stream=True))
+    assert b"compaction_completed" in answered.body
+    assert b'"usage":{"prompt_tokens":9}' in answered.body
+    assert b"stream_options" not in scripted.requests[-1].body
 
 
 # Off the request's path

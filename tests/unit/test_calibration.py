@@ -267,7 +267,7 @@ def test_properties_a_line_is_finite_and_within_its_bounds_whatever_is_reported(
     assert RATIOS[0] <= calibration.ratio <= RATIOS[1]
     assert OFFSETS[0] <= calibration.offset <= OFFSETS[1]
     assert calibration.apply(tokens) >= 0
-    assert calibration.invert(tokens) >= 0
+    assert calibration.line.estimate(tokens) >= 0
     assert len(calibration.recent) <= 2 * KEPT
 
 
@@ -277,7 +277,7 @@ def test_properties_what_is_inverted_fits(samples: list[Sample], tokens: int) ->
     calibration = fresh()
     for sample in samples:
         calibration = observe(calibration, sample)
-    estimate = calibration.invert(tokens)
+    estimate = calibration.line.estimate(tokens)
     assert calibration.apply(estimate) <= max(tokens, round(calibration.offset))
     assert calibration.apply(estimate + 2) > tokens
 
@@ -380,7 +380,11 @@ def test_the_prior_is_that_of_the_models_family(model: str, ratio: float, offset
 def test_without_samples_the_prior_is_the_line() -> None:
     calibration = Calibration(Prior(1.25, 490, KNOWN))
     assert (calibration.ratio, calibration.offset, calibration.note) == (1.25, 490, None)
-    assert (calibration.apply(1_000), calibration.invert(1_740), calibration.invert(400)) == (1_740, 1_000, 0)
+    assert (calibration.apply(1_000), calibration.line.estimate(1_740), calibration.line.estimate(400)) == (
+        1_740,
+        1_000,
+        0,
+    )
 
 
 def test_a_known_family_is_left_later_than_an_unknown_one() -> None:

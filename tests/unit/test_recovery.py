@@ -46,8 +46,9 @@ def test_without_numbers_it_is_70_percent_of_what_was_sent_or_of_the_budget_in_f
 
 
 def test_an_output_that_fills_the_window_alone_cannot_be_helped() -> None:
-    overflow = Overflow("context_window", limit=8_192)
-    assert recovery_budget(overflow, in_force(), sent=5_000, instructions=0, output=8_192) is None
+    told = Overflow("context_window", limit=8_192, prompt=5_000, requested=13_192)
+    for overflow in (told, Overflow("context_window", limit=8_192)):
+        assert recovery_budget(overflow, in_force(), sent=5_000, instructions=0, output=8_192) is None
 
 
 def test_instructions_that_leave_no_room_cannot_be_helped() -> None:
