@@ -153,14 +153,30 @@ def replay(
     upstream: Upstream = None,
     model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
     database_url: DatabaseURL = None,
+    preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
+    presets: Annotated[
+        str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")
+    ] = None,
+    recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of --presets or --recall so.")] = False,
 ) -> None:
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
     _keep_quiet()
+    one_table = presets is not None or recall
     if upstream and not model:
         _fail("--upstream needs --model, such as gpt-4o-mini.")
+    if preset and presets:
+        _fail("--preset and --presets exclude each other.")
+    if one_table and database_url:
+        _fail("--database-url is for a plain replay: in a table each preset has a fresh database.")
+    if recall and chain > 1:
+        _fail("--recall needs conversations as they are, without --chain.")
+    if markdown and (as_json or not one_table):
+        _fail("--markdown is for the table of --presets or --recall, and excludes --json.")
     try:
-        from app.replay.command import replay_files
+        from app.replay.command import Options, compare_presets, measure_recall, replay_files
+        from app.replay.presets import chosen
     except ModuleNotFoundError as error:
         if error.name != "openai":
             raise
@@ -169,18 +185,22 @@ def replay(
     from app.settings import ConfigurationError
     from app.store import StoreError
 
+    options = Options(
+        window=window,
+        stream=stream,
+        upstream=upstream,
+        model=model,
+        database_url=database_url,
+        format="json" if as_json else "markdown" if markdown else "table",
+    )
     try:
-        status = replay_files(
-            files,
-            window=window,
-            length=chain,
-            limit=limit,
-            stream=stream,
-            upstream=upstream,
-            model=model,
-            database_url=database_url,
-            as_json=as_json,
-        )
+        named = () if presets is preset is None else chosen(presets if presets is not None else preset or "")
+        if recall:
+            status = measure_recall(files, limit, named, options)
+        elif presets is not None:
+            status = compare_presets(files, chain, limit, named, options)
+        else:
+            status = replay_files(files, chain, limit, preset, options)
     except (UnreadableRecording, ConfigurationError, StoreError) as error:
         _fail(str(error))
     sys.exit(status)

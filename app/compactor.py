@@ -8,33 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import monotonic
 
 import structlog
 
+from app.breakers import ConversationBreaker
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
-from app.core.compaction import LEASE_LOST, Announce, Flow, Outcome, Reply, Summarise, compact
+from app.core.compaction import LEASE_LOST, Announce, Failure, Flow, Outcome, Reply, Summarise, Together, compact
 from app.core.compaction import Store as StoreChunk
 from app.core.estimate import Cost, Count
 from app.core.gate import Answer
-from app.core.ladder import Decision, settle, smallest_view, untouched
-from app.core.mask import Boundary, Masks, MaskSettings
+from app.core.ladder import Case, Decision, can_do_without_summary, fits_shortened, settle, untouched
+from app.core.mask import Boundary, Masks
+from app.core.messages import Message
 from app.core.plan import Plan, SummarySettings, changes_every_turn, plan_compaction, plan_mask
-from app.core.view import Conversation, Masking, least_view
+from app.core.policy import Policy
+from app.core.prompts import SummaryRequest
+from app.core.view import Conversation, Masking, Note, Pins, View
+from app.ledger import Call, Ledger, new_request_id
 from app.setbacks import Setbacks
 from app.store import Busy, Lease, Store, StoreUnavailable
-from app.summariser import Summariser
+from app.summariser import Prefix, Route, Summariser
 from app.tasks import OwnedTasks
-from app.upstream import Headers
 
 log = structlog.get_logger("steno.compactor")
 
 HEARTBEAT_SECONDS = 5.0
 POLL_SECONDS = 0.25
 CHANGES_WITHIN_SECONDS = 3_600.0
+SIDE_BY_SIDE = 4
+"""Summary calls of one compaction that are under way at once."""
+ATTEMPTS = 2
+"""Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
 ROUNDS = 3
 """How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
 
@@ -53,13 +61,28 @@ class Job:
     series: str
     """Whose summaries it reads: those made alike, with the same focus."""
     summary: SummarySettings
-    headers: Headers
-    """For summary calls: the caller's own credentials."""
+    routes: tuple[Route, ...]
+    """Who may write its summaries, the first choice first."""
     compaction: bool
     """Whether the caller and the operator allow it."""
-    mask: MaskSettings | None
-    """How tool results are masked, if they are."""
+    policy: Policy
+    """Which stages it goes through."""
+    shown: Callable[[View], tuple[bytes, ...]]
+    """The messages of a view as they go upstream, for a summariser that reads the conversation itself."""
+    declared: Mapping[str, bytes]
+    """The request's members beside the messages that such a call has to repeat."""
+    pins: tuple[int, ...]
+    """The messages that this request pins, counted after the leading instructions."""
+    pinned_text: str
+    """What the operator puts after them; empty for nothing."""
     wait_seconds: float
+    request_id: str = field(default_factory=new_request_id)
+    """For the ledger."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Whose conversation it is, and which."""
+        return self.tenant, self.conversation_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +113,30 @@ class _Turn:
     deadline: float
     """By the monotonic clock, in seconds."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
-    masking: Masking | None = None
+    boundaries: tuple[Boundary, ...] = ()
+    masks: Masks | None = None
     made: tuple[SummaryChunk, ...] = ()
+    before: int = 0
+    """Tokens of the view before the first compaction."""
     told: bool = False
     reason: str | None = None
 
     @property
-    def fits(self) -> bool:
+    def case(self) -> Case:
         job = self.job
-        return least_view(job.conversation, self.chunks.values(), job.budget.trigger, self.masking) is not None
+        masking = Masking(self.masks, self.boundaries) if self.masks else None
+        return Case(job.conversation, job.policy, job.budget, job.cost, self.chunks.values(), masking)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no new summary is needed, or none could help."""
+        case = self.case
+        return not case.policy.summarises or case.least_view() is not None or fits_shortened(case)
 
     @property
     def can_do_without(self) -> bool:
-        """Whether something under the limit can be sent without a summary; otherwise there is nothing to lose."""
-        job = self.job
-        smallest = smallest_view(job.conversation, job.budget, self.chunks.values(), job.cost, self.masking)
-        return smallest.tokens <= job.budget.limit
+        """Whether something can be sent without a summary and without a loss; otherwise there is nothing to lose."""
+        return can_do_without_summary(self.case)
 
     @property
     def seconds_left(self) -> float:
@@ -115,15 +146,27 @@ class _Turn:
         self.chunks |= {chunk.id: chunk for chunk in chunks}
 
     def learn_masks(self, boundaries: Iterable[Boundary]) -> None:
-        if self.masking is not None:
-            known = {*self.masking.boundaries, *boundaries}
-            self.masking = replace(self.masking, boundaries=tuple(sorted(known)))
+        self.boundaries = tuple(sorted({*self.boundaries, *boundaries}))
+
+    def pin(self, positions: Iterable[int]) -> None:
+        """Before anything is masked or viewed: what is pinned is not to be masked."""
+        job, conversation = self.job, self.job.conversation
+        note = None
+        if job.pinned_text:
+            text = Message(role="user", texts=(job.pinned_text,), raw=b"", digest=b"")
+            note = Note("pinned_text", job.pinned_text, job.cost(text))
+        conversation.pin(Pins(tuple(sorted({*job.pins, *positions})), note))
+        if (mask := job.policy.mask) is not None:
+            self.masks = Masks(conversation.transcript, mask, job.cost, conversation.untouchable)
 
     def plan_mask(self) -> Boundary | None:
-        """The boundary that makes a summary unnecessary, or None."""
-        if self.masking is None:
+        """The boundary that is due, or None."""
+        case = self.case
+        if case.masking is None or case.policy.mask is None:
             return None
-        return plan_mask(self.job.conversation, self.chunks.values(), self.job.budget, self.masking)
+        if case.policy.mask.pressure is None and (not case.policy.summarises or case.least_view() is not None):
+            return None
+        return plan_mask(case.conversation, case.chunks, case.budget, case.masking, case.policy.mask)
 
     def plan(self) -> Plan | None:
         job = self.job
@@ -138,25 +181,18 @@ class _Turn:
             self.on_start(started)
 
     def settle(self) -> Decision:
-        job, in_vain = self.job, self.told and not self.made
-        return settle(
-            job.conversation,
-            job.budget,
-            self.chunks.values(),
-            job.cost,
-            self.reason,
-            masking=self.masking,
-            in_vain=in_vain,
-        )
+        return settle(self.case, self.reason, in_vain=self.told and not self.made)
 
 
 class Compactor:
-    def __init__(self, store: Store, summariser: Summariser, tasks: OwnedTasks, holder: str) -> None:
+    def __init__(self, store: Store, summariser: Summariser, tasks: OwnedTasks, ledger: Ledger, holder: str) -> None:
         self._store = store
         self._summariser = summariser
         self._tasks = tasks
+        self._ledger = ledger
         self._holder = holder
         self._setbacks = Setbacks()
+        self._breaker = ConversationBreaker()
 
     async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
@@ -166,10 +202,14 @@ class Compactor:
         try:
             for _ in range(ROUNDS):
                 await self._read(turn)
-                if turn.fits or await self._mask(turn) or not await self._compact(turn):
+                await self._mask(turn)
+                if turn.is_settled or not await self._compact(turn):
                     break
         except StoreUnavailable:
             turn.reason = "storage"
+        if turn.made:
+            after = turn.case.widest_view().tokens
+            self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
         return turn.settle()
 
     async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
@@ -182,38 +222,41 @@ class Compactor:
             await self._read(turn)
         except StoreUnavailable:
             turn.reason = "storage"
-        return turn.settle() if turn.can_do_without or turn.reason else await self.prepare(job, on_start)
+        if turn.can_do_without or turn.reason or not job.policy.summarises:
+            return turn.settle()
+        return await self.prepare(job, on_start)
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := _untouched(job)) is not None:
             return early, ()
         turn = _turn(job)
-        await self._read(turn)
-        if not turn.fits and (boundary := turn.plan_mask()) is not None:
+        await self._read(turn, bind=False)
+        if (boundary := turn.plan_mask()) is not None:
             turn.learn_masks([boundary])
-        elif not turn.fits and (plan := turn.plan()) is not None:
+        if not turn.is_settled and (plan := turn.plan()) is not None:
             turn.made = _imagine(_flow(job, plan)).made
             turn.learn(turn.made)
         return turn.settle(), turn.made
 
-    async def _read(self, turn: _Turn) -> None:
+    async def _read(self, turn: _Turn, *, bind: bool = True) -> None:
         job = turn.job
-        chain = job.conversation.chain
-        turn.learn(await self._store.chunks_in(job.tenant, job.series, chain.digests))
-        if job.mask is not None:
-            found = await self._store.masks_in(job.tenant, job.mask.key, chain.digests)
+        chain, policy = job.conversation.chain, job.policy
+        turn.pin(await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind))
+        if policy.summarises:
+            turn.learn(await self._store.chunks_in(job.tenant, job.series, chain.digests))
+        if policy.mask is not None:
+            found = await self._store.masks_in(job.tenant, policy.mask.key, chain.digests)
             turn.learn_masks(Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
 
-    async def _mask(self, turn: _Turn) -> bool:
-        """Masks tool results where that makes a summary unnecessary. Whether it did."""
+    async def _mask(self, turn: _Turn) -> None:
+        """Masks tool results where that is due."""
         job, boundary = turn.job, turn.plan_mask()
-        if boundary is None or job.mask is None:
-            return False
+        if boundary is None or job.policy.mask is None:
+            return
         place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
-        await self._store.keep_mask(job.tenant, job.mask.key, *place, job.conversation_id)
+        await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
         turn.learn_masks([boundary])
-        return True
 
     async def _compact(self, turn: _Turn) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
@@ -224,7 +267,10 @@ class Compactor:
             turn.reason = "stopping"
             return False
         # Not the end of the range: that moves with every turn, and the failure with it.
-        undertaking = (job.tenant, job.conversation_id, plan.range.from_digest)
+        undertaking = (*job.place, plan.range.from_digest)
+        if (why := self._breaker.blocks(job.place, job.conversation.tokens, job.budget.limit)) is not None:
+            turn.reason = why
+            return False
         if turn.can_do_without:
             if self._setbacks.pauses(undertaking):
                 turn.reason = "summary_failed_lately"
@@ -245,6 +291,7 @@ class Compactor:
             turn.reason = "summary_takes_too_long"
             return False
         outcome = work.result()
+        turn.before = turn.before or turn.case.widest_view().tokens
         turn.made += outcome.made
         turn.learn(outcome.made)
         turn.reason = outcome.failure
@@ -252,7 +299,8 @@ class Compactor:
             self._setbacks.succeeded(undertaking)
         elif outcome.failure != LEASE_LOST:
             self._setbacks.failed(undertaking)
-        return outcome.failure == LEASE_LOST
+        # What was made may not be enough yet: where a history far too long was read in parts.
+        return outcome.failure == LEASE_LOST or (outcome.failure is None and bool(outcome.made))
 
     async def _is_in_vain(self, job: Job) -> bool:
         digests = [message.digest for message in job.conversation.transcript.messages]
@@ -308,10 +356,32 @@ class Compactor:
                 case Announce():
                     announce()
                 case Summarise(request):
-                    reply = await self._summariser.ask(request, job.summary.model, job.headers)
+                    reply = await self._ask(request, job)
+                case Together(flows):
+                    reply = await self._drive_all(flows, job, lease)
                 case StoreChunk(chunk):
                     stored = await self._store.commit(lease, [chunk])
                     reply = stored[0] if stored else None
+
+    async def _drive_all(self, flows: Sequence[Flow], job: Job, lease: Lease) -> tuple[Outcome, ...]:
+        """A few at a time: providers limit how much may be under way for one key."""
+        free = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def drive(flow: Flow) -> Outcome:
+            async with free:
+                return await self._drive(flow, job, lease, lambda: None)
+
+        async with asyncio.TaskGroup() as group:
+            driven = [group.create_task(drive(flow)) for flow in flows]
+        return tuple(task.result() for task in driven)
+
+    async def _ask(self, request: SummaryRequest, job: Job) -> Answer | Failure:
+        prefix = Prefix(job.shown(request.shown), job.declared) if request.shown is not None else None
+        deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
+        reply = await self._summariser.ask(request, job.routes, prefix, deadline)
+        if isinstance(reply, Answer):
+            self._ledger.record(_summary_call(job, reply))
+        return reply
 
     async def _beat(self, lease: Lease) -> None:
         """Keeps the lease alive. Raises `_LeaseLost` once it is, because the work is then in vain."""
@@ -334,13 +404,14 @@ class Compactor:
 
 
 def _turn(job: Job, on_start: OnStart = _nobody) -> _Turn:
-    masking = None if job.mask is None else Masking(Masks(job.conversation.transcript, job.mask, job.cost))
-    return _Turn(job, on_start, monotonic() + job.wait_seconds, masking=masking)
+    turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
+    turn.pin(())
+    return turn
 
 
 def _untouched(job: Job) -> Decision | None:
     """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
-    if (early := untouched(job.conversation, job.budget, job.model)) is not None or job.compaction:
+    if (early := untouched(job.conversation, job.policy, job.budget, job.model)) is not None or job.compaction:
         return early
     return Decision(None, reason="compaction_off")
 
@@ -351,6 +422,21 @@ def _flow(job: Job, plan: Plan) -> Flow:
 
 def _messages(plan: Plan) -> int:
     return sum(span.stop - span.start for span in plan.spans)
+
+
+def _summary_call(job: Job, answer: Answer) -> Call:
+    """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
+    return Call(
+        tenant=job.tenant,
+        conversation_id=job.conversation_id,
+        request_id=job.request_id,
+        turn=len(job.conversation.transcript.turn_starts),
+        purpose="summary",
+        upstream=answer.upstream,
+        model=answer.model,
+        status=200,
+        usage=answer.usage,
+    )
 
 
 def _imagine(flow: Flow) -> Outcome:
@@ -365,6 +451,8 @@ def _imagine(flow: Flow) -> Outcome:
         match effect:
             case Summarise(request):
                 reply = Answer(" a" * (request.max_tokens // 2), "stop")
+            case Together(flows):
+                reply = tuple(map(_imagine, flows))
             case StoreChunk(chunk):
                 reply = chunk
             case _:

@@ -219,11 +219,13 @@ class Chat:
 def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
     """Steno's own address, on loopback. Its database is memory and ends with it."""
     settings = load(
-        upstream={"base_url": upstream, "discover_windows": False},
+        # The demo has a key of its own, and one provider: not those of the settings that are in force.
+        upstream={"base_url": upstream, "discover_windows": False, "api_key_env": None},
         models=[{"match": model, "context_window": window}],
         storage={"url": "memory", "timeout_seconds": 5.0},
     )
-    with serve(create_app(settings), date_header=False, server_header=False, lifespan="on") as server:
+    app = create_app(settings.model_copy(update={"upstreams": {}}))
+    with serve(app, date_header=False, server_header=False, lifespan="on") as server:
         yield server.url
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +18,12 @@ from pydantic import SecretStr
 from app import __version__
 from app.discovery import Listing, ListingRefused
 from app.errors import StenoError
-from app.main import SHORTEST_SECRET, open_store, open_upstream, secret_beside
-from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
+from app.main import SHORTEST_SECRET, open_providers, open_store, secret_beside
+from app.providers import Provider
+from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, environment_name, every_setting, load
 from app.store import Check, DatabaseURLError, Store, StoreUnavailable
 from app.store.database import read_url
 from app.tokenizer import Tokenizer
-from app.windows import Windows
 
 ALIASES = {
     "storage.url": "DATABASE_URL",
@@ -71,46 +72,50 @@ def setting_lines(settings: Settings) -> Iterator[str]:
 
 
 async def check_services(settings: Settings) -> list[Finding]:
-    """Provider, windows and database."""
-    upstream = open_upstream(settings)
+    """Providers, windows and database."""
     try:
         store = open_store(settings)
         unreadable = None
     except DatabaseURLError as error:
         store = Store.open("memory")
         unreadable = Finding("problem", "database", str(error), "Correct storage.url or DATABASE_URL.")
-    windows = Windows(settings, upstream, store)
+    providers = open_providers(settings, store)
     try:
-        provider, listing = await check_upstream(settings, windows)
+        asked = [(provider, *await check_upstream(provider)) for provider in providers.all]
         database, readable = (unreadable, False) if unreadable else await check_database(settings, store)
         if readable:
             with suppress(StoreUnavailable):
-                await windows.load()
-        return [provider, *check_windows(windows, listing), database]
+                for provider in providers.all:
+                    await provider.windows.load()
+        found = ((upstream, *check_windows(provider, listing)) for provider, upstream, listing in asked)
+        return [*chain.from_iterable(found), database]
     finally:
-        await upstream.close()
+        await providers.close()
         await store.close()
 
 
-async def check_upstream(settings: Settings, windows: Windows) -> tuple[Finding, Listing | None]:
+async def check_upstream(provider: Provider) -> tuple[Finding, Listing | None]:
     """Any answer shows that the provider is there; only some tell its models."""
-    subject, key = f"upstream {settings.upstream.base_url}", os.environ.get("OPENAI_API_KEY")
+    subject, address = f"upstream{_at(provider)} {provider.settings.base_url}", f"{_section(provider)}.base_url"
+    variable = _key_variable(provider)
+    key = os.environ.get(variable) if variable else None
     try:
-        listing = await windows.discover([(b"authorization", f"Bearer {key}".encode())] if key else [])
+        listing = await provider.windows.discover([(b"authorization", f"Bearer {key}".encode())] if key else [])
     except StenoError as error:
         why = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
-        remedy = "Check upstream.base_url, and that this machine may connect to it."
+        remedy = f"Check {address}, and that this machine may connect to it."
         return Finding("problem", subject, f"{error.message}{why}", remedy), None
     except ListingRefused as error:
-        return _refused(subject, error, bool(key)), None
+        return _refused(subject, address, error, variable if key else None), None
     if not listing.models:
-        remedy = "Check that upstream.base_url is the API's address, with its path (most end in /v1)."
+        remedy = f"Check that {address} is the API's address, with its path (most end in /v1)."
         return Finding("warning", subject, "reachable, but lists no models", remedy), None
     return Finding("ok", subject, f"reachable, lists {len(listing.models)} models"), listing
 
 
-def check_windows(windows: Windows, listing: Listing | None) -> Iterator[Finding]:
+def check_windows(provider: Provider, listing: Listing | None) -> Iterator[Finding]:
     """Every window by where it is from, and those that are larger than the provider says."""
+    windows, at = provider.windows, _at(provider)
     by_source: dict[str, list[str]] = {}
     for name in windows.names():
         window, said = windows.of(name), listing.of(name) if listing else None
@@ -118,15 +123,15 @@ def check_windows(windows: Windows, listing: Listing | None) -> Iterator[Finding
         if said is not None and said.context < window.context:
             text = f"Steno takes {window.context:,} tokens ({window.source}), the provider says {said.context:,}"
             remedy = f'Lower it under models ({{match: "{name}", context_window: {said.context}}}), or leave it out.'
-            yield Finding("warning", f"window of {name}", text, remedy)
+            yield Finding("warning", f"window of {name}{at}", text, remedy)
     for source in ("config", "provider", "learnt", "bundled"):
         if source in by_source:
-            yield Finding("ok", f"windows ({source})", _listed(by_source[source]))
+            yield Finding("ok", f"windows{at} ({source})", _listed(by_source[source]))
     if unknown := by_source.get("default"):
         text = f"{len(unknown)} models are not known, and their windows a guess: {_listed(unknown)}"
-        yield Finding("warning", "windows (default)", text, "Name the smaller ones of them under models.")
+        yield Finding("warning", f"windows{at} (default)", text, "Name the smaller ones of them under models.")
     if listing is None:
-        yield Finding("ok", "windows", "not asked for, because the provider lists no models")
+        yield Finding("ok", f"windows{at}", "not asked for, because the provider lists no models")
 
 
 async def check_database(settings: Settings, store: Store) -> tuple[Finding, bool]:
@@ -175,14 +180,31 @@ def check_tables(settings: Settings) -> Finding:
     return Finding("problem" if settings.tokenizer.required else "warning", "tokenizer tables", text, remedy)
 
 
-def _refused(subject: str, error: ListingRefused, has_key: bool) -> Finding:
+def _section(provider: Provider) -> str:
+    """Where it stands in the settings."""
+    return "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"
+
+
+def _at(provider: Provider) -> str:
+    """What tells its findings from those of the default one."""
+    return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"
+
+
+def _key_variable(provider: Provider) -> str | None:
+    """Whose key it is asked with. That of the default one is shown to no other provider."""
+    own = provider.settings.api_key_env
+    return own or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
+
+
+def _refused(subject: str, address: str, error: ListingRefused, variable: str | None) -> Finding:
+    """`variable` held the key that was sent, if one was."""
     status = error.status
-    if error.wants_key and not has_key:
+    if error.wants_key and variable is None:
         return Finding("ok", subject, f"reachable; without a key it does not list its models ({status})")
     if error.wants_key:
-        return Finding("warning", subject, f"reachable, but refuses the key in OPENAI_API_KEY ({status})", "Check it.")
+        return Finding("warning", subject, f"reachable, but refuses the key in {variable} ({status})", "Check it.")
     if status == 404:
-        remedy = "Check the path of upstream.base_url (most end in /v1); some providers have no list of models."
+        remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
         return Finding("warning", subject, "reachable, but has nothing at /models (404)", remedy)
     return Finding("warning", subject, f"reachable, but answers with status {status}", "Ask the provider.")
 
@@ -227,7 +249,7 @@ def _shown(key: str, value: Any) -> str:
             return read_url(value.get_secret_value()).shown
         except DatabaseURLError:
             return "(hidden: cannot be read)"
-    if key == "models":
+    if key in ("models", "upstreams"):
         return f"{len(value)} entries"
     text = msgspec.json.encode(value, enc_hook=str).decode()
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

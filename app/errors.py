@@ -8,6 +8,7 @@
       BadTarget               400  invalid_target
       MissingCredentials      401  missing_credentials
       UnknownPath             404  unknown_path
+      UnknownUpstream         404  unknown_upstream
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
       InvalidRequest          400  invalid_request
@@ -81,6 +82,10 @@ class MissingCredentials(_RequestError):
 
 class UnknownPath(_RequestError):
     status, code = 404, "unknown_path"
+
+
+class UnknownUpstream(_RequestError):
+    status, code = 404, "unknown_upstream"
 
 
 class ConversationNotFound(_RequestError):

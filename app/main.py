@@ -13,10 +13,11 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from app import __version__
-from app.api import context
+from app.api import compact, context, pins, search, tenant, usage
 from app.api.chat import ChatEndpoint
 from app.api.gate import Gate
 from app.api.health import health_router
@@ -27,15 +28,18 @@ from app.conversations import Conversations
 from app.core.identity import Identity
 from app.errors import InvalidRequest, StenoError, StorageUnavailable, UnknownPath
 from app.estimator import Estimator
+from app.ledger import Ledger
+from app.policies import Policies
+from app.providers import Provider, Providers
 from app.services import Services
-from app.settings import ConfigurationError, Settings
+from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.database import read_url
 from app.summariser import Summariser
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
 from app.tokenizer import Tokenizer
-from app.upstream import HttpxUpstream, Upstream
+from app.upstream import HttpxUpstream
 from app.windows import Windows
 from app.wire.chat_completions import MessageReader
 
@@ -50,19 +54,20 @@ def create_app(settings: Settings) -> FastAPI:
     identity = Identity(server_secret(settings))
     tokenizer = Tokenizer(settings.tokenizer.directory)
     _check_tables(tokenizer, settings)
-    store, upstream = open_store(settings), open_upstream(settings)
-    tasks = OwnedTasks()
-    summariser = Summariser(upstream, settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
+    store = open_store(settings)
+    providers = open_providers(settings, store)
+    tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
+    summariser = Summariser(settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
     services = Services(
         settings=settings,
-        upstream=upstream,
+        providers=providers,
+        policies=policies_of(settings),
         store=store,
         identity=identity,
         reader=MessageReader(identity, settings.identity.ignore),
         estimator=Estimator(tokenizer),
-        calibrations=Calibrations(store, settings.upstream.base_url),
-        windows=Windows(settings, upstream, store),
-        compactor=Compactor(store, summariser, tasks, holder=secrets.token_hex(8)),
+        compactor=Compactor(store, summariser, tasks, ledger, holder=secrets.token_hex(8)),
+        ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated),
@@ -76,7 +81,8 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan(services),
     )
     app.include_router(health_router(services))
-    app.include_router(context.router)
+    for module in (compact, pins, search, tenant, usage, context):  # The last one answers every other path.
+        app.include_router(module.router)
     _add_error_handlers(app)
     limits = settings.limits
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
@@ -88,6 +94,14 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
+def policies_of(settings: Settings) -> Policies:
+    """Raises `ConfigurationError` where a preset and the settings beside it do not agree."""
+    try:
+        return Policies(settings)
+    except ValidationError as error:
+        raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
+
+
 def open_store(settings: Settings) -> Store:
     """Raises `DatabaseURLError`."""
     storage = settings.storage
@@ -96,13 +110,26 @@ def open_store(settings: Settings) -> Store:
     )
 
 
-def open_upstream(settings: Settings) -> Upstream:
-    upstream = settings.upstream
+def open_providers(settings: Settings, store: Store) -> Providers:
+    """Every upstream with connections of its own; nothing is asked of it yet."""
+
+    def provider(name: str, at: UpstreamSettings) -> Provider:
+        upstream = _open_upstream(at)
+        windows = Windows(settings, at, upstream, store)
+        return Provider(name, at, upstream, windows, Calibrations(store, at.base_url))
+
+    named = (provider(name, at) for name, at in settings.upstreams.items())
+    return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)
+
+
+def _open_upstream(settings: UpstreamSettings) -> HttpxUpstream:
+    key = settings.api_key
     return HttpxUpstream(
-        upstream.base_url,
-        connect=upstream.connect_seconds,
-        first_byte=upstream.first_byte_seconds,
-        between_bytes=upstream.between_bytes_seconds,
+        settings.base_url,
+        connect=settings.connect_seconds,
+        first_byte=settings.first_byte_seconds,
+        between_bytes=settings.between_bytes_seconds,
+        key=key.get_secret_value() if key else None,
     )
 
 
@@ -168,9 +195,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             app.state.failure = str(error)
             raise
         services.estimator.make_ready("gpt-4o")  # What most models are counted with.
-        services.windows.start()
-        if services.settings.calibration.enabled:
-            await services.calibrations.start()
+        await services.providers.start(calibrate=services.settings.calibration.enabled)
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         gc.freeze()
@@ -179,9 +204,8 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             yield
         finally:
             await services.tasks.drain(services.settings.server.drain_seconds)
-            await services.windows.stop()
-            await services.calibrations.stop()
-            await services.upstream.close()
+            await services.providers.stop()
+            await services.providers.close()
             await services.store.close()
 
     return lifespan

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -26,11 +35,21 @@ from pydantic_settings import (
 )
 
 from app.core.budget import MOST_TOKENS
+from app.core.policy import Strategy
 from app.core.prompts import SUMMARY_PROMPT
+from app.core.usage import Price
+from app.presets import PRESETS, PresetName
 from app.wire.events import EventShape
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+OFF = BeforeValidator(lambda given: "off" if given is False else given)
+"""YAML reads a bare `off` as false."""
+Preset = Annotated[PresetName, OFF]
+Rate = Annotated[float, Field(ge=0, le=1_000_000)]
+
+DEFAULT_UPSTREAM = "default"
+"""Name of the one under `upstream`."""
 
 SESSION_HEADERS = (
     "x-session-id",
@@ -46,6 +65,16 @@ SESSION_HEADERS = (
 
 class ConfigurationError(Exception):
     """Settings that cannot be used: which, and what would be allowed."""
+
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
+_KEY = re.compile(r"[!-~]+")
+_UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+def fits(model: str, glob: str) -> bool:
+    """Whether a glob is about that model, named with or without the part before its last slash."""
+    return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
 
 
 class _Section(BaseModel):
@@ -76,6 +105,13 @@ class UpstreamSettings(_Section):
     """Ask the provider for its models and their windows, at the start and every hour."""
     alternating_roles: bool = False
     """The provider refuses two user messages in a row: merge summaries into the next user message."""
+    api_key_env: str | None = None
+    """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own."""
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key in that variable."""
+        return SecretStr(os.environ[self.api_key_env].strip()) if self.api_key_env else None
 
     @field_validator("base_url")
     @classmethod
@@ -85,38 +121,92 @@ class UpstreamSettings(_Section):
             raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
         return value.rstrip("/")
 
-
-class ModelSettings(_Section):
-    match: str
-    """Model name, or a glob such as `gpt-4o*`."""
-    context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens the model accepts, prompt and completion together."""
-    max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens the prompt may have, where that is less than the window."""
-    max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens an answer may have."""
-    base_model: str | None = Field(None, min_length=1)
-    """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
-
     @model_validator(mode="after")
-    def _input_fits_the_window(self) -> ModelSettings:
-        if self.context_window is None and self.base_model is None:
-            raise ValueError("context_window is needed, or base_model, the model whose window it has")
-        if self.max_input_tokens and self.context_window and self.max_input_tokens > self.context_window:
+    def _has_its_key(self) -> Self:
+        # Not a field's own validator: an error there quotes the value, which may be the key itself.
+        name = self.api_key_env
+        if name is None:
+            return self
+        if not _VARIABLE.fullmatch(name):
             raise ValueError(
-                f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
-                " which counts prompt and completion together"
+                "api_key_env must be the name of an environment variable, in capitals (A-Z, 0-9 and _),"
+                " such as PROVIDER_API_KEY, and never the key itself"
             )
+        key = os.environ.get(name, "").strip()
+        if not key:
+            raise ValueError(f"api_key_env names {name}, an environment variable that is not set; put the key there")
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"api_key_env names {name}, whose value no header may hold: visible ASCII without spaces")
         return self
 
-    def fits(self, model: str) -> bool:
-        """Whether the entry is about that model, named with or without the part before its last slash."""
-        return fnmatchcase(model, self.match) or fnmatchcase(model.rsplit("/", 1)[-1], self.match)
+
+class ConditionSettings(_Section):
+    token_ratio: Ratio | None = None
+    """The estimate exceeds this share of the limit."""
+    since_checkpoint_ratio: Ratio | None = None
+    """The messages after the last summary, the current one too, exceed this share."""
+    of: Literal["limit", "window"] = "limit"
+    """What ratios are shares of: the limit, which is the window less the output, or the window."""
+    tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """The estimate exceeds so many tokens."""
+    remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
+    """At most so many tokens of the window are left."""
+    overflow: bool = False
+    """The estimate exceeds the limit."""
+    turns: int | None = Field(None, ge=0, le=100_000)
+    """More than so many whole turns before the current one are not summarised."""
+    messages: int | None = Field(None, ge=1, le=100_000)
+    """At least so many messages before the verbatim tail are not summarised."""
+
+    @property
+    def conditions(self) -> set[str]:
+        """Those that were named."""
+        return {name for name in CONDITIONS if (value := getattr(self, name)) is not None and value is not False}
 
 
-class TriggerSettings(_Section):
-    token_ratio: Ratio = 0.70
-    """A compaction is due when the estimate exceeds this share of the limit."""
+CONDITIONS = frozenset(ConditionSettings.model_fields) - {"of"}
+
+
+class AlternativeSettings(ConditionSettings):
+    @model_validator(mode="after")
+    def _names_a_condition(self) -> Self:
+        if not self.conditions:
+            raise ValueError(f"a condition is needed: one of {', '.join(sorted(CONDITIONS))}")
+        return self
+
+
+def _named(trigger: Mapping[str, Any]) -> bool:
+    """Whether it names a condition; what is null or false does not."""
+    given = (trigger.get(name) for name in CONDITIONS)
+    return bool(trigger.get("any")) or any(value is not None and value is not False for value in given)
+
+
+class TriggerSettings(ConditionSettings):
+    token_ratio: Ratio | None = 0.70
+    """A compaction is due when the estimate exceeds this share of the limit; of no account where others are named."""
+    any: tuple[AlternativeSettings, ...] = Field((), max_length=10)
+    """Alternatives, in place of the conditions above: each a set of them that all must hold, one is enough."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_gives_way(cls, given: Any) -> Any:
+        """Conditions are joined by "and": the default would weaken every other one."""
+        if isinstance(given, Mapping) and "token_ratio" not in given and _named(given):
+            return {**given, "token_ratio": None}
+        return given
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Self:
+        if self.any and self.conditions:
+            named = ", ".join(sorted(self.conditions))
+            raise ValueError(f"any stands in place of other conditions, but {named} is there too; put it into any")
+        if not self.any and not self.conditions:
+            raise ValueError(f"a condition is needed: one of {', '.join(sorted(CONDITIONS))}, or any")
+        return self
+
+    @property
+    def alternatives(self) -> Sequence[ConditionSettings]:
+        return self.any or (self,)
 
 
 class TailSettings(_Section):
@@ -135,11 +225,73 @@ class MaskSettings(_Section):
     """Tools whose results are masked, as globs such as `search_*`; all if empty."""
     deny: tuple[str, ...] = ()
     """Tools whose results are never masked; stronger than `allow`."""
+    pressure: Ratio | None = None
+    """Share of the limit, taken by messages alone, from which on all is masked; null: as the trigger says."""
+    minimum_gain: float = Field(0.10, ge=0, le=1)
+    """Share of the prompt that a new mask must free: each one changes bytes that the provider may have cached."""
+
+
+class WindowSettings(_Section):
+    turns: int | None = Field(None, ge=1, le=100_000)
+    """With strategy window: the latest turns that are sent, the current one too."""
+    tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """With strategy window: the latest messages are sent that fit into so many tokens, instructions included."""
+
+
+class SessionPruningSettings(_Section):
+    mode: Annotated[Literal["off", "adaptive", "aggressive"], OFF] = "off"
+    """Whether old tool results are trimmed and cleared as the window fills (adaptive), or all cleared (aggressive)."""
+    keep_last_assistants: int = Field(3, ge=0, le=1_000)
+    """Results after the so-many-th last message of the assistant are left alone; with fewer messages all are."""
+    soft_trim_ratio: Ratio = 0.3
+    """Fill of the window, in characters / 4, from which on large results are trimmed."""
+    soft_trim_max_chars: int = Field(4_000, ge=0)
+    """Results of more characters are large."""
+    soft_trim_head_chars: int = Field(1_500, ge=0)
+    """Characters that stay of a trimmed result's beginning."""
+    soft_trim_tail_chars: int = Field(1_500, ge=0)
+    """Characters that stay of its end."""
+    hard_clear: bool = True
+    """Clear results where trimming is not enough."""
+    hard_clear_ratio: Ratio = 0.5
+    """Fill of the window from which on results are cleared, the oldest first."""
+    hard_clear_placeholder: str = Field("[Old tool result content cleared]", min_length=1, max_length=1_000)
+    """What stands in place of a cleared result."""
+    min_prunable_tool_chars: int = Field(50_000, ge=0)
+    """Characters that all results together must have before any is cleared."""
+    allow: tuple[str, ...] = ()
+    """Tools whose results are pruned, as globs; all if empty."""
+    deny: tuple[str, ...] = ()
+    """Tools whose results are never pruned; stronger than `allow`."""
+
+
+class PositionPruningSettings(_Section):
+    enabled: bool = False
+    """Trim and clear large tool results by their age in the conversation, whatever the window's fill."""
+    keep_last_assistants: int = Field(3, ge=0, le=1_000)
+    """The last turns of the assistant that are left alone: runs of its messages and their results."""
+    soft_trim_ratio: Ratio = 0.3
+    """Age, from 0 (newest) to 1 (oldest), from which on a large result is trimmed."""
+    hard_clear_ratio: Ratio = 0.5
+    """Age from which on it is cleared."""
+    min_prunable_tool_chars: int = Field(50_000, ge=0)
+    """Results of at least so many characters are large."""
+
+
+class PruneSettings(_Section):
+    enabled: bool = True
+    """Leave out the oldest messages where nothing else makes the prompt fit; the answer says which."""
+    stub: bool = True
+    """Put a note where messages are left out, that says how many and whose."""
 
 
 class CompactionSettings(_Section):
     enabled: bool = True
     """Compact at all."""
+    preset: Preset = "default"
+    """Bundle of settings to begin with; what is set beside it wins."""
+    strategy: Strategy = "additive"
+    """How summaries are made: additive, full, checkpoint or rolling; window or none for none at all."""
     mask: MaskSettings = MaskSettings()
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(4_096, ge=0)
@@ -147,32 +299,171 @@ class CompactionSettings(_Section):
     target_ratio: Ratio = 0.50
     """A compaction brings the prompt to at most this share of the limit."""
     tail: TailSettings = TailSettings()
+    window: WindowSettings = WindowSettings()
+    session_pruning: SessionPruningSettings = SessionPruningSettings()
+    position_pruning: PositionPruningSettings = PositionPruningSettings()
+    fade: bool = False
+    """Shorten tool results, the oldest most, as messages take 0.80, 0.85, 0.90 and 0.99 of the limit."""
+    fit: bool = True
+    """Cut single messages that are too large for the limit, head and tail."""
+    prune: PruneSettings = PruneSettings()
+    emergency: bool = True
+    """Truncate every tool result where even pruning does not make the prompt fit."""
+    pinned_text: str = Field("", max_length=20_000)
+    """Text that stands after the pinned messages wherever summaries stand for messages."""
+    default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
+    """Context window of a model that nobody knows."""
     wait_seconds: Seconds = 60.0
     """How long a request waits for a compaction before it goes on without."""
     overflow_retries: int = Field(1, ge=0, le=2)
     """How often a request that the provider refused for its size is made smaller and sent again."""
 
     @model_validator(mode="after")
-    def _target_is_below_trigger(self) -> CompactionSettings:
-        if self.target_ratio >= self.trigger.token_ratio:
+    def _target_is_below_trigger(self) -> Self:
+        ratios = [entry.token_ratio for entry in self.trigger.alternatives if entry.token_ratio is not None]
+        if ratios and self.target_ratio >= min(ratios):
             raise ValueError(
-                f"target_ratio ({self.target_ratio}) must be below trigger.token_ratio ({self.trigger.token_ratio}),"
+                f"target_ratio ({self.target_ratio}) must be below trigger.token_ratio ({min(ratios)}),"
                 " or every turn would be compacted"
             )
         return self
+
+    @model_validator(mode="after")
+    def _window_has_its_strategy(self) -> Self:
+        given = [f"window.{name} ({value})" for name, value in self.window if value is not None]
+        if self.strategy == "window" and not given:
+            raise ValueError("strategy window needs window.turns or window.tokens: how much is kept")
+        if self.strategy != "window" and given:
+            raise ValueError(f"{' and '.join(given)} is only for strategy window, but strategy is {self.strategy}")
+        return self
+
+
+class FallbackSettings(_Section):
+    model: str | None = Field(None, min_length=1)
+    """Model that is asked; null means the conversation's own."""
+    upstream: str | None = None
+    """Upstream that is asked; null means the conversation's own."""
+
+    @model_validator(mode="after")
+    def _is_another(self) -> Self:
+        if self.model is None and self.upstream is None:
+            raise ValueError("a model is needed, or an upstream, or both")
+        return self
+
+
+class PromptSettings(_Section):
+    prompt: str = Field(min_length=1)
+    """What the summariser is told in place of `summary.prompt`."""
+    update_prompt: str | None = Field(None, min_length=1)
+    """What it is told where there is a summary to go on from; null means the same."""
+    model: str | None = Field(None, min_length=1)
+    """For conversations with this model, a name or a glob; null means all."""
+    tenant: str | None = Field(None, min_length=1)
+    """For this tenant, by the id that GET /context/tenant shows; null means all."""
+    pinned_text: str | None = Field(None, max_length=20_000)
+    """In place of `compaction.pinned_text`; null means the same."""
+
+    def is_for(self, model: str, tenant: str) -> bool:
+        return (self.model is None or fits(model, self.model)) and self.tenant in (None, tenant)
 
 
 class SummarySettings(_Section):
     model: str | None = None
     """Model that writes the summaries; null means the conversation's own."""
+    upstream: str | None = None
+    """Upstream that is asked for them; null means the conversation's own."""
+    fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
+    """Other models, or the same at other upstreams, that are asked in turn where the first gives no answer."""
     max_tokens: int = Field(2_048, ge=256)
     """Largest summary chunk; small windows use less (0.06 of the limit, at least 256)."""
     timeout_seconds: Seconds = 120.0
     """Time for one summary call."""
+    style: Literal["transcript", "prefix"] = "transcript"
+    """What the summariser reads: quoted text, or the conversation itself, which its provider may have in its cache."""
     prompt: str = SUMMARY_PROMPT
     """What the summariser is told."""
+    update_prompt: str | None = None
+    """What it is told where there is a summary to go on from (full, checkpoint, rolling); null means the same."""
+    prompts: tuple[PromptSettings, ...] = ()
+    """Prompts for certain models or tenants; the first that fits counts."""
+    failed_results: int = Field(0, ge=0, le=100)
+    """Latest failed tool calls that are appended to a summary as they are, 240 characters each."""
     reasoning_allowance: int = Field(8_192, ge=0)
     """Tokens a reasoning model may think before it writes a summary."""
+
+
+class NamedUpstreamSettings(UpstreamSettings):
+    models: tuple[str, ...] = ()
+    """Models that are sent there, as names or globs such as `llama-*`; without any it is chosen by base URL alone."""
+    preset: Preset | None = None
+    """Preset of requests that go there; null means compaction.preset."""
+    trigger: TriggerSettings | None = None
+    """Trigger of requests that go there; null means compaction.trigger."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_an_address(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and "base_url" not in given:
+            raise ValueError("base_url is needed, the provider's address, such as https://api.openai.com/v1")
+        return given
+
+    def fits(self, model: str) -> bool:
+        return any(fits(model, glob) for glob in self.models)
+
+
+class ModelSettings(_Section):
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens the model accepts, prompt and completion together."""
+    max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens the prompt may have, where that is less than the window."""
+    max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens an answer may have."""
+    base_model: str | None = Field(None, min_length=1)
+    """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
+    preset: Preset | None = None
+    """Preset of requests for the model; null means that of the upstream."""
+    trigger: TriggerSettings | None = None
+    """Trigger of requests for the model; null means that of the upstream."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> ModelSettings:
+        if not (self.context_window or self.base_model or self.preset or self.trigger):
+            raise ValueError(
+                "context_window is needed, or base_model, the model whose window it has, or a preset or a trigger"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _input_fits_the_window(self) -> ModelSettings:
+        if self.max_input_tokens and self.context_window and self.max_input_tokens > self.context_window:
+            raise ValueError(
+                f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
+                " which counts prompt and completion together"
+            )
+        return self
+
+    def fits(self, model: str) -> bool:
+        return fits(model, self.match)
+
+
+class PriceSettings(_Section):
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    prompt: Rate
+    """Price of a million prompt tokens."""
+    completion: Rate
+    """Price of a million completion tokens."""
+    cached: Rate | None = None
+    """Price of a million prompt tokens from the provider's cache; without it they cost what others do."""
+
+    @property
+    def price(self) -> Price:
+        return Price(self.prompt, self.completion, self.cached)
+
+    def fits(self, model: str) -> bool:
+        return fits(model, self.match)
 
 
 class CalibrationSettings(_Section):
@@ -263,12 +554,15 @@ class Settings(BaseSettings):
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
-        nested_model_default_partial_update=True,
     )
 
     server: ServerSettings = ServerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    upstreams: dict[str, NamedUpstreamSettings] = {}
+    """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`."""
     models: tuple[ModelSettings, ...] = ()
+    prices: tuple[PriceSettings, ...] = ()
+    """What models cost, for the ledger: currency units for a million tokens; the first match wins."""
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
     calibration: CalibrationSettings = CalibrationSettings()
@@ -281,9 +575,39 @@ class Settings(BaseSettings):
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
 
+    @field_validator("upstreams")
+    @classmethod
+    def _are_told_apart(cls, upstreams: dict[str, NamedUpstreamSettings]) -> dict[str, NamedUpstreamSettings]:
+        globs: dict[str, str] = {}
+        for name, upstream in upstreams.items():
+            if not _UPSTREAM.fullmatch(name) or name == DEFAULT_UPSTREAM:
+                raise ValueError(
+                    f"{name[:80]!r} cannot be the name of an upstream; allowed are 1 to 64 of a-z, 0-9, _ and -,"
+                    f" and not {DEFAULT_UPSTREAM!r}, which is the one under `upstream`"
+                )
+            for glob in upstream.models:
+                if (first := globs.setdefault(glob, name)) != name:
+                    raise ValueError(f"{name}.models has {glob!r}, which {first}.models has too: it would never count")
+        return upstreams
+
+    @model_validator(mode="after")
+    def _summarisers_are_there(self) -> Self:
+        for key, name in (
+            ("summary.upstream", self.summary.upstream),
+            *(("summary.fallbacks", other.upstream) for other in self.summary.fallbacks),
+        ):
+            if name is not None and name not in (DEFAULT_UPSTREAM, *self.upstreams):
+                known = ", ".join((DEFAULT_UPSTREAM, *self.upstreams))
+                raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
+        return self
+
     def of_model(self, model: str) -> ModelSettings | None:
         """The entry of `models` that decides about a model: the first that fits."""
         return next((entry for entry in self.models if entry.fits(model)), None)
+
+    def price_of(self, model: str) -> Price | None:
+        """The first entry of `prices` that fits."""
+        return next((entry.price for entry in self.prices if entry.fits(model)), None)
 
     def base_model(self, model: str) -> str:
         """The model that it is counted and sized as."""
@@ -302,7 +626,28 @@ class Settings(BaseSettings):
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
         if path := os.environ.get("STENO_CONFIG"):
             sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return tuple(sources)
+        return (*sources, _PresetSource(settings_cls))
+
+
+class _PresetSource(PydanticBaseSettingsSource):
+    """What the chosen preset sets, under all that is set otherwise."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError  # Only asked by the base class's own `__call__`.
+
+    def __call__(self) -> dict[str, Any]:
+        compaction = self.current_state.get("compaction")
+        given = compaction if isinstance(compaction, Mapping) else {}
+        chosen = given.get("preset", "default")  # Not checked yet: it may be a list, which no mapping looks up.
+        chosen = "off" if chosen is False else chosen
+        preset: Mapping[str, Any] = next((values for name, values in PRESETS.items() if name == chosen), {})
+        # A trigger is one thing: the preset's conditions would be joined to those that are set.
+        return {
+            section: {name: value for name, value in values.items() if (section, name) != ("compaction", "trigger")}
+            if "trigger" in given
+            else values
+            for section, values in preset.items()
+        }
 
 
 _OUTSIDE_NAMES = frozenset(
@@ -319,18 +664,36 @@ def load(**flags: Any) -> Settings:
     try:
         return Settings(**flags)
     except ValidationError as error:
-        problems = "; ".join(map(_problem, error.errors()))
-        raise ConfigurationError(f"Settings that cannot be used: {problems}.") from error
+        raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
     except SettingsError as error:
         named = _NOT_JSON.search(str(error))
         which = f"{environment_name(named[1])} must be JSON ({error.__cause__})" if named else str(error)
         raise ConfigurationError(f"Settings that cannot be used: {which}.") from error
 
 
+class _FileLoader(yaml.SafeLoader):
+    """Refuses a key that stands there twice: of two upstreams of one name the first would be gone in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen and key.value != "<<":
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def problems_in(error: ValidationError, section: type[BaseModel] | None = None) -> str:
+    """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings."""
+    return "; ".join(_problem(problem, section or Settings) for problem in error.errors())
+
+
 def read_file(path: Path) -> dict[str, Any]:
     """A YAML file's sections. Raises `ConfigurationError`."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _FileLoader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise ConfigurationError(f"The settings file {path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
@@ -359,23 +722,23 @@ def environment_name(key: str) -> str:
     return f"STENO_{key.replace('.', '__').upper()}"
 
 
-def _problem(error: ErrorDetails) -> str:
+def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
     """One line: the key, what was given unless that may be secret, and what is allowed."""
     key = ".".join(map(str, error["loc"]))
-    siblings, field = _place(error["loc"])
+    siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
     open_to_all = field is not None and field.annotation is not SecretStr and "@" not in str(given)
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
     if kind == "extra_forbidden":
         return f"{key} is no setting; known there: {', '.join(siblings)}"
     if kind == "value_error":
-        return f"{key}: {error['ctx']['error']}{got}"
+        return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
     return f"{key}: {error['msg']}{_range(field)}{got}"
 
 
-def _place(loc: tuple[int | str, ...]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
-    """The field at that place and its siblings; no field where there is no such setting."""
-    siblings: Mapping[str, FieldInfo] = Settings.model_fields
+def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
+    """The field at that place in the section, and its siblings; no field where there is no such setting."""
+    siblings: Mapping[str, FieldInfo] = section.model_fields
     field = None
     for name in (part for part in loc if isinstance(part, str)):
         if field is not None:
@@ -391,11 +754,19 @@ def _range(field: FieldInfo | None) -> str:
     words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
     bounds = [
         f"{word} {bound}"
-        for constraint in (field.metadata if field else ())
+        for constraint in (_constraints(field) if field else ())
         for name, word in words.items()
         if (bound := getattr(constraint, name, None)) is not None
     ]
     return f"; allowed is {' and '.join(bounds)}" if bounds else ""
+
+
+def _constraints(field: FieldInfo) -> Iterator[Any]:
+    """Those of the field, and those of the type that it may have beside None."""
+    yield from field.metadata
+    for kind in get_args(field.annotation):
+        for inner in getattr(kind, "__metadata__", ()):
+            yield from getattr(inner, "metadata", ())
 
 
 def _aliases() -> dict[str, Any]:

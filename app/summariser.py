@@ -1,90 +1,277 @@
-"""The summariser's call: to the same provider, with the caller's key."""
+"""The summariser's call: streamed, retried once where that may help, then made to the next model of the list."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any
 
+from app.breakers import ModelBreaker, Recent
 from app.core.compaction import Failure
 from app.core.gate import Answer
+from app.core.overflow import classify
 from app.core.prompts import SummaryRequest
-from app.errors import StenoError
-from app.upstream import Completed, Headers, Upstream
-from app.wire.chat_completions import REASONING_MODELS, read_answer, summary_body
+from app.errors import StenoError, UpstreamTimedOut
+from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
+from app.wire.chat_completions import REASONING_MODELS
+from app.wire.completions import STREAMED, AnswerReader, decoded, prefix_body, summary_body
 
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
+RETRY_PAUSE_SECONDS = 0.25
+"""Before a call that failed by accident is repeated."""
 CAPS = ("max_tokens", "max_completion_tokens")
+OPTIONAL = {name: re.compile(rb"\b%b\b" % name.encode()) for name in ("reasoning_effort", "stream_options", "stream")}
+"""Members that the call can do without, and how a refusal names them."""
+_LESSONS = 1 + len(OPTIONAL)
+"""How often one call may be refused for a member and asked otherwise: once for each, and for the cap."""
+_TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One summariser: a model, and how it is reached."""
+
+    model: str
+    upstream: Upstream
+    headers: Headers
+    """Complete for the call: the caller's own, or with the operator's key."""
+    name: str = ""
+    """What the settings call the upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The conversation itself, in place of a transcript: so that the provider's prompt cache is hit."""
+
+    messages: tuple[bytes, ...]
+    """As they go upstream."""
+    declared: Mapping[str, bytes]
+    """Members that have to be the same for that: tools, functions, parallel_tool_calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setback:
+    """A call that brought no answer."""
+
+    failure: Failure
+    pause: float | None = None
+    """Seconds after which the same call may succeed; None: no use in repeating it."""
+    model_fails: bool | None = False
+    """Whether it would fail for anybody, and not for this request or this caller's account; None: who knows."""
+    refusal: bytes = b""
+    """What the provider said of a request that it does not take as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Manners:
+    """How a model behind an upstream wants to be asked, as far as its refusals taught."""
+
+    cap: str
+    without: frozenset[str] = frozenset()
+
+    def options(self, most: int, reasoning: bool, allowance: int) -> dict[str, Any]:
+        effort = {"reasoning_effort": "low"} if reasoning else {}
+        wanted = {self.cap: most + (allowance if reasoning else 0), **effort, **STREAMED}
+        # Without a stream there is nothing for its options to say.
+        without = self.without | {"stream_options"} if "stream" in self.without else self.without
+        return {name: value for name, value in wanted.items() if name not in without}
+
+    def taught(self, refusal: bytes, sent: Mapping[str, Any]) -> _Manners | None:
+        """The manners to ask again with, or None if nothing is learnt from this refusal."""
+        for name, named in OPTIONAL.items():
+            if name in sent and named.search(refusal):
+                return replace(self, without=self.without | {name})
+        other = _other_cap(refusal)
+        return None if other in (None, self.cap) else replace(self, cap=other)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One request to one route, and what is left of its chances."""
+
+    route: Route
+    request: SummaryRequest
+    prefix: Prefix | None
+    deadline: float
+    lessons: int = _LESSONS
+    retries: int = 1
+    key: tuple[Upstream, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.route.upstream, self.route.model)
+
+    def body(self, options: Mapping[str, Any]) -> bytes:
+        request, prefix, model = self.request, self.prefix, self.route.model
+        if prefix is None:
+            return summary_body(request, model, options)
+        return prefix_body(prefix.messages, prefix.declared, request.instructions, model, options)
 
 
 class Summariser:
-    """Asks for summaries, and remembers how each model wants its answers capped."""
+    """Asks for summaries, and remembers how each model wants to be asked and which do not work."""
 
-    def __init__(self, upstream: Upstream, timeout_seconds: float, reasoning_allowance: int) -> None:
-        self._upstream = upstream
-        self._timeout_seconds = timeout_seconds
+    def __init__(
+        self, timeout_seconds: float, reasoning_allowance: int, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.timeout_seconds = timeout_seconds
+        """For one call; `ask` may make several."""
         self._reasoning_allowance = reasoning_allowance
-        self._cap_of: dict[str, str] = {}
-        self._without_effort: set[str] = set()
+        self._clock = clock
+        self._breaker = ModelBreaker(clock)
+        self._manners: Recent[tuple[Upstream, str], _Manners] = Recent()
 
-    async def ask(self, request: SummaryRequest, model: str, headers: Headers) -> Answer | Failure:
-        """One summary. Whatever goes wrong is a reply, never an exception."""
+    async def ask(
+        self, request: SummaryRequest, routes: Sequence[Route], prefix: Prefix | None, deadline: float
+    ) -> Answer | Failure:
+        """One summary, from the first route that gives one by the deadline (of the clock, in seconds).
+
+        Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
+        request needs, but to become smaller, and whoever asked can make it so.
+        """
+        failure: Failure | None = None
+        for route in routes:
+            call = _Call(route, request, prefix, deadline)
+            if self._left(call) <= 0:
+                return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
+            if not self._breaker.admits(call.key):
+                continue
+            reply = await self._ask(call)
+            if isinstance(reply, Answer) or reply.overflow:
+                return reply
+            failure = reply
+        return failure or Failure("summariser_paused")
+
+    async def _ask(self, call: _Call) -> Answer | Failure:
+        while True:
+            manners = self._manners_of(call)
+            options = manners.options(call.request.max_tokens, _reasons(call), self._reasoning_allowance)
+            reply = await self._send(call, call.body(options))
+            if isinstance(reply, Answer):
+                self._breaker.answered(call.key)
+                return replace(reply, model=call.route.model, upstream=call.route.name)
+            if call.lessons and (taught := manners.taught(reply.refusal, options)):
+                call.lessons -= 1
+                self._manners.keep(call.key, taught)
+            elif call.retries and reply.pause is not None and reply.pause < self._left(call):
+                call.retries -= 1
+                await asyncio.sleep(reply.pause)
+            else:
+                self._judge(call, reply)
+                return reply.failure
+
+    def _judge(self, call: _Call, setback: _Setback) -> None:
+        if setback.model_fails:
+            self._breaker.failed(call.key)
+        elif setback.model_fails is False:
+            self._breaker.answered(call.key)
+
+    async def _send(self, call: _Call, body: bytes) -> Answer | _Setback:
+        seconds = min(self.timeout_seconds, self._left(call))
+        reader = AnswerReader()
         try:
-            completed = await self._call(request, model, headers)
-            if self._learnt_from(completed, model) or await _waited_for(completed):
-                completed = await self._call(request, model, headers)
+            async with call.route.upstream.completion(body, call.route.headers, seconds) as answering:
+                if answering.status != 200:
+                    return _refused(answering, await _whole(answering), call.prefix)
+                await _read(reader, answering)
+        except UpstreamTimedOut as error:
+            had_its_time = seconds >= self.timeout_seconds
+            setback = _Setback(Failure(f"summariser_{error.code}"), model_fails=had_its_time or None)
         except StenoError as error:
-            return Failure(f"summariser_{error.code}")
-        if completed.status != 200:
-            return Failure(f"summariser_status_{completed.status}", overflow=_is_overflow(completed))
-        return read_answer(completed.body) or Failure("summariser_answer_unreadable")
+            setback = _Setback(Failure(f"summariser_{error.code}"), RETRY_PAUSE_SECONDS, model_fails=True)
+        else:
+            setback = _setback(reader, call.prefix)
+        # What came after the end of the answer is not missed.
+        return reader.answer or setback
 
-    def _learnt_from(self, completed: Completed, model: str) -> bool:
-        """Whether the provider refused a parameter that can be sent otherwise, or not at all. Remembered."""
-        if completed.status == 400 and b"reasoning_effort" in completed.body and model not in self._without_effort:
-            self._without_effort.add(model)
-            return True
-        other = _refused_cap(completed)
-        if other is None or other == self._cap(model):
-            return False
-        self._cap_of[model] = other
-        return True
+    def _manners_of(self, call: _Call) -> _Manners:
+        return self._manners.get(call.key) or _Manners(CAPS[_reasons(call)])
 
-    async def _call(self, request: SummaryRequest, model: str, headers: Headers) -> Completed:
-        body = summary_body(request, model, self._members(request, model))
-        return await self._upstream.complete(body, headers, self._timeout_seconds)
-
-    def _cap(self, model: str) -> str:
-        return self._cap_of.get(model, CAPS[1] if REASONING_MODELS.search(model) else CAPS[0])
-
-    def _members(self, request: SummaryRequest, model: str) -> dict[str, Any]:
-        if not REASONING_MODELS.search(model):
-            return {self._cap(model): request.max_tokens}
-        effort = {} if model in self._without_effort else {"reasoning_effort": "low"}
-        return {self._cap(model): request.max_tokens + self._reasoning_allowance, **effort}
+    def _left(self, call: _Call) -> float:
+        return call.deadline - self._clock()
 
 
-async def _waited_for(completed: Completed) -> bool:
-    """Whether the provider is busy and says that it will soon not be: then that long was waited."""
-    if completed.status not in (429, 503):
-        return False
-    said = next((value for name, value in completed.headers if name.lower() == b"retry-after"), b"")
-    seconds = float(said) if said.replace(b".", b"", 1).isdigit() else LONGEST_WAIT_SECONDS + 1
-    if seconds > LONGEST_WAIT_SECONDS:
-        return False
-    await asyncio.sleep(seconds)
-    return True
+def _reasons(call: _Call) -> bool:
+    return REASONING_MODELS.search(call.route.model) is not None
 
 
-def _refused_cap(completed: Completed) -> str | None:
-    """The cap to use instead, where the provider refused the one that was sent."""
-    if completed.status != 400:
+async def _read(reader: AnswerReader, answering: Answering) -> None:
+    async for chunk in answering.chunks():
+        reader.feed(chunk)
+        if reader.done or reader.held > LARGEST_OWN_ANSWER:
+            return
+    reader.end()
+
+
+async def _whole(answering: Answering) -> bytes:
+    """A refusal's body; what is larger than any is not read to its end."""
+    body = bytearray()
+    async for chunk in answering.chunks():
+        body += chunk
+        if len(body) > LARGEST_OWN_ANSWER:
+            break
+    return bytes(body)
+
+
+def _refused(answering: Answering, body: bytes, prefix: Prefix | None) -> _Setback:
+    status = answering.status
+    overflow = _is_overflow(status, decoded(body), prefix)
+    return _Setback(
+        Failure(f"summariser_status_{status}", overflow),
+        None if overflow else _pause(status, answering.headers),
+        model_fails=status >= 500,
+        refusal=body if status in (400, 422) and not overflow else b"",
+    )
+
+
+def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
+    """Why an answer with status 200 is none."""
+    if reader.error is not None:
+        overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)
+        failure = Failure("summariser_error_frame", overflow)
+        return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow)
+    if reader.held > LARGEST_OWN_ANSWER:
+        return _Setback(Failure("summariser_answer_too_large"))
+    if reader.unreadable:
+        return _Setback(Failure("summariser_answer_unreadable"), model_fails=True)
+    return _Setback(Failure("summariser_answer_cut"), RETRY_PAUSE_SECONDS, model_fails=True)
+
+
+def _is_overflow(status: int, body: object, prefix: Prefix | None) -> bool:
+    """Whether a smaller request may succeed.
+
+    A refusal without a reason counts only where the request may have been that large: a transcript is made to be
+    smaller than half of the window, the conversation itself is not.
+    """
+    found = classify(status, body, first_frame=status == 200)
+    return found is not None and found.fixable and (prefix is not None or not found.needs_pressure)
+
+
+def _pause(status: int, headers: Headers) -> float | None:
+    """After which pause the same call may succeed."""
+    if status != 429 and status < 500:
         return None
-    text = completed.body
-    if b"'max_tokens'" in text and b"max_completion_tokens" in text:
-        return CAPS[1]
-    return CAPS[0] if b"max_completion_tokens" in text and b"context_length_exceeded" not in text else None
+    said = _named_pause(dict(headers))
+    if said is None:
+        return None if status in (429, 503) else RETRY_PAUSE_SECONDS
+    return said if said <= LONGEST_WAIT_SECONDS else None
 
 
-def _is_overflow(completed: Completed) -> bool:
-    return completed.status in (400, 413, 422) and b"context_length_exceeded" in completed.body
+def _named_pause(headers: Mapping[bytes, bytes]) -> float | None:
+    """What the provider asks for, in seconds. Dates are not read: they name longer pauses."""
+    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        said = headers.get(name, b"")
+        if said.replace(b".", b"", 1).isdigit():
+            return float(said) * unit
+    return None
+
+
+def _other_cap(refusal: bytes) -> str | None:
+    """The cap to use instead, where the provider refused the one that was sent."""
+    # One that is too large would be so under the other name, too.
+    if b"max_completion_tokens" not in refusal or _TOO_LARGE.search(refusal):
+        return None
+    return CAPS[1] if b"'max_tokens'" in refusal else CAPS[0]

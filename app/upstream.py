@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -19,6 +20,20 @@ STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
+
+
+CREDENTIALS = frozenset(
+    {
+        b"authorization",
+        b"api-key",
+        b"x-api-key",
+        b"x-goog-api-key",
+        b"ocp-apim-subscription-key",
+        b"openai-organization",
+        b"openai-project",
+    }
+)
+"""Headers that say who calls and who pays."""
 
 
 class Answering(Protocol):
@@ -57,8 +72,11 @@ class Upstream(Protocol):
         """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
         ...
 
-    async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
-        """A chat completion of our own, within so many seconds. Raises the upstream errors."""
+    def completion(self, body: bytes, headers: Headers, seconds: float) -> AbstractAsyncContextManager[Answering]:
+        """A chat completion of our own, to be read as it arrives, within so many seconds from its start to its end.
+
+        Raises the upstream errors, also where the block that reads it takes too long.
+        """
         ...
 
     async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
@@ -94,11 +112,14 @@ class _HttpxAnswering:
 
 
 class HttpxUpstream:
-    """The provider over one pooled httpx2 client."""
+    """The provider over one pooled httpx2 client. With a `key` of ours none of a caller's credentials goes there."""
 
-    def __init__(self, base_url: str, connect: float, first_byte: float, between_bytes: float) -> None:
+    def __init__(
+        self, base_url: str, connect: float, first_byte: float, between_bytes: float, key: str | None = None
+    ) -> None:
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
+        self._authorization = None if key is None else b"Bearer " + key.encode()
         self._connect = connect
         self._first_byte = first_byte
         self._between_bytes = between_bytes
@@ -118,8 +139,17 @@ class HttpxUpstream:
         request.extensions["timeout"]["read"] = self._between_bytes
         return _HttpxAnswering(response)
 
-    async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
-        return await self._own("POST", b"/v1/chat/completions", headers, seconds, body)
+    @asynccontextmanager
+    async def completion(self, body: bytes, headers: Headers, seconds: float) -> AsyncIterator[Answering]:
+        try:
+            async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
+                answering = await self.relay(b"POST", b"/v1/chat/completions", headers, body)
+                try:
+                    yield answering
+                finally:
+                    await answering.close()
+        except TimeoutError as error:
+            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
         return await self._own("POST" if body else "GET", target, headers, seconds, body)
@@ -134,7 +164,15 @@ class HttpxUpstream:
         timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
         extensions = {"target": self._at_provider(target), "timeout": timeout}
-        return httpx.Request(method, self._base, headers=list(headers), content=content, extensions=extensions)
+        return httpx.Request(
+            method, self._base, headers=self._with_key(headers), content=content, extensions=extensions
+        )
+
+    def _with_key(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        if self._authorization is None:
+            return list(headers)
+        kept = [(name, value) for name, value in headers if name.lower() not in CREDENTIALS]
+        return [*kept, (b"authorization", self._authorization)]
 
     def _at_provider(self, target: bytes) -> bytes:
         """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""
@@ -145,7 +183,7 @@ class HttpxUpstream:
 
     async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> Completed:
         try:
-            async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
+            async with asyncio.timeout(seconds):
                 return await self._whole(self._request(method, target, headers, body, seconds))
         except TimeoutError as error:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error

@@ -22,9 +22,9 @@ from app.core.overflow import Overflow, classify
 from app.discovery import Discovery, Listing, ListingRefused
 from app.errors import StenoError, UpstreamTimedOut
 from app.registry import LONGEST_NAME, bundled, look_up
-from app.settings import Settings
+from app.settings import Settings, UpstreamSettings
 from app.store import Store, StoreUnavailable
-from app.upstream import Headers, Upstream
+from app.upstream import CREDENTIALS, Headers, Upstream
 
 log = structlog.get_logger("steno.windows")
 
@@ -48,9 +48,8 @@ SAME_CONTEXT = 0.07
 """Numbers this close are one number, rounded."""
 MOST_CACHED = 4_096
 MOST_LEARNT = 1_000
-CREDENTIALS = frozenset(
-    {b"authorization", b"api-key", b"x-api-key", b"openai-organization", b"openai-project", b"anthropic-version"}
-)
+ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
+"""What a listing may depend on."""
 
 
 @dataclass(slots=True)
@@ -62,15 +61,21 @@ class _Learnt:
 
 
 class Windows:
-    """The window of every model. `of` answers from memory; everything else happens beside the requests."""
+    """The window of every model at one upstream. `of` answers from memory; all else happens beside the requests."""
 
     def __init__(
-        self, settings: Settings, upstream: Upstream, store: Store, clock: Callable[[], float] = monotonic
+        self,
+        settings: Settings,
+        at: UpstreamSettings,
+        upstream: Upstream,
+        store: Store,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._settings = settings
+        self._at = at
         self._store = store
         self._clock = clock
-        self._route = settings.upstream.base_url
+        self._route = at.base_url
         root = urlsplit(self._route).path.removesuffix("/v1")
         self._discovery = Discovery(upstream, root, ASK_SECONDS)
         self._listing: Listing | None = None
@@ -118,7 +123,8 @@ class Windows:
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
         listed, there = self._listing.of(model) if self._listing else None, known(self._settings.base_model(model))
-        window = completed(listed, there) if listed else there or DEFAULT
+        guess = replace(DEFAULT, context=self._settings.compaction.default_window)
+        window = completed(listed, there) if listed else there or guess
         if entry is None:
             return window
         return replace(
@@ -133,7 +139,7 @@ class Windows:
         """Reads the registry; in the background asks the provider, without credentials, and reads what was learnt."""
         bundled()
         self._own(self._share())
-        if self._settings.upstream.discover_windows:
+        if self._at.discover_windows:
             self._ask(())
             self._own(self._refresh())
 
@@ -148,10 +154,10 @@ class Windows:
         `headers` are the caller's: a provider that wants a key is asked with them, and they are not kept.
         """
         entry = self._settings.of_model(model)
-        if not self._settings.upstream.discover_windows or (entry is not None and entry.context_window is not None):
+        if not self._at.discover_windows or (entry is not None and entry.context_window is not None):
             return
         if self._wants_key and self._clock() >= self._due:
-            credentials = [(name, value) for name, value in headers if name in CREDENTIALS]
+            credentials = [(name, value) for name, value in headers if name in ASKED_WITH]
             if credentials:
                 self._ask(credentials)
         if self._listing is None and self._asking is not None:
@@ -185,7 +191,7 @@ class Windows:
             pause = REFRESH_CHANGING_SECONDS if listing.changes else REFRESH_SECONDS
         except ListingRefused as error:
             log.debug("the provider does not list its models", status=error.status)
-            if error.wants_key:
+            if error.wants_key and self._at.api_key_env is None:
                 self._wants_key = True
                 # The next caller may have a key that is good for it.
                 pause = RETRY_SECONDS if headers else 0.0

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, client_host, read_body, until_disconnect
 from app.api.early import EarlyStream
-from app.api.gate import CONVERSATION, TARGET
+from app.api.gate import CONVERSATION, TARGET, UPSTREAM
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
 from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
@@ -21,11 +21,13 @@ from app.api.passthrough import relay_raw
 from app.compactor import Started
 from app.core.ladder import Decision
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
+from app.providers import Provider
 from app.services import Services
 from app.upstream import Answering
 from app.wire.chat_completions import read_request
 from app.wire.members import RawObject, Unreadable
 from app.wire.sse import FrameSplitter, StreamEditor, event
+from app.wire.usage import window_was_full
 
 log = structlog.get_logger("steno.chat")
 
@@ -56,6 +58,7 @@ class ChatEndpoint:
 
         try:
             tenant = self._services.tenants.tenant(headers, client_host(scope))
+            self._services.providers.named(scope[UPSTREAM])  # Before a body is taken that nobody can be sent.
             body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
             exchange = Exchange(self._services, answer, scope, headers, body, tenant)
             await until_disconnect(receive, answer, exchange.serve())
@@ -76,10 +79,17 @@ class Attempt:
         loop = asyncio.get_running_loop()
         self.started: asyncio.Future[Started] = loop.create_future()
         self.decided: asyncio.Future[Decision] = loop.create_future()
+        self.observed: list[Observation] = []
+        """Its calls to the provider."""
 
     def on_start(self, compaction: Started) -> None:
         if not self.started.done():
             self.started.set_result(compaction)
+
+    def observe(self, services: Services, understood: Understood, decision: Decision) -> Observation:
+        """What is to be sent, to be compared with its answer."""
+        self.observed.append(Observation(services, understood, decision))
+        return self.observed[-1]
 
     def decide(self, decision: Decision) -> None:
         if self.decided.done():
@@ -134,7 +144,8 @@ class Exchange:
         if value_of(self.headers, b"content-encoding"):
             raise Unreadable("The body is encoded.")
         request = read_request(self.body)
-        return await understand(self.services, request, self.tenant, self.headers, self.scope[CONVERSATION])
+        named = self.scope[CONVERSATION], self.scope[UPSTREAM]
+        return await understand(self.services, request, self.tenant, self.headers, *named)
 
     async def _serve(self, understood: Understood) -> None:
         attempt = Attempt()
@@ -149,6 +160,8 @@ class Exchange:
             await self._answer(understood, *await obtaining)
         finally:
             await attempt.end(obtaining)
+            for observed in attempt.observed:
+                observed.settle()
             if attempt.decided.done() and not attempt.decided.cancelled():
                 self.services.store.record(understood.seen(attempt.decided.result()))
 
@@ -166,7 +179,7 @@ class Exchange:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         decision = await self._decide(understood, self.services.compactor.prepare(understood.job, attempt.on_start))
         attempt.decide(decision)
-        observed = Observation(self.services, understood, decision)
+        observed = attempt.observe(self.services, understood, decision)
         # What was too short to be counted is counted while the provider works.
         counting = asyncio.ensure_future(understood.counted())
         try:
@@ -200,7 +213,7 @@ class Exchange:
                 break
             decision = replace(decision, actions=(*decision.actions, "recovered"))
             attempt.decide(decision)
-            latest = Observation(self.services, latest.understood, decision)
+            latest = attempt.observe(self.services, latest.understood, decision)
             again = await self._forward(latest)
             if again.status == 200 and latest.overflow is None:
                 await answering.close()
@@ -230,13 +243,13 @@ class Exchange:
 
     async def _forward(self, observed: Observation) -> Answering:
         """The provider's answer. A refusal is read first; where it is the question for the usage, it is not asked."""
-        answering = await self._send(observed.body())
+        answering = await self._send_observed(observed)
         if answering.status in REFUSALS:
             refused = await _or_close(answering, read_refusal(answering))
             if not observed.refused(refused):
                 return refused
             await refused.close()
-            return await self._send(observed.body())
+            return await self._send_observed(observed)
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
             opened = await _or_close(answering, read_first_piece(answering))
             if error := refusal_in(opened.read):
@@ -244,18 +257,30 @@ class Exchange:
             return opened
         return answering
 
-    async def _send(self, body: bytes) -> Answering:
+    async def _send_observed(self, observed: Observation) -> Answering:
+        answering = await self._send(observed.body(), observed.understood.provider)
+        observed.answered(answering.status)
+        return answering
+
+    async def _send(self, body: bytes, provider: Provider) -> Answering:
         headers = forwarded(self.headers, read_here=True)
-        return await self.services.upstream.relay(b"POST", self.scope[TARGET], headers, body)
+        return await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
 
     async def _relay_unread(self, reason: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
         self.own_headers = [(b"x-context-status", b"full"), *reason]
-        answering = await self._send(self.body)
+        answering = await self._send(self.body, self._provider())
         try:
             await self._relay_as_sent(answering, self.own_headers)
         finally:
             await answering.close()
+
+    def _provider(self) -> Provider:
+        """Where a body goes that was not understood: its model may still be readable."""
+        model: object = None
+        with suppress(Unreadable):
+            model = RawObject(self.body).value("model")
+        return self.services.providers.of(model if isinstance(model, str) else "", self.scope[UPSTREAM])
 
     async def _relay_as_sent(self, answering: Answering, own: Headers) -> None:
         """Nothing is added to the body, but a stream that is cut still ends with an error."""
@@ -270,6 +295,8 @@ class Exchange:
         with suppress(Unreadable):
             completion = RawObject(body)
             observed.usage(completion.value("usage"))
+            if window_was_full(completion.value("choices")):
+                observed.window_full(completion.value("usage"), len(body))
             body = completion.with_status(members)
         await self.answer.whole(
             answering.status, returned(answering.headers, self.own_headers, body_changed=True), body
@@ -289,6 +316,8 @@ class Exchange:
         rest = editor.edit(splitter.flush())
         if observed is not None:
             observed.usage(editor.usage)
+            if editor.window_full:
+                observed.window_full(editor.usage, editor.text_bytes)
         if editor.complete:
             await self.answer.end(rest)
             return

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from app.api.asgi import client_host, read_body
 from app.api.intake import understand
-from app.core.chunks import SummaryChunk
+from app.api.rest import (
+    CHAT_BODY,
+    Limit,
+    Listing,
+    Order,
+    SummaryOut,
+    Tenant,
+    TheServices,
+    body_of,
+    known,
+    listing,
+    no_conversation,
+    readable,
+    summary_out,
+)
 from app.core.coverage import coverage_of
-from app.errors import ConversationNotFound, InvalidRequest, SummaryNotFound, UnknownPath
+from app.errors import InvalidRequest, SummaryNotFound, UnknownPath
+from app.providers import Provider
 from app.services import Services
 from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
 from app.wire.chat_completions import read_request
-from app.wire.members import Unreadable
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-Limit = Annotated[int, Query(ge=1, le=100)]
-Order = Literal["asc", "desc"]
-
-
-class Listing(BaseModel, Generic[T]):
-    """A page of a list; `last_id` as `after` gives the next one."""
-
-    object: Literal["list"] = "list"
-    data: list[T]
-    first_id: str | None
-    last_id: str | None
-    has_more: bool
 
 
 class ConversationOut(BaseModel):
@@ -52,24 +48,6 @@ class ConversationOut(BaseModel):
     forked_from: str | None
     created_at: datetime
     updated_at: datetime
-
-
-class SummaryOut(BaseModel):
-    id: str
-    object: Literal["summary"] = "summary"
-    conversation_id: str
-    text: str
-    summarized_through_turn: int
-    first_index: int = Field(description="First message it stands for, counted after the instructions, from 0.")
-    last_index: int = Field(description="Last message it stands for, inclusive.")
-    carried: list[int] = Field(description="Messages of that range that stay verbatim after the summary.")
-    level: int = Field(description="0: made from messages; more: a fold of summaries.")
-    children: list[str] = Field(description="Summaries a fold stands for.")
-    version: int
-    token_count: int
-    model: str
-    prompt_version: str
-    created_at: datetime | None
 
 
 class CoverageOut(BaseModel):
@@ -98,6 +76,7 @@ class CalibrationOut(BaseModel):
 class ModelOut(BaseModel):
     id: str
     object: Literal["model_window"] = "model_window"
+    upstream: str = Field(description="The upstream's name in the settings.")
     context_window: int = Field(description="Tokens, prompt and completion together.")
     max_input_tokens: int | None = Field(description="What the prompt may have, where that is less.")
     max_output_tokens: int | None = Field(description="What an answer may have.")
@@ -125,20 +104,6 @@ class PlanOut(BaseModel):
     budget: dict[str, int | str]
 
 
-def _services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-TheServices = Annotated[Services, Depends(_services)]
-
-
-def _tenant(request: Request, services: TheServices) -> str:
-    return services.tenants.tenant(request.scope["headers"], client_host(request.scope))
-
-
-Tenant = Annotated[str, Depends(_tenant)]
-
 router = APIRouter(prefix="/context", tags=["context"])
 
 
@@ -148,9 +113,7 @@ async def list_conversations(
 ) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
     try:
-        return _listing(
-            await services.store.conversations(tenant, limit=limit, after=after, order=order), _conversation
-        )
+        return listing(await services.store.conversations(tenant, limit=limit, after=after, order=order), _conversation)
     except UnknownCursor as error:
         raise InvalidRequest(str(error), "after") from error
 
@@ -158,7 +121,7 @@ async def list_conversations(
 @router.get("/conversations/{conversation_id}")
 async def read_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> ConversationOut:
     """One conversation, as of its latest request."""
-    return _conversation(await _known(services, tenant, conversation_id))
+    return _conversation(await known(services, tenant, conversation_id))
 
 
 @router.delete("/conversations/{conversation_id}")
@@ -166,7 +129,7 @@ async def delete_conversation(services: TheServices, tenant: Tenant, conversatio
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
     services.conversations.forget(tenant, conversation_id)
     if not await services.store.delete_conversation(tenant, conversation_id):
-        raise ConversationNotFound(f"There is no conversation {conversation_id!r}.")
+        raise no_conversation(conversation_id)
     return DeletedOut(id=conversation_id)
 
 
@@ -180,12 +143,12 @@ async def list_summaries(
     order: Order = "asc",
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first."""
-    await _known(services, tenant, conversation_id)
+    await known(services, tenant, conversation_id)
     try:
         page = await services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
     except UnknownCursor as error:
         raise InvalidRequest(str(error), "after") from error
-    return _listing(page, _summary)
+    return listing(page, summary_out)
 
 
 @router.get("/conversations/{conversation_id}/summaries/{summary_id}")
@@ -193,13 +156,13 @@ async def read_summary(services: TheServices, tenant: Tenant, conversation_id: s
     chunk = await services.store.summary(tenant, conversation_id, summary_id)
     if chunk is None:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
-    return _summary(chunk)
+    return summary_out(chunk)
 
 
 @router.get("/conversations/{conversation_id}/coverage")
 async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: str) -> CoverageOut:
     """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
-    conversation = await _known(services, tenant, conversation_id)
+    conversation = await known(services, tenant, conversation_id)
     parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
     return CoverageOut(
         conversation_id=conversation_id,
@@ -214,12 +177,12 @@ async def list_calibrations(
     services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
 ) -> Listing[CalibrationOut]:
     """How estimates become the provider's tokens, for the models of the caller's conversations; newest first."""
-    await services.calibrations.flush()
+    await services.providers.flush()
     try:
         page = await services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
     except UnknownCursor as error:
         raise InvalidRequest(str(error), "after") from error
-    return _listing(page, _calibration)
+    return listing(page, _calibration)
 
 
 @router.get("/models")
@@ -227,29 +190,26 @@ async def list_models(
     services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "asc"
 ) -> Listing[ModelOut]:
     """The windows Steno goes by, and where each is from: of models that the provider lists, that the settings name, and
-    that the caller used; by name."""
+    that the caller used; by name. A model that several upstreams list is there once for each, and counts once."""
     used: list[str] = []
     with suppress(StoreUnavailable):  # What is in memory is shown all the same.
         used = await services.store.models_used(tenant)
-    names = services.windows.names_for(used)
-    return _listing(_page(names, limit, after, order), partial(_model, services))
+    providers = services.providers.known(used)
+    page = _page(list(providers), limit, after, order)
+    return Listing(
+        data=[_model(services, provider, name) for name in page.data for provider in providers[name]],
+        first_id=page.first_id,
+        last_id=page.last_id,
+        has_more=page.has_more,
+    )
 
 
-@router.post(
-    "/plan",
-    openapi_extra={"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}},
-)
+@router.post("/plan", openapi_extra=CHAT_BODY)
 async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanOut:
     """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
-    limits = services.settings.limits
-    headers = request.scope["headers"]
-    body = await read_body(request.receive, headers, limits.body_bytes, limits.receive_seconds)
-    try:
-        chat = read_request(body)
-        understood = await understand(services, chat, tenant, headers, None, remember=False)
-    except Unreadable as error:
-        why = str(error).rstrip(".")
-        raise InvalidRequest(f"The body is no chat completions request that Steno can read: {why}.") from error
+    body = await body_of(request, services)
+    with readable():
+        understood = await understand(services, read_request(body), tenant, request.scope["headers"], remember=False)
     job = understood.job
     await understood.counted()
     prepared, made = await services.compactor.plan(job)
@@ -264,7 +224,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
             "window": budget.window,
             "window_source": understood.window.source,
             "limit": budget.line.reported(budget.limit),
-            "trigger": budget.line.reported(budget.trigger),
+            "trigger": budget.line.reported(min(budget.trigger.tokens, budget.limit)),
             "target": budget.line.reported(budget.target),
         },
     )
@@ -273,22 +233,6 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
 @router.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
 async def unknown(path: str) -> Response:
     raise UnknownPath(f"Steno has no /context/{path}; see /openapi.json for what it has.")
-
-
-async def _known(services: Services, tenant: str, conversation_id: str) -> Conversation:
-    conversation = await services.store.conversation(tenant, conversation_id)
-    if conversation is None:
-        raise ConversationNotFound(f"There is no conversation {conversation_id!r}.")
-    return conversation
-
-
-def _listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
-    return Listing(
-        data=[shown(entry) for entry in page.data],
-        first_id=page.first_id,
-        last_id=page.last_id,
-        has_more=page.has_more,
-    )
 
 
 def _conversation(conversation: Conversation) -> ConversationOut:
@@ -310,25 +254,6 @@ def _conversation(conversation: Conversation) -> ConversationOut:
     )
 
 
-def _summary(chunk: SummaryChunk) -> SummaryOut:
-    return SummaryOut(
-        id=chunk.id,
-        conversation_id=chunk.conversation_id,
-        text=chunk.text,
-        summarized_through_turn=chunk.through_turn,
-        first_index=chunk.first_index,
-        last_index=chunk.last_index,
-        carried=[chunk.first_index + offset for offset in chunk.carried],
-        level=chunk.level,
-        children=list(chunk.children),
-        version=chunk.version,
-        token_count=chunk.tokens,
-        model=chunk.model,
-        prompt_version=chunk.prompt_version,
-        created_at=chunk.created_at,
-    )
-
-
 def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> Page[str]:
     """A page of a list that is in memory, in order."""
     if after is not None and after not in names:
@@ -339,18 +264,19 @@ def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> 
     return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, start + limit < len(ordered))
 
 
-def _model(services: Services, name: str) -> ModelOut:
-    window = services.windows.of(name)
+def _model(services: Services, provider: Provider, name: str) -> ModelOut:
+    window = provider.windows.of(name)
     return ModelOut.model_validate(
         {
             "id": name,
+            "upstream": provider.name,
             "context_window": window.context,
             "max_input_tokens": window.max_input,
             "max_output_tokens": window.max_output,
             "source": window.source,
             "note": window.note,
             "base_model": services.settings.base_model(name),
-            "listed": services.windows.listed(name),
+            "listed": provider.windows.listed(name),
         }
     )
 

@@ -17,10 +17,14 @@ TARGET = "steno.target"
 """Scope key: the provider's raw path, with the query."""
 CONVERSATION = "steno.conversation"
 """Scope key: the conversation id of a base URL `/c/{id}/v1`, or None."""
+UPSTREAM = "steno.upstream"
+"""Scope key: the upstream's name in a base URL `/u/{name}/v1`, or None."""
 
 CHAT_PATH = b"/v1/chat/completions"
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
 """Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
+PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
+"""What a base URL may name before them, each once, in any order."""
 
 
 class Gate:
@@ -46,14 +50,14 @@ class Gate:
 
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
-        conversation, theirs = _proxied(path)
+        named, theirs = _proxied(path)
         if theirs is None:
             return self._app
         if not {b".", b".."}.isdisjoint(unquote_to_bytes(theirs).split(b"/")):
             raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
         query: bytes = scope["query_string"]
         scope[TARGET] = theirs + b"?" + query if query else theirs
-        scope[CONVERSATION] = conversation
+        scope.update(named)
         is_chat = scope["method"] == "POST" and theirs.rstrip(b"/") == CHAT_PATH
         return self._chat if is_chat else self._passthrough
 
@@ -68,15 +72,16 @@ class Gate:
             raise BadTarget("A header name has an underscore, which proxies and servers read differently.")
 
 
-def _proxied(path: bytes) -> tuple[str | None, bytes | None]:
-    """The conversation in the path, if any, and the provider's path; None for Steno's own."""
-    conversation = None
-    if path.startswith(b"/c/"):
-        name, _, rest = path[3:].partition(b"/")
-        if name and rest.split(b"/", 1)[0] == b"v1":
-            conversation, path = unquote_to_bytes(name).decode("utf-8", "replace"), b"/" + rest
+def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
+    """What the base URL names, by scope key, and the provider's path; None for Steno's own."""
+    named: dict[str, str | None] = dict.fromkeys(PREFIXES.values())
+    while (key := PREFIXES.get(path[:3])) and named[key] is None:
+        name, slash, rest = path[3:].partition(b"/")
+        if not name:
+            break
+        named[key], path = unquote_to_bytes(name).decode("utf-8", "replace"), slash + rest
     is_theirs = path == b"/v1" or path.startswith(PROVIDER_PATHS)
-    return conversation, path if is_theirs else None
+    return named, path if is_theirs else None
 
 
 def _signed(send: Send) -> Send:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -15,13 +15,17 @@ from app.compactor import Job, Started
 from app.core.budget import Budget, Window, budget_for
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision
-from app.core.mask import MaskSettings
 from app.core.plan import SummarySettings
+from app.core.policy import Strategy
 from app.core.recognition import Recognised, heads_of
 from app.core.view import Conversation
 from app.estimator import Prompt
+from app.policies import Rules, read_preset, read_trigger
+from app.providers import Provider
 from app.services import HEURISTIC_CAUTION, Services
+from app.settings import PromptSettings
 from app.store import ConversationSeen
+from app.summariser import Route
 from app.wire.chat_completions import ChatRequest, render
 from app.wire.events import EVENT_SHAPES, EventShape
 from app.wire.sse import StreamEditor
@@ -31,7 +35,8 @@ INLINE_BYTES = 32_768
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
-ADDITIVE_SERIES = "additive"
+CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
+"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
 LONGEST_REASON = 1_000
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 PATIENCE_SHARE = 0.8
@@ -41,6 +46,8 @@ PATIENCE_SHARE = 0.8
 @dataclass(frozen=True, slots=True)
 class Understood:
     request: ChatRequest
+    provider: Provider
+    writing: Writing
     job: Job
     prompt: Prompt
     formula: str
@@ -150,21 +157,25 @@ async def understand(
     tenant: str,
     headers: Headers,
     in_path: str | None = None,
+    upstream: str | None = None,
     remember: bool = True,
 ) -> Understood:
-    """Raises `Unreadable` where an element of `messages` is no message.
+    """Raises `Unreadable` where an element of `messages` is no message, and `UnknownUpstream`.
 
-    `in_path` is an id from the base URL; `remember=False` is for a dry run, which leaves no trace.
+    `in_path` is an id from the base URL, `upstream` a name; `remember=False` is for a dry run, which leaves no trace.
     """
     estimator, model = services.estimator, request.model
+    provider = services.providers.of(model, upstream)
     counted_as = services.settings.base_model(model)
     formula = estimator.formula(counted_as)
-    await services.windows.settled(model, headers if remember else ())
-    window = services.windows.of(model)
-    line = services.calibrations.of(model, formula, request.has_tools).line
+    await provider.windows.settled(model, headers if remember else ())
+    window = provider.windows.of(model)
+    line = provider.calibrations.of(model, formula, request.has_tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
-    threshold = request.threshold
-    budget = budget_for(window, request.output, services.shares, line, caution=caution, threshold=threshold)
+    rules = _rules(services, provider, request, headers)
+    if window.source == "default":
+        window = replace(window, context=rules.compaction.default_window)
+    budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
 
     def read() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
@@ -175,10 +186,11 @@ async def understand(
         await asyncio.to_thread(estimator.make_ready, counted_as)
     unread = services.reader.unread_bytes(request.raw_messages)
     conversation, prompt = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
-    if conversation.bound is None or conversation.bound > budget.trigger:
+    if conversation.bound is None or conversation.bound > budget.trigger.tokens:
         await _count(conversation, prompt)
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)
+    writing = Writing(rules, provider, model, tenant, request.focus)
     job = Job(
         tenant=tenant,
         conversation_id=recognised.conversation_id,
@@ -187,14 +199,25 @@ async def understand(
         count=prompt.count,
         cost=prompt.cost,
         model=model,
-        series=_series(request.focus),
-        summary=summary_settings(services, model, budget, request.focus),
-        headers=for_summary(headers),
-        compaction=services.settings.compaction.enabled and not _switched_off(request, headers),
-        mask=_mask_settings(services),
-        wait_seconds=_patience(services, request, headers),
+        series=_series(rules.policy.strategy, request.focus),
+        summary=writing.settings(services, budget),
+        routes=writing.routes(services, for_summary(headers)),
+        compaction=rules.compaction.enabled and not _switched_off(request, headers),
+        policy=rules.policy,
+        shown=lambda view: tuple(render(conversation, view, provider.settings.alternating_roles)),
+        declared={name: raw for name in CACHED_MEMBERS if (raw := request.source.raw(name)) is not None},
+        pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
+        pinned_text=writing.pinned_text,
+        wait_seconds=_patience(rules, request, headers),
     )
-    return Understood(request, job, prompt, formula, window, recognised, _event_shape(services, request, headers))
+    events = _event_shape(services, request, headers)
+    return Understood(request, provider, writing, job, prompt, formula, window, recognised, events)
+
+
+def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:
+    options = request.options
+    preset = read_preset(options.get("preset") or value_of(headers, b"x-context-preset"))
+    return services.policies.of(provider, request.model, preset, read_trigger(options.get("trigger")))
 
 
 async def _count(conversation: Conversation, prompt: Prompt) -> None:
@@ -215,33 +238,64 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
     return next((name for name in places if isinstance(name, str) and name), None)
 
 
-def _series(focus: str) -> str:
+def _series(strategy: Strategy, focus: str) -> str:
     """Summaries with a focus are none for a request that has another one, or none."""
     digest = blake2b(focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
-    return f"{ADDITIVE_SERIES}:{digest.hexdigest()}" if focus else ADDITIVE_SERIES
+    return f"{strategy}:{digest.hexdigest()}" if focus else strategy
 
 
-def summary_settings(services: Services, model: str, budget: Budget, focus: str) -> SummarySettings:
-    """How summaries for requests to this model are made, as the windows are known now."""
-    summary = services.settings.summary
-    summariser = summary.model or model
-    formula = services.estimator.formula(services.settings.base_model(summariser))
-    line = services.calibrations.of(summariser, formula, tools=False).line
-    room = budget_for(services.windows.of(summariser), budget.summary, services.shares, line)
-    return SummarySettings(
-        model=summariser,
-        prompt=summary.prompt,
-        # The prompt stands in a call twice: at four characters a token, half its length.
-        input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(summary.prompt + focus) // 2),
-        part_tokens=int(PART_SHARE * min(room.window, room.limit)),
-        focus=focus,
-        ratio=line.ratio,
-    )
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Who writes a conversation's summaries, and what they are told."""
 
+    rules: Rules
+    provider: Provider
+    """Where the conversation itself goes."""
+    model: str
+    tenant: str
+    focus: str
 
-def _mask_settings(services: Services) -> MaskSettings | None:
-    mask = services.settings.compaction.mask
-    return MaskSettings(mask.characters, mask.allow, mask.deny) if mask.enabled else None
+    def settings(self, services: Services, budget: Budget) -> SummarySettings:
+        """As the windows are known now."""
+        summary, own = self.rules.summary, self._own
+        summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
+        formula = services.estimator.formula(services.settings.base_model(summariser))
+        line = provider.calibrations.of(summariser, formula, tools=False).line
+        room = budget_for(provider.windows.of(summariser), budget.summary, self.rules.shares, line)
+        prompt = own.prompt if own else summary.prompt
+        return SummarySettings(
+            model=summariser,
+            prompt=prompt,
+            update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
+            # The prompt stands in a call twice: at four characters a token, half its length.
+            input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(prompt + self.focus) // 2),
+            part_tokens=int(PART_SHARE * min(room.window, room.limit)),
+            focus=self.focus,
+            ratio=line.ratio,
+            strategy=self.rules.policy.strategy,
+            style=summary.style,
+            failed_results=summary.failed_results,
+        )
+
+    def routes(self, services: Services, headers: Headers) -> tuple[Route, ...]:
+        """Whom to ask, the first choice first. An upstream with a key of its own puts it in place of the caller's."""
+        summary = self.rules.summary
+        asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
+        reached = ((model or self.model, self._at(services, upstream)) for model, upstream in asked)
+        return tuple(Route(model, provider.upstream, headers, provider.name) for model, provider in reached)
+
+    @property
+    def pinned_text(self) -> str:
+        own = self._own
+        return own.pinned_text if own and own.pinned_text is not None else self.rules.compaction.pinned_text
+
+    @property
+    def _own(self) -> PromptSettings | None:
+        """The operator's prompts for this model or this tenant."""
+        return next((entry for entry in self.rules.summary.prompts if entry.is_for(self.model, self.tenant)), None)
+
+    def _at(self, services: Services, upstream: str | None) -> Provider:
+        return services.providers.named(upstream) if upstream else self.provider
 
 
 def _switched_off(request: ChatRequest, headers: Headers) -> bool:
@@ -256,9 +310,9 @@ def _event_shape(services: Services, request: ChatRequest, headers: Headers) -> 
     return shape if request.stream and request.choices == 1 else "off"
 
 
-def _patience(services: Services, request: ChatRequest, headers: Headers) -> float:
+def _patience(rules: Rules, request: ChatRequest, headers: Headers) -> float:
     """How long a compaction may hold the request; a plain one less than the client says it will wait."""
-    wait = services.settings.compaction.wait_seconds
+    wait = rules.compaction.wait_seconds
     announced = None if request.stream else value_of(headers, b"x-stainless-read-timeout")
     try:
         return min(wait, PATIENCE_SHARE * float(announced)) if announced else wait

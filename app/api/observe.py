@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from app.api.intake import Understood, summary_settings
+from app.api.intake import Understood
 from app.compactor import Job
 from app.core.calibration import Sample
 from app.core.ladder import Decision
-from app.core.overflow import Overflow
+from app.core.overflow import LEAST_LIMIT, Overflow
 from app.core.recovery import LEAST_ROOM, recovery_budget
+from app.ledger import Call
 from app.services import Services
+from app.tokenizer import by_bytes
 from app.upstream import Answering, Headers
 from app.wire.sse import FrameSplitter, StreamEditor
-from app.wire.usage import prompt_tokens
+from app.wire.usage import prompt_tokens, read_usage
 
 log = structlog.get_logger("steno.observe")
 
@@ -35,6 +37,15 @@ _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 @dataclass(slots=True)
+class Answered:
+    """A call to the provider that was answered."""
+
+    status: int
+    usage: object = None
+    """As received."""
+
+
+@dataclass(slots=True)
 class Observation:
     """One request's answer, compared with what was expected of it."""
 
@@ -45,6 +56,8 @@ class Observation:
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Why the provider refused the request, where that was its size."""
+    _answered: list[Answered] = field(default_factory=list)
+    """What is not in the ledger yet."""
 
     def __post_init__(self) -> None:
         request, services = self.understood.request, self.services
@@ -53,7 +66,7 @@ class Observation:
             and self.prepared.view is not None
             and request.stream
             and not request.wants_usage
-            and request.model not in services.not_asked
+            and request.model not in self.understood.provider.not_asked
         )
 
     @property
@@ -70,15 +83,46 @@ class Observation:
 
     def body(self) -> bytes:
         """What is sent."""
-        alternate = self.services.settings.upstream.alternating_roles
+        alternate = self.understood.provider.settings.alternating_roles
         return self.understood.body(self.prepared, alternate, self.asks_usage)
+
+    def answered(self, status: int) -> None:
+        """A call was answered; what it took may still be told."""
+        self._answered.append(Answered(status))
 
     def usage(self, usage: object) -> None:
         """An answer came, and said that it cost this much."""
+        if self._answered:
+            self._answered[-1].usage = usage
+        self.settle()
         try:
             self._usage(usage)
         except Exception:
             log.exception("an answer's usage was not learnt from")
+
+    def window_full(self, usage: object, written: int) -> None:
+        """The window cut the answer off, of which so many bytes had come: prompt and answer are all there is room for.
+
+        An overflow, but there is an answer: it is the next request that is made smaller.
+        """
+        try:
+            told, request = read_usage(usage), self.understood.request
+            prompt = told.prompt or self.understood.job.budget.line.reported(self.sent)
+            answer = told.completion or by_bytes(written)
+            limit = prompt + answer // max(1, request.choices)
+            if limit >= LEAST_LIMIT:
+                self.understood.provider.windows.learn(request.model, Overflow("context_window", limit))
+        except Exception:
+            log.exception("a full window was not learnt from")
+
+    def settle(self) -> None:
+        """Enters into the ledger what was answered. Not before the request is counted."""
+        answered, self._answered = self._answered, []
+        try:
+            for answer in answered:
+                self.services.ledger.record(self._call(answer))
+        except Exception:
+            log.exception("an answer was not recorded")
 
     def refused(self, opened: Opened) -> bool:
         """The provider did not take the request: whether it may take it without what we added. Remembered."""
@@ -94,8 +138,10 @@ class Observation:
     def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
-            windows, model = self.services.windows, self.understood.request.model
+            windows, model = self.understood.provider.windows, self.understood.request.model
             self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
+            if first_frame and self.overflow is not None and self._answered:
+                self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and self._trusts(self.overflow):
                 windows.learn(model, self.overflow)
         except Exception:
@@ -123,28 +169,48 @@ class Observation:
         if budget is None:
             return None
         # What the refusal told holds for the summariser too, where it is the same model.
-        summary = summary_settings(self.services, job.model, budget, job.summary.focus)
+        summary = self.understood.writing.settings(self.services, budget)
         return replace(job, budget=budget, summary=summary)
 
+    def _call(self, answered: Answered) -> Call:
+        job = self.understood.job
+        estimated, forwarded = self.understood.tokens(self.prepared)
+        return Call(
+            tenant=job.tenant,
+            conversation_id=job.conversation_id,
+            request_id=job.request_id,
+            turn=len(job.conversation.transcript.turn_starts),
+            purpose="message",
+            upstream=self.understood.provider.name,
+            model=job.model,
+            status=answered.status,
+            usage=answered.usage,
+            estimated=estimated,
+            forwarded=forwarded,
+            context_status=self.prepared.status,
+        )
+
     def _do_not_ask(self) -> None:
-        if len(self.services.not_asked) >= MOST_REMEMBERED:
-            self.services.not_asked.clear()
-        self.services.not_asked.add(self.understood.request.model)
+        not_asked = self.understood.provider.not_asked
+        if len(not_asked) >= MOST_REMEMBERED:
+            not_asked.clear()
+        not_asked.add(self.understood.request.model)
 
     def _usage(self, usage: object) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
+        provider = self.understood.provider
         reported = prompt_tokens(usage)
         if usage and request.stream and not (self.asks_usage or request.wants_usage):
             self._do_not_ask()
         if reported is None:
             return
-        self.services.windows.succeeded(request.model, reported)
+        provider.windows.succeeded(request.model, reported)
         if not self.services.settings.calibration.enabled:
             return
         if conversation.holds_media or not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
         sample = Sample(self.sent, reported)
-        self.services.calibrations.learn(request.model, self.understood.formula, request.has_tools, sample)
+        provider.calibrations.learn(request.model, self.understood.formula, request.has_tools, sample)
 
 
 @dataclass(slots=True)

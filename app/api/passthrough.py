@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from starlette.types import Receive, Scope, Send
 
 from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, client_host, until_disconnect
-from app.api.gate import TARGET
+from app.api.gate import TARGET, UPSTREAM
 from app.api.headers import Headers, forwarded, returned
 from app.errors import StenoError
 from app.services import Services
@@ -37,7 +37,8 @@ class PassthroughEndpoint:
     async def _relay(
         self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer
     ) -> None:
-        answering = await self._services.upstream.relay(
+        provider = self._services.providers.named(scope[UPSTREAM])
+        answering = await provider.upstream.relay(
             scope["method"].encode(),
             scope[TARGET],
             forwarded(headers, read_here=False),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
+
+from app.core.trigger import Condition, Trigger
 
 WindowSource = str
 """Where a window comes from: config, provider, learnt, bundled, default."""
@@ -27,10 +31,31 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """One alternative of a trigger as it is set: all that it names must hold. Tokens are the provider's."""
+
+    token_ratio: float | None = None
+    """The estimate is over this share."""
+    since_checkpoint_ratio: float | None = None
+    """The messages after the last summary are."""
+    of: Literal["limit", "window"] = "limit"
+    """What ratios are shares of."""
+    tokens: int | None = None
+    """The estimate is over so many."""
+    remaining_tokens: int | None = None
+    """At most so many are left of the window."""
+    overflow: bool = False
+    """The estimate is over the limit."""
+    turns: int | None = None
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Shares:
     """The settings of `compaction`; ratios are shares of the limit."""
 
-    trigger: float = 0.70
+    trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70),)
+    """One of them is enough."""
     floor_tokens: int = 4_096
     target: float = 0.50
     tail_turns: int = 4
@@ -64,8 +89,8 @@ class Budget:
     """In the provider's tokens."""
     limit: int
     """What the prompt may use: the window less the output."""
-    trigger: int
-    """A compaction is due when the estimate is over it."""
+    trigger: Trigger
+    """Fires where a compaction is due."""
     target: int
     """A compaction brings the view to at most this."""
     tail_turns: int
@@ -97,22 +122,60 @@ def budget_for(
     The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
     shares of it are as much smaller, without the offset.
     """
-    if output is None:
-        output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
-    limit = max(0, min(window.max_input or window.context, window.context - output))
+    limit = limit_of(window, output)
     if threshold is None:
-        room, trigger = float(limit), max(shares.trigger * limit, min(shares.floor_tokens, 0.85 * limit))
+        room, rules = float(limit), shares.trigger
     else:
-        room, trigger = min(limit, threshold / shares.trigger), min(limit, threshold)
+        ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
+        room, rules = min(limit, threshold / ratio), (Rule(tokens=min(limit, threshold)),)
+    floor = 0.0 if threshold is not None else min(shares.floor_tokens, 0.85 * limit)
+    measures = [list(_tokens(rule, window.context, limit)) for rule in rules]
+    conditions = (
+        Condition(
+            tokens=line.estimate(max(floor, *measured, 0.0) * caution),
+            since=_since(rule, window.context, limit, line),
+            turns=rule.turns,
+            messages=rule.messages,
+        )
+        for rule, measured in zip(rules, measures, strict=True)
+    )
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
+    # What fires by other measures sets no bound to the whole.
+    least = min((max(floor, *measured) for measured in measures if measured), default=limit)
     return Budget(
         window=window.context,
         limit=line.estimate(limit),
-        trigger=line.estimate(trigger * caution),
-        target=line.estimate(min(shares.target * room, trigger) * caution),
+        # Whatever else it looks at: what does not fit is too large.
+        trigger=Trigger((*conditions, Condition(tokens=line.estimate(limit))), shares.tail_turns),
+        target=line.estimate(min(shares.target * room, least) * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
         line=line,
     )
+
+
+def limit_of(window: Window, output: int | None) -> int:
+    """What the prompt may use, in the provider's tokens: the window less what is reserved for the completion."""
+    if output is None:
+        output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
+    return max(0, min(window.max_input or window.context, window.context - output))
+
+
+def _tokens(rule: Rule, window: int, limit: int) -> Iterator[float]:
+    """What the estimate must exceed for this rule, by each measure that it names."""
+    if rule.token_ratio is not None:
+        yield rule.token_ratio * (window if rule.of == "window" else limit)
+    if rule.tokens is not None:
+        yield rule.tokens
+    if rule.remaining_tokens is not None:
+        yield window - rule.remaining_tokens - 1
+    if rule.overflow:
+        yield limit
+
+
+def _since(rule: Rule, window: int, limit: int, line: Line) -> int | None:
+    if rule.since_checkpoint_ratio is None:
+        return None
+    return int(rule.since_checkpoint_ratio * (window if rule.of == "window" else limit) / line.ratio)

@@ -28,7 +28,7 @@ from app.core.plan import (
     summary_tokens,
 )
 from app.core.prompts import SummaryRequest
-from app.core.view import Conversation
+from app.core.view import Conversation, Path, Verbatim, View, build_view
 
 AIMED_SHARE = 0.5
 """A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
@@ -62,6 +62,13 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Work that may be done side by side. Reply: the outcomes, in order."""
+
+    flows: tuple[Flow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """No answer could be had."""
 
@@ -78,8 +85,8 @@ class Outcome:
     failure: str | None = None
 
 
-Effect = Announce | Summarise | Store
-Reply = Answer | Failure | SummaryChunk | None
+Effect = Announce | Summarise | Store | Together
+Reply = Answer | Failure | SummaryChunk | tuple[Outcome, ...] | None
 Flow = Generator[Effect, Reply, Outcome]
 
 
@@ -91,31 +98,76 @@ def compact(
     settings: SummarySettings,
     count: Count,
 ) -> Flow:
-    """Make the planned chunks, one call each, then fold all but the newest if they exceed their share."""
-    maker = _ChunkMaker(conversation, conversation_id, plan.range.series, budget, settings, count)
+    """Make the planned chunks, one call each, then fold all but the newest if they exceed their share.
+
+    Where a summary stands for the whole history, each call goes on from the chunk before it.
+    """
+    maker = _ChunkMaker(conversation, conversation_id, plan.range.series, budget, settings, count, plan.base)
     yield Announce(sum(span.stop - span.start for span in plan.spans))
-    path = list(plan.base.chunks)
+    if settings.cumulative:
+        return (yield from _go_on(maker, plan))
+    outcome = yield from _side_by_side(maker, plan.spans)
+    path = [*plan.base.chunks, *outcome.made]
+    if outcome.failure or summary_tokens(path) <= budget.fold:
+        return outcome
+    folded = yield from _fold(maker, path[:-1])
+    return Outcome((*outcome.made, *folded.made), folded.failure)
+
+
+def _side_by_side(maker: _ChunkMaker, spans: Sequence[Span]) -> Flow:
+    if not spans:
+        return Outcome(())
+    if len(spans) == 1:
+        return (yield from _summarised(maker, spans[0]))
+    replies = yield Together(tuple(_summarised(maker, span) for span in spans))
+    outcomes = replies if isinstance(replies, tuple) else ()
+    made = tuple(chunk for outcome in outcomes for chunk in outcome.made)
+    return Outcome(made, next((outcome.failure for outcome in outcomes if outcome.failure), None))
+
+
+def _summarised(maker: _ChunkMaker, span: Span, halvings: int = 0) -> Flow:
+    """The chunk of a span; two or more where it turns out too large for one."""
+    result = yield from maker.summarise(span)
+    if not isinstance(result, Failure):
+        return Outcome((result,))
+    parts = halves(maker.conversation.transcript, span)
+    if not result.overflow or len(parts) == 1 or halvings == MAX_HALVINGS:
+        return Outcome((), result.reason)
     made: list[SummaryChunk] = []
+    for part in parts:
+        outcome = yield from _summarised(maker, part, halvings + 1)
+        made.extend(outcome.made)
+        if outcome.failure:
+            return Outcome(tuple(made), outcome.failure)
+    return Outcome(tuple(made))
+
+
+def _go_on(maker: _ChunkMaker, plan: Plan) -> Flow:
+    """Each chunk stands for everything before its end, and is made from the one before it and what follows that.
+
+    Only the last one is kept: shorter ones would be used until they do not fit, and the tail not be the one planned.
+    """
+    prior = plan.base.chunks[-1] if plan.base.chunks else None
+    reached: SummaryChunk | None = None
+    failure: str | None = None
     spans = deque(plan.spans)
     halvings = 0
-    while spans:
+    while spans and failure is None:
         span = spans.popleft()
-        result = yield from maker.summarise(span)
-        if isinstance(result, Failure):
-            parts = halves(conversation.transcript, span)
-            if result.overflow and len(parts) > 1 and halvings < MAX_HALVINGS:
-                halvings += 1
-                spans.extendleft(reversed(parts))
-                continue
-            return Outcome(tuple(made), result.reason)
-        made.append(result)
-        path.append(result)
-    failure = None
-    if summary_tokens(path) > budget.fold:
-        folded = yield from _fold(maker, path[:-1])
-        made.extend(folded.made)
-        failure = folded.failure
-    return Outcome(tuple(made), failure)
+        result = yield from maker.update(span, prior)
+        if not isinstance(result, Failure):
+            prior = reached = result
+            continue
+        parts = halves(maker.conversation.transcript, span)
+        if not result.overflow or len(parts) == 1 or halvings == MAX_HALVINGS:
+            failure = result.reason
+        else:
+            halvings += 1
+            spans.extendleft(reversed(parts))
+    if reached is None:
+        return Outcome((), failure)
+    kept = yield from maker.keep(reached)
+    return Outcome((), kept.reason) if isinstance(kept, Failure) else Outcome((kept,), failure)
 
 
 def _fold(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
@@ -151,6 +203,17 @@ def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryCh
 
 
 @dataclass(frozen=True, slots=True)
+class _Source:
+    """What a chunk is made from."""
+
+    quoted: str
+    replaces: int
+    """Tokens of what the chunk stands for in a view."""
+    shown: View | None = None
+    """The conversation itself, where that is what the summariser is to read."""
+
+
+@dataclass(frozen=True, slots=True)
 class _ChunkMaker:
     conversation: Conversation
     conversation_id: str
@@ -158,21 +221,68 @@ class _ChunkMaker:
     budget: Budget
     settings: SummarySettings
     count: Count
+    base: Path
 
     def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk, made from messages."""
         transcript = self.conversation.transcript
-        fence = prompts.fence_of(self.conversation.chain[span.stop])
-        messages = transcript.messages[span.start : span.stop]
         carried = tuple(index - span.start for index in carried_in(transcript, span.start, span.stop))
+        chunk = self._blank(span.start, span.stop, carried, ())
+        shown = self._shown(self.base, span) if span.start == self.base.covered else None
+        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span), shown)
+        return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
+
+    def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """A level 0 chunk over everything before the span's end, from the last such chunk and the span; not kept."""
+        transcript = self.conversation.transcript
+        kept = carried_in(transcript, 0, span.stop)
+        chunk = self._blank(0, span.stop, kept, ())
+        carried = tuple(index - span.start for index in kept if index >= span.start)
+        quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span), Path()
+        if prior is None:
+            source = _Source(quoted, replaces, self._shown(path, span))
+            return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
+        released = {
+            index: transcript.messages[index]
+            for offset in prior.carried
+            if (index := prior.first_index + offset) not in kept and index < span.start
+        }
+        if span.start:
+            path = Path((prior,), span.start)
+            replaces += prior.tokens + sum(map(transcript.tokens_of, released))
+        before = prompts.quote_chunks((prior,), released, prompts.fence_of(chunk.through_digest))
+        shown = self._shown(path, span)
+        prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
+        if shown is not None and not span.start:
+            notes = (*notes, f"The notes so far:\n{prior.text}")
+        return (yield from self._ask(chunk, _Source(f"{before}\n{quoted}", replaces, shown), prompt, notes))
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        return (prompts.RECENT_NOTE,) if self.settings.strategy == "checkpoint" else ()
+
+    def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
+        """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
+        transcript = self.conversation.transcript
+        messages = transcript.messages[span.start : span.stop]
         # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
         readable = self.settings.input_tokens
         too_large = quoted_tokens(transcript, span.start, span.stop) > readable
         longest = max(200, readable * 3 // len(messages)) if too_large else None
-        chunk = self._blank(span.start, span.stop, carried, ())
-        replaces = replaced_tokens(transcript, span)
-        quoted = prompts.quote_messages(messages, span.start, carried, fence, longest)
-        return (yield from self._ask(chunk, quoted, replaces, ()))
+        recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
+        fence = prompts.fence_of(self.conversation.chain[span.stop])
+        return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
+
+    def _shown(self, path: Path, span: Span) -> View | None:
+        """The conversation itself up to the span's end, where the summariser is to read that and can."""
+        if self.settings.style != "prefix":
+            return None
+        view = build_view(self.conversation, path)
+        rest = self.conversation.transcript.tokens(span.stop)
+        if view.tokens - rest > self.settings.input_tokens:
+            return None
+        parts = (*(part for part in view.parts if not isinstance(part, Verbatim)), Verbatim(path.covered, span.stop))
+        return View(parts, view.tokens - rest)
 
     def fold(self, chunks: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
@@ -191,7 +301,8 @@ class _ChunkMaker:
         )
         quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
         replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
-        return (yield from self._ask(blank, quoted, replaces, (prompts.FOLD_NOTE,)))
+        source = _Source(quoted, replaces)
+        return (yield from self.keep((yield from self._ask(blank, source, self.settings.prompt, (prompts.FOLD_NOTE,)))))
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
         transcript, chain = self.conversation.transcript, self.conversation.chain
@@ -211,44 +322,59 @@ class _ChunkMaker:
             text="",
             tokens=0,
             model=self.settings.model,
-            prompt_version=prompts.prompt_version(self.settings.prompt),
+            prompt_version=prompts.prompt_version(self.settings.prompt + self.settings.update_prompt),
             children=children,
         )
 
     def _ask(
-        self, chunk: SummaryChunk, quoted: str, replaces: int, notes: tuple[str, ...]
+        self, chunk: SummaryChunk, source: _Source, prompt: str, notes: tuple[str, ...]
     ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """One call, and one more with a stricter prompt and more room where the gate refused the first."""
-        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * replaces)))
+        """One call, and one more with a stricter prompt and more room where the gate refused the first.
+
+        A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
+        """
+        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * source.replaces)))
         refused = ""
-        for extra in ((), (prompts.STRICTER_NOTE,)):
+        for extra, shown in (((), source.shown), ((prompts.STRICTER_NOTE,), None)):
             hints = (*self._focus, *notes, *(note.format(reason=refused) for note in extra))
             cap = ceil(room * self.settings.ratio)
-            reply = yield Summarise(prompts.summary_request(self.settings.prompt, quoted, aim, cap, hints))
+            reply = yield Summarise(prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown))
             if not isinstance(reply, Answer):
                 return reply if isinstance(reply, Failure) else Failure("summary_failed")
             text = visible_text(reply.text)
-            refused = objection(reply, self.count(text), room, replaces) or ""
+            refused = objection(reply, self.count(text), room, source.replaces) or ""
             if not refused:
-                return (yield from self._keep(chunk, text))
+                model = reply.model or chunk.model
+                return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))
             room = 2 * aim
         # Fewer messages have shorter notes.
         return Failure(refused, overflow=refused in (TOO_LONG, CUT_OFF))
+
+    def _failed_results(self, chunk: SummaryChunk) -> str:
+        transcript = self.conversation.transcript
+        return prompts.failed_results(
+            transcript.messages[chunk.first_index : chunk.last_index + 1], self.settings.failed_results
+        )
 
     @property
     def _focus(self) -> tuple[str, ...]:
         focus = self.settings.focus
         return (prompts.FOCUS_NOTE.replace("{focus}", focus),) if focus else ()
 
-    def _keep(self, blank: SummaryChunk, text: str) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+    def _finished(self, blank: SummaryChunk, text: str) -> SummaryChunk:
         body = prompts.summary_text(text, blank.first_index, blank.last_index, prompts.fence_of(blank.through_digest))
-        chunk = replace(
+        return replace(
             blank,
             id=_content_address(blank, text),
             text=text,
             tokens=text_tokens("user", body, self.count),
         )
-        stored = yield Store(chunk)
+
+    def keep(self, result: SummaryChunk | Failure) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """The chunk as it is stored; a failure stays one."""
+        if isinstance(result, Failure):
+            return result
+        stored = yield Store(result)
         return stored if isinstance(stored, SummaryChunk) else Failure(LEASE_LOST)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.budget import Line
-from app.core.view import Carried, Conversation, Masked, Shortened, Summary, View, whole
+from app.core.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View, whole
 
 ONE_TO_ONE = Line()
 
@@ -30,10 +30,14 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
                 parts.append({"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens})
             case Carried(index):
                 parts.append({"kind": "carried", **_place(index, index), "tokens": transcript.tokens_of(index)})
-            case Masked(index, _, tokens):
-                parts.append({"kind": "masked", **_place(index, index), "tokens": tokens})
-            case Shortened(index, _, tokens):
-                parts.append({"kind": "shortened", **_place(index, index), "tokens": tokens})
+            case Altered(index, _, tokens, by):
+                parts.append({"kind": by, **_place(index, index), "tokens": tokens})
+            case Pruned(start, stop, by):
+                parts.append({"kind": "pruned", "by": by, **_place(start, stop - 1), "tokens": 0})
+            case Pinned(start, stop):
+                parts.append({"kind": "pinned", **_place(start, stop - 1), "tokens": transcript.tokens(start, stop)})
+            case Note(kind, _, tokens):
+                parts.append({"kind": kind, "tokens": tokens})
             case _:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
@@ -36,6 +38,12 @@ class Answer:
     finish: str
     """`stop` where it ended by itself; length, content_filter, tool_calls, ... otherwise."""
     calls: bool = False
+    usage: Mapping[str, Any] | None = None
+    """What the call cost, as the provider says it."""
+    model: str = ""
+    """The model that answered, which may be the one asked last."""
+    upstream: str = ""
+    """What the settings call the upstream that answered."""
 
 
 def visible_text(text: str) -> str:

@@ -1,4 +1,10 @@
-"""The ladder: what is sent, from the stored summaries down to the client's own bytes."""
+"""The ladder: what is sent, from the stored summaries down to the client's own bytes.
+
+Each step is a view that went through the policy's stages, in their order: masks and summaries are in it when it is
+chosen; then results are pruned by the session or by position, or faded, or the window slides; where it still does not
+fit, single messages are fitted, whole ones pruned, and in an emergency everything truncated; what was split is repaired
+last.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,13 @@ from typing import Literal
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
 from app.core.estimate import Cost
-from app.core.fit import fit
+from app.core.fade import fade
+from app.core.fit import fit, truncations
+from app.core.policy import Policy
+from app.core.position_pruning import prune_by_position
+from app.core.prune import prune
+from app.core.repair import repair
+from app.core.session_pruning import prune_session
 from app.core.verify import problems
 from app.core.view import Conversation, Masking, View, build_view, least_view, whole, widest_path
 
@@ -31,75 +43,125 @@ class Decision:
         return "summarized" if self.view and self.view.chunks else "full"
 
 
-def untouched(conversation: Conversation, budget: Budget, model: str) -> Decision | None:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A conversation, what is decided about it by, and what there is to decide with."""
+
+    conversation: Conversation
+    policy: Policy
+    budget: Budget
+    cost: Cost
+    chunks: Collection[SummaryChunk] = ()
+    masking: Masking | None = None
+
+    def least_view(self) -> View | None:
+        """The view that does not fire the trigger and changes least, or None if a compaction is due."""
+        mask, limit = self.policy.mask, self.budget.limit
+        at_most = None
+        if mask is not None and mask.pressure is not None:
+            at_most = self.conversation.instruction_tokens + int(mask.pressure * limit) - 1
+        return least_view(self.conversation, self.chunks, self.budget.trigger, self.masking, at_most)
+
+    def widest_view(self) -> View:
+        """The view with every chunk and mask in use."""
+        path = widest_path(self.conversation, self.chunks)
+        if self.masking is None:
+            return build_view(self.conversation, path)
+        boundary = max(self.masking.usable(path.covered), default=0)
+        return build_view(self.conversation, path, self.masking.masks, boundary)
+
+
+def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
-    if conversation.is_within(budget.trigger):
+    if policy.leaves_alone(conversation, budget):
         return Decision(None)
     if conversation.floor >= budget.limit:
-        floor, limit = budget.line.reported(conversation.floor), budget.line.reported(budget.limit)
-        return Decision(
-            None,
-            reason=f"floor_exceeds_limit: the instructions, tools and last turn take about {floor} tokens;"
-            f" {model} leaves room for {limit}",
-        )
+        return Decision(None, reason=_floor_reason(conversation, budget, model))
     return None
 
 
-def settle(
-    conversation: Conversation,
-    budget: Budget,
-    chunks: Collection[SummaryChunk],
-    cost: Cost,
-    reason: str | None = None,
-    *,
-    masking: Masking | None = None,
-    in_vain: bool = False,
-) -> Decision:
+def _floor_reason(conversation: Conversation, budget: Budget, model: str) -> str:
+    reported, tools = budget.line.reported, conversation.costs.fixed
+    instructions = conversation.instruction_tokens - tools
+    rest = conversation.floor - conversation.instruction_tokens
+    return (
+        f"floor_exceeds_limit: the instructions take about {reported(instructions)} tokens, tools and format {tools},"
+        f" the last user message {rest}; {model} leaves room for {reported(budget.limit)}"
+    )
+
+
+def settle(case: Case, reason: str | None = None, *, in_vain: bool = False) -> Decision:
     """The first step of the ladder that holds; where none does, the client's own bytes.
 
     `reason` is why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
-    for view, why in _steps(conversation, budget, chunks, cost, reason, masking):
+    conversation = case.conversation
+    untrimmed = whole(conversation)
+    for view, why in _steps(case, reason):
         failed = in_vain and why is not None
-        if view == whole(conversation):
+        if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), why, failed)
-        if not (wrong := problems(conversation, view, budget.limit)):
-            done = {"masked": view.masked, "summarized": bool(view.chunks), "shortened": view.shortened}
-            return Decision(view, tuple(action for action, was_done in done.items() if was_done), why, failed)
+        repaired = view if view == untrimmed else repair(conversation, view, case.cost)
+        if not (wrong := problems(conversation, repaired, case.budget.limit)):
+            return Decision(repaired, repaired.actions, why, failed)
         reason = f"{reason}: {', '.join(wrong)}" if reason else ", ".join(wrong)
-    return Decision(None, (), reason, in_vain)
+    return Decision(None, (), reason or "over_the_limit", in_vain)
 
 
-def smallest_view(
-    conversation: Conversation,
-    budget: Budget,
-    chunks: Collection[SummaryChunk],
-    cost: Cost,
-    masking: Masking | None = None,
-) -> View:
-    """What can be had without a new summary: every chunk and mask in use, and large texts shortened."""
-    return fit(conversation, _widest_view(conversation, chunks, masking), budget.limit, cost)
+def can_do_without_summary(case: Case) -> bool:
+    """Whether something under the limit can be sent without a new summary and without leaving anything out."""
+    view = case.widest_view()
+    if view.tokens > case.budget.limit and case.policy.fit:
+        view = fit(case.conversation, view, case.budget.limit, case.cost)
+    return view.tokens <= case.budget.limit
 
 
-def _widest_view(conversation: Conversation, chunks: Collection[SummaryChunk], masking: Masking | None) -> View:
-    path = widest_path(conversation, chunks)
-    if masking is None:
-        return build_view(conversation, path)
-    return build_view(conversation, path, masking.masks, max(masking.usable(path.covered), default=0))
+def fits_shortened(case: Case) -> bool:
+    """Whether shortening single messages is enough where the last unit alone is too large for any summary to help."""
+    conversation, budget = case.conversation, case.budget
+    if not case.policy.fit or conversation.whole_floor < budget.limit:
+        return False
+    return fit(conversation, case.widest_view(), budget.limit, case.cost).tokens <= budget.trigger.tokens
 
 
-def _steps(
-    conversation: Conversation,
-    budget: Budget,
-    chunks: Collection[SummaryChunk],
-    cost: Cost,
-    reason: str | None,
-    masking: Masking | None,
-) -> Iterator[tuple[View, str | None]]:
-    """The least view under the trigger; else the one that keeps every chunk and mask in use; that shortened."""
-    if (view := least_view(conversation, chunks, budget.trigger, masking)) is not None:
-        yield view, None
-    widest = _widest_view(conversation, chunks, masking)
-    if widest.tokens <= budget.limit:
+def _steps(case: Case, reason: str | None) -> Iterator[tuple[View, str | None]]:
+    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit."""
+    limit = case.budget.limit
+    if (view := case.least_view()) is not None:
+        shaped = _shaped(case, view)
+        if shaped.tokens <= limit:
+            yield shaped, None
+    widest = _shaped(case, case.widest_view())
+    if widest.tokens <= limit:
         yield widest, reason
-    yield fit(conversation, widest, budget.limit, cost), reason
+    yield from ((view, reason) for view in _fitted(case, widest))
+
+
+def _shaped(case: Case, view: View) -> View:
+    """Through the stages that have thresholds of their own."""
+    conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
+    if policy.session_pruning:
+        view = prune_session(conversation, view, policy.session_pruning, budget.window, cost)
+    if policy.fade:
+        view = fade(conversation, view, budget.limit, cost)
+    if policy.position_pruning:
+        view = prune_by_position(conversation, view, policy.position_pruning, cost)
+    window = policy.window
+    if window.turns is not None or window.tokens is not None:
+        most = window.tokens or view.tokens
+        view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=window.turns)
+    return view
+
+
+def _fitted(case: Case, view: View) -> Iterator[View]:
+    """Through the stages that only a payload over the limit goes through, each tried before the next."""
+    conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
+    limit, target = budget.limit, min(budget.target, budget.limit)
+    if policy.fit:
+        view = fit(conversation, view, limit, cost)
+        yield view
+    if policy.prune:
+        yield prune(conversation, view, limit, target, cost, stub=policy.stub)
+    if policy.emergency:
+        for truncated in truncations(conversation, view, limit, cost):
+            yield prune(conversation, truncated, limit, target, cost, stub=policy.stub) if policy.prune else truncated

@@ -7,7 +7,7 @@ so the same message has the same bytes in every payload between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -16,7 +16,6 @@ from itertools import accumulate
 
 from app.core.estimate import Cost
 from app.core.messages import RESULT_ROLES, Message, Transcript
-from app.core.prompts import shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +27,32 @@ class MaskSettings:
     deny: tuple[str, ...] = ()
     """Tools whose results are never masked; stronger than `allow`."""
 
+    pressure: float | None = None
+    """From this share of the limit on, taken by messages alone, all that can be masked is. None: only where masks make
+    a summary unnecessary."""
+    minimum_gain: float = 0.10
+    """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
+
     @property
     def key(self) -> str:
-        """Names these settings: a boundary holds for one set of them."""
+        """Names what is masked and how: a boundary holds for one set of that."""
         written = repr((self.characters, self.allow, self.deny)).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
-    def allows(self, tool: str) -> bool:
-        if any(fnmatchcase(tool, pattern) for pattern in self.deny):
-            return False
-        return not self.allow or any(fnmatchcase(tool, pattern) for pattern in self.allow)
+
+def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
+    """Whether the globs let a tool's results be cut: `deny` is stronger, an empty `allow` means all."""
+    if any(fnmatchcase(tool, pattern) for pattern in deny):
+        return False
+    return not allow or any(fnmatchcase(tool, pattern) for pattern in allow)
+
+
+def shorten(text: str, longest: int) -> str:
+    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
+    if len(text) <= longest:
+        return text
+    head = longest * 7 // 10
+    return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,8 +76,12 @@ class Mask:
 class Masks:
     """What masking would do to one conversation, worked out as far as it is asked for."""
 
-    def __init__(self, transcript: Transcript, settings: MaskSettings, cost: Cost) -> None:
+    def __init__(
+        self, transcript: Transcript, settings: MaskSettings, cost: Cost, untouchable: Collection[int] = ()
+    ) -> None:
+        """`untouchable`: results at these positions are not masked: they are pinned."""
         self._transcript = transcript
+        self._untouchable = untouchable
         self._settings = settings
         self._cost = cost
 
@@ -86,15 +105,14 @@ class Masks:
 
     @cached_property
     def _masks(self) -> dict[int, Mask]:
-        transcript = self._transcript
-        names = {call.id: call.name for message in transcript.messages for call in message.calls}
+        transcript, settings = self._transcript, self._settings
         found: dict[int, Mask] = {}
         for index, message in enumerate(transcript.messages):
-            if message.role not in RESULT_ROLES:
+            if message.role not in RESULT_ROLES or index in self._untouchable:
                 continue
-            tool = names.get(message.answers) or message.name
-            texts = tuple(shorten(text, self._settings.characters) for text in message.texts)
-            if texts == message.texts or not self._settings.allows(tool):
+            tool = transcript.tool_name(index)
+            texts = tuple(shorten(text, settings.characters) for text in message.texts)
+            if texts == message.texts or not is_allowed(tool, settings.allow, settings.deny):
                 continue
             # As the result of a single call; one of several parallel calls costs a few tokens less.
             tokens = self._cost(replace(message, texts=texts, name=tool))

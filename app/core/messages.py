@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,6 +99,26 @@ class Transcript:
     def cuts(self) -> tuple[int, ...]:
         """Positions between units, ascending, from 0 to the start of the last unit."""
         return unit_starts(self.messages)
+
+    def is_answered(self, start: int, stop: int) -> bool:
+        """Whether a unit's calls have one result each, and its results a call."""
+        messages = self.messages[start:stop]
+        calls = sorted(call.id for message in messages for call in message.calls if not call.legacy)
+        return calls == sorted(message.answers for message in messages if message.role == "tool")
+
+    def tool_name(self, index: int) -> str:
+        """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
+        message = self.messages[index]
+        return self._called.get(message.answers) or message.name
+
+    @cached_property
+    def _called(self) -> dict[str, str]:
+        return {call.id: call.name for message in self.messages for call in message.calls}
+
+    def unit_of(self, index: int) -> tuple[int, int]:
+        """Start and stop of the unit that a message belongs to."""
+        after = bisect_right(self.cuts, index)
+        return self.cuts[after - 1], self.cuts[after] if after < len(self.cuts) else len(self)
 
     def turn_at(self, position: int) -> int:
         """How many turns have begun in the first `position` messages."""

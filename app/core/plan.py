@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from app.core.budget import Budget
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
-from app.core.mask import Boundary
+from app.core.mask import Boundary, MaskSettings
 from app.core.messages import INSTRUCTION_ROLES, Transcript
-from app.core.view import Conversation, Masking, Path, widest_path
+from app.core.policy import CUMULATIVE, Strategy
+from app.core.view import Conversation, Masking, Path, size_after, widest_path
 
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
@@ -24,6 +26,7 @@ MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
 
 
+FLAT = MaskSettings()
 HABIT = 2
 TELLING_TOKENS = 20
 """A message of this size hardly stands at the same place of two unrelated conversations."""
@@ -39,10 +42,22 @@ class SummarySettings:
     """One call reads a transcript of at most this."""
     part_tokens: int
     """What exceeds one call is read in parts of at most this."""
+    update_prompt: str = ""
+    """Where there is a summary to go on from; the same prompt if empty."""
     focus: str = ""
     """What this conversation's summaries are to look after, in the client's words."""
     ratio: float = 1.0
     """The summariser's own tokens for each one we estimate: its answers are capped in those."""
+    strategy: Strategy = "additive"
+    style: Literal["transcript", "prefix"] = "transcript"
+    """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
+    failed_results: int = 0
+    """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
+
+    @property
+    def cumulative(self) -> bool:
+        """Whether a summary stands for the whole history before the tail."""
+        return self.strategy in CUMULATIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,8 @@ def plan_compaction(
 ) -> Plan | None:
     """The compaction that is due, or None if no summary can make the conversation enough smaller."""
     base = widest_path(conversation, chunks)
+    if summary.cumulative:
+        return _plan_cumulative(conversation, base, budget, summary, series)
     start = base.covered
     cut = choose_cut(conversation, base, budget)
     if cut is None:
@@ -87,10 +104,34 @@ def plan_compaction(
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
 
 
+def _plan_cumulative(
+    conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings, series: str
+) -> Plan | None:
+    """One summary over everything before the tail; what is read for it is everything, or what the last one lacks."""
+    empty = Path()
+    cut = choose_cut(conversation, base, budget, replaces=True)
+    if cut is None:
+        return None
+    start = 0 if summary.strategy == "full" else base.covered
+    spans = split_span(conversation.transcript, Span(start, cut), summary)
+    if replaced_tokens(conversation.transcript, Span(0, cut)) < SMALLEST_PART:
+        return None
+    view = conversation.instruction_tokens + base.tokens + conversation.transcript.tokens(base.covered)
+    if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget), cut, budget):
+        return None
+    return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
+
+
 def plan_mask(
-    conversation: Conversation, chunks: Iterable[SummaryChunk], budget: Budget, masking: Masking
+    conversation: Conversation,
+    chunks: Iterable[SummaryChunk],
+    budget: Budget,
+    masking: Masking,
+    settings: MaskSettings = FLAT,
 ) -> Boundary | None:
-    """The boundary that makes a summary unnecessary for now, or None: it is moved rarely, and then for a gain.
+    """The boundary that makes a summary unnecessary for now, or, from a set pressure on, that masks all there is.
+
+    None without one: it is moved rarely, and then for a gain.
 
     Everything before the last unit counts, so that the next boundaries are far off; what the model has not answered
     in text stays whole anyway.
@@ -103,8 +144,12 @@ def plan_mask(
         return None
     view = conversation.instruction_tokens + base.tokens + transcript.tokens(base.covered)
     before, after = (view - masking.masks.saved(base.covered, position) for position in (held, last))
-    worth_it = after <= budget.target and before - after >= MINIMUM_GAIN * before
-    return Boundary(last, base.covered) if worth_it else None
+    if before - after < max(1, settings.minimum_gain * before):
+        return None
+    under_pressure = settings.pressure is not None and (
+        before - conversation.instruction_tokens >= settings.pressure * budget.limit
+    )
+    return Boundary(last, base.covered) if under_pressure or after <= budget.target else None
 
 
 def _needed(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> tuple[Span, ...]:
@@ -123,10 +168,16 @@ def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], bud
     if any(replaced_tokens(conversation.transcript, span) < SMALLEST_PART for span in spans):
         return False
     view = conversation.instruction_tokens + base.tokens + conversation.transcript.tokens(base.covered)
-    expected = _expected_view(conversation, base, spans[-1].stop, len(spans), budget)
+    cut = spans[-1].stop
+    return _frees_enough(conversation, view, _expected_view(conversation, base, cut, len(spans), budget), cut, budget)
+
+
+def _frees_enough(conversation: Conversation, view: int, expected: int, cut: int, budget: Budget) -> bool:
     if view > budget.limit:
         return expected < view
-    return view - expected >= MINIMUM_GAIN * view and expected <= budget.trigger
+    tail = conversation.transcript.tokens(cut)
+    after = size_after(conversation, cut, expected, budget.trigger.tail_turns, tail)
+    return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(after)
 
 
 def _expected_view(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> int:
@@ -158,11 +209,11 @@ def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk])
     return len(elsewhere) >= HABIT
 
 
-def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | None:
+def choose_cut(conversation: Conversation, base: Path, budget: Budget, *, replaces: bool = False) -> int | None:
     """Where the verbatim tail begins: as many turns as fit, fewer until the view meets the target.
 
     Four turns, three, two, one; then inside the last turn, between units, its user message kept; None if nothing is
-    left to summarise before the last unit.
+    left to summarise before the last unit. `replaces`: the new summary stands for what the base's chunks stand for too.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
@@ -174,7 +225,11 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget) -> int | 
     user = transcript.last_user
     for cut in (*between_turns, *inside_last_turn):
         tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
-        if tail <= budget.tail and _expected_view(conversation, base, cut, 1, budget) <= budget.target:
+        expected = _expected_view(conversation, Path() if replaces else base, cut, 1, budget)
+        # Inside a turn at most half of what may follow a summary stays, or an agent's next step would fire it again.
+        since = (1 + (cut > user)) * transcript.tokens(cut)
+        after = size_after(conversation, cut, expected, budget.trigger.tail_turns, since)
+        if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(after):
             return cut
     return cuts[-1]
 

@@ -6,12 +6,16 @@ from the chunk's keyed digest, so it is unguessable and yet the same bytes every
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.core.chunks import SummaryChunk
-from app.core.messages import Media, Message
+from app.core.mask import shorten
+from app.core.messages import RESULT_ROLES, Media, Message
+from app.core.view import View
 
 SUMMARY_PROMPT = """\
 You write notes on an earlier part of a conversation between a user and an assistant, so that the assistant can go on \
@@ -27,7 +31,17 @@ Write in the third person, plainly and compactly, oldest first. Add nothing, jud
 
 FOLD_NOTE = "The transcript holds notes made earlier on this conversation. Merge them into one set of notes."
 FOCUS_NOTE = "Look after this above all, as far as the transcript holds it: {focus}"
+UPDATE_NOTE = (
+    "There are notes so far on what came before. Bring them up to date with the messages after them: keep what still"
+    " matters, put older items in fewer words, keep the length."
+)
+RECENT_NOTE = "Messages marked as recent deserve more detail than older ones, which may be put in a few words."
 STRICTER_NOTE = "Your last answer could not be used ({reason}). Write only the notes, in whole sentences."
+
+
+LONGEST_FAILURE = 240
+"""Characters of a failed result that stand after a summary."""
+ERROR_OPENER = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,8 @@ class SummaryRequest:
     transcript: str
     max_tokens: int
     """Cap on the visible answer."""
+    shown: View | None = None
+    """The conversation itself, to be read in place of the transcript, which is empty then."""
 
 
 def fence_of(digest: bytes) -> str:
@@ -50,12 +66,18 @@ def prompt_version(prompt: str) -> str:
 
 
 def summary_request(
-    prompt: str, transcript: str, aim: int, max_tokens: int, notes: Sequence[str] = ()
+    prompt: str, transcript: str, aim: int, max_tokens: int, notes: Sequence[str] = (), shown: View | None = None
 ) -> SummaryRequest:
     """The call: the rules before the transcript, and once more after it, where a model heeds them most.
 
-    `aim` is the size to write for, in tokens; `max_tokens` is where the answer is cut off.
+    `aim` is the size to write for, in tokens; `max_tokens` is where the answer is cut off. What is `shown` stands
+    before the rules, which are the last message then.
     """
+    if shown is not None:
+        closing = "Do not go on with the conversation and call no tool: write only the notes on the conversation above."
+        return SummaryRequest(
+            "\n".join((prompt, *notes, f"Use at most {aim // 2} words.", closing)), "", max_tokens, shown
+        )
     rules = "\n".join(
         (
             prompt,
@@ -72,11 +94,17 @@ def summary_request(
 
 
 def quote_messages(
-    messages: Sequence[Message], first_index: int, carried: Sequence[int], fence: str, longest_text: int | None = None
+    messages: Sequence[Message],
+    first_index: int,
+    carried: Sequence[int],
+    fence: str,
+    longest_text: int | None = None,
+    recent_from: int | None = None,
 ) -> str:
     """The transcript of some messages, oldest first, their texts as they are.
 
-    `longest_text` (characters) cuts single texts head and tail: for a unit larger than the summariser's window.
+    `longest_text` (characters) cuts single texts head and tail: for a unit larger than the summariser's window. From
+    the offset `recent_from` on messages are marked as recent.
     """
     names = {call.id: call.name for message in messages for call in message.calls}
     sections = []
@@ -84,6 +112,8 @@ def quote_messages(
         heading = f"{first_index + offset + 1} {_speaker(message, names)}"
         if offset in carried:
             heading += ", stays in the conversation, shown as context"
+        if recent_from is not None and offset >= recent_from:
+            heading += ", recent"
         sections.append(_section(message, heading, fence, longest_text))
     return "\n".join((*sections, f"<{fence} end>"))
 
@@ -123,12 +153,29 @@ def chunk_text(chunk: SummaryChunk) -> str:
     return summary_text(chunk.text, chunk.first_index, chunk.last_index, fence_of(chunk.through_digest))
 
 
-def shorten(text: str, longest: int) -> str:
-    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
-    if len(text) <= longest:
-        return text
-    head = longest * 7 // 10
-    return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
+def failed_results(messages: Sequence[Message], most: int) -> str:
+    """The latest results that tell of an error, one for each call, to stand after a summary; empty without any."""
+    if not most:
+        return ""
+    names = {call.id: call.name for message in messages for call in message.calls}
+    failed = {
+        message.answers: f"- {names.get(message.answers) or message.name}: {message.text[:LONGEST_FAILURE]}"
+        for message in messages
+        if message.role in RESULT_ROLES and _tells_of_error(message.text)
+    }
+    lines = list(failed.values())[-most:]
+    return "\n\nTool calls that failed:\n" + "\n".join(lines) if lines else ""
+
+
+def _tells_of_error(text: str) -> bool:
+    """OpenAI's format has no mark for it: an error is told by how the result begins, or by a member of its JSON."""
+    if ERROR_OPENER.match(text):
+        return True
+    try:
+        content = json.loads(text) if text.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and any(content.get(name) for name in ("error", "is_error", "isError"))
 
 
 def _cut(text: str, longest: int | None) -> str:

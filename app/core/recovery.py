@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from app.core.budget import Budget
 from app.core.overflow import Overflow
+from app.core.trigger import over
 
 CEILING_SHARE = 0.95
 SENT_SHARE = 0.70
@@ -52,7 +53,7 @@ def recovery_budget(
     return replace(
         budget,
         limit=limit,
-        trigger=aim,
+        trigger=over(aim),
         target=aim,
         tail=int(budget.tail * share),
         fold=int(budget.fold * share),

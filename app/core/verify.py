@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.core.chunks import SummaryChunk
-from app.core.messages import RESULT_ROLES, Message
-from app.core.view import Carried, Conversation, Part, Summary, Verbatim, View
+from app.core.messages import INSTRUCTION_ROLES, RESULT_ROLES, Message
+from app.core.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 
 
 def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
@@ -15,20 +15,37 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
     transcript = conversation.transcript
     covered: Counter[int] = Counter()
     sent: list[int] = []
+    kept_calls: dict[int, frozenset[str]] = {}
     for part in view.parts:
-        if isinstance(part, Summary):
-            covered.update(_summarised(conversation, part.chunk))
-        else:
-            sent.extend(range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,))
-    covered.update(sent)
+        match part:
+            case Summary(chunk):
+                covered.update(_summarised(conversation, chunk))
+            case Pruned(start, stop):
+                covered.update(range(start, stop))
+            case Pinned(start, stop):
+                sent.extend(range(start, stop))
+            case Note():
+                pass
+            case _:
+                indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
+                covered.update(indexes)
+                sent.extend(indexes)
+                if isinstance(part, Altered) and part.calls is not None:
+                    calls = transcript.messages[part.index].calls
+                    kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
     checks = (
         (covered != Counter(range(len(transcript))), "not_covered_once"),
         (0 <= transcript.last_user not in verbatim, "last_user_message_changed"),
-        (not _orphans(transcript.messages[i] for i in sent) <= _orphans(transcript.messages), "tool_pair_split"),
+        (_instructions(transcript.messages) - verbatim != set(), "instructions_changed"),
+        (bool(_orphans(transcript.messages, sent, kept_calls)), "tool_pair_split"),
         (view.tokens > limit, "over_the_limit"),
     )
     return [problem for failed, problem in checks if failed]
+
+
+def _instructions(messages: Iterable[Message]) -> set[int]:
+    return {index for index, message in enumerate(messages) if message.role in INSTRUCTION_ROLES}
 
 
 def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int]:
@@ -38,20 +55,24 @@ def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int
 
 
 def _verbatim_indexes(part: Part) -> Iterable[int]:
-    if isinstance(part, Verbatim):
+    if isinstance(part, Verbatim | Pinned):
         return range(part.start, part.stop)
     return (part.index,) if isinstance(part, Carried) else ()
 
 
-def _orphans(messages: Iterable[Message]) -> set[tuple[str, str]]:
-    """Calls without a result and results without a call. A client's own orphans are for the provider to judge."""
+def _orphans(
+    messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, frozenset[str]]
+) -> set[tuple[str, str]]:
+    """Calls without a result and results without a call among the messages that are sent."""
     calls: set[str] = set()
     results: set[str] = set()
     orphaned: set[tuple[str, str]] = set()
-    for message in messages:
+    for index in sent:
+        message = messages[index]
         if message.role in RESULT_ROLES and message.answers:
             results.add(message.answers)
             if message.answers not in calls:
                 orphaned.add(("result", message.answers))
-        calls.update(call.id for call in message.calls)
+        made = frozenset(call.id for call in message.calls if not call.legacy)
+        calls.update(kept_calls.get(index, made))
     return orphaned | {("call", call) for call in calls - results}

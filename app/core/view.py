@@ -8,14 +8,17 @@ extends the previous one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Literal
 
 from app.core.chunks import SummaryChunk
 from app.core.identity import Identity
 from app.core.mask import Boundary, Masks
 from app.core.messages import INSTRUCTION_ROLES, Message, Transcript, split_instructions
+from app.core.trigger import Size, Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +36,46 @@ class Carried:
     index: int
 
 
+Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"]
+"""Which stage took something away: see the module of each."""
+
+
 @dataclass(frozen=True, slots=True)
-class Shortened:
-    """A message of which only head and tail of its long texts are kept, for this request only."""
+class Altered:
+    """A message of which something was left out."""
 
     index: int
     texts: tuple[str, ...]
+    """What is left of its texts, one for each."""
     tokens: int
+    by: Alteration
+    calls: tuple[tuple[int, str], ...] | None = None
+    """The calls that are left, by position, with their arguments; None where they stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
-    """A tool result of which only head and tail are kept, in this payload and in those to come."""
+class Pruned:
+    """The messages from `start` up to `stop` are left out, with nothing in their place. The answer says so."""
 
-    index: int
-    texts: tuple[str, ...]
+    start: int
+    stop: int
+    by: Literal["pruned", "repaired"] = "pruned"
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A verbatim copy of a pinned message's unit: the messages themselves are among those left out."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A user message of Steno's own. It is made for this payload and stored nowhere."""
+
+    kind: Literal["stub", "pinned_text"]
+    text: str
     tokens: int
 
 
@@ -56,7 +84,17 @@ class Summary:
     chunk: SummaryChunk
 
 
-Part = Verbatim | Carried | Shortened | Masked | Summary
+Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What stays in every payload, whatever is done to the rest."""
+
+    positions: tuple[int, ...] = ()
+    """Pinned messages, counted after the leading instructions, ascending."""
+    note: Note | None = None
+    """The operator's own text, after the copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +126,7 @@ class Conversation:
         self.instructions, rest = split_instructions(messages)
         self.transcript = Transcript(rest, lambda: self.costs.messages[len(self.instructions) :])
         self.chain = identity.chain(tenant, (message.digest for message in rest))
+        self.pins = Pins()
         self.count = cache(count)
         """Counts now, for callers who want it done at a better place than where it is first needed."""
 
@@ -114,17 +153,50 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """What stays in any case: tools, instructions, in the middle too, the last user message, the last unit."""
+        """What no stage may touch: tools, instructions, in the middle too, the last user message."""
         transcript = self.transcript
-        if not len(transcript):
-            return self.instruction_tokens
-        last_unit = transcript.cuts[-1]
         kept = (
             index
-            for index, message in enumerate(transcript.messages[:last_unit])
+            for index, message in enumerate(transcript.messages)
             if index == transcript.last_user or message.role in INSTRUCTION_ROLES
         )
-        return self.instruction_tokens + sum(map(transcript.tokens_of, kept)) + transcript.tokens(last_unit)
+        return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
+
+    @property
+    def whole_floor(self) -> int:
+        """What no summary can take away: the floor, and the last unit as it is."""
+        transcript = self.transcript
+        last_unit = transcript.cuts[-1] if transcript.cuts else 0
+        unit = sum(
+            transcript.tokens_of(index)
+            for index in range(last_unit, len(transcript))
+            if index != transcript.last_user and transcript.messages[index].role not in INSTRUCTION_ROLES
+        )
+        return self.floor + unit
+
+    def pin(self, pins: Pins) -> None:
+        """Before the first view is built: views do not change afterwards."""
+        self.pins = pins
+        for known in ("pinned_units", "untouchable"):
+            self.__dict__.pop(known, None)
+
+    @cached_property
+    def pinned_units(self) -> tuple[tuple[int, int], ...]:
+        """The units of the pinned messages: start and stop of each, ascending."""
+        units = {self.transcript.unit_of(position) for position in self.pins.positions}
+        return tuple(sorted(units))
+
+    @cached_property
+    def untouchable(self) -> frozenset[int]:
+        """The messages that no stage may change or leave out."""
+        pinned = (index for start, stop in self.pinned_units for index in range(start, stop))
+        return frozenset((*pinned, self.transcript.last_user))
+
+
+ACTIONS = (
+    *("masked", "summarized", "pinned", "trimmed", "cleared", "faded"),
+    *("shortened", "truncated", "pruned", "stub", "repaired"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +211,14 @@ class View:
         return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
 
     @property
-    def shortened(self) -> bool:
-        return any(isinstance(part, Shortened) for part in self.parts)
-
-    @property
-    def masked(self) -> bool:
-        return any(isinstance(part, Masked) for part in self.parts)
+    def actions(self) -> tuple[str, ...]:
+        """What was done to the history, in the order of the stages."""
+        done: set[str] = {part.by for part in self.parts if isinstance(part, Altered | Pruned)}
+        kinds = {type(part) for part in self.parts}
+        stub = any(isinstance(part, Note) and part.kind == "stub" for part in self.parts)
+        others = {"summarized": Summary in kinds, "pinned": Pinned in kinds, "stub": stub}
+        done |= {name for name, was_done in others.items() if was_done}
+        return tuple(action for action in ACTIONS if action in done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +262,14 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
         start = conversation.chain.positions[chunk.from_digest]
         parts.append(Summary(chunk))
         parts.extend(Carried(start + offset) for offset in chunk.carried)
+    parts += _pinned(conversation, path)
     position, saved = path.covered, 0
     if masks is not None:
         saved = masks.saved(path.covered, boundary)
         for index, mask in masks.between(path.covered, boundary):
             if position < index:
                 parts.append(Verbatim(position, index))
-            parts.append(Masked(index, mask.texts, mask.tokens))
+            parts.append(Altered(index, mask.texts, mask.tokens, "masked"))
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))
@@ -202,11 +277,16 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
 
 
 def least_view(
-    conversation: Conversation, chunks: Iterable[SummaryChunk], at_most: int, masking: Masking | None = None
+    conversation: Conversation,
+    chunks: Iterable[SummaryChunk],
+    trigger: Trigger,
+    masking: Masking | None = None,
+    masked_at_most: int | None = None,
 ) -> View | None:
-    """The view that covers the fewest messages with at most so many tokens, or None if none fits.
+    """The view that covers the fewest messages and does not fire the trigger, or None if there is none.
 
-    For each coverage first without masks, then with the earliest boundary that suffices.
+    For each coverage first without masks, then with the earliest boundary that suffices. `masked_at_most`: a view of
+    more tokens has as much masked as can be, even where it does not fire the trigger.
     """
     found = paths(conversation, chunks)
     candidates = [(path.covered, 0, path.rank, path, _view_tokens(conversation, path)) for path in found]
@@ -216,12 +296,32 @@ def least_view(
             for covered, _, rank, path, tokens in candidates
             for boundary in masking.usable(covered)
         ]
-    fitting = (candidate for candidate in candidates if candidate[-1] <= at_most)
+    fitting = [c for c in candidates if not trigger.fires(_size(conversation, c[3], c[-1], trigger.tail_turns))]
+    if masked_at_most is not None and masking is not None:
+        most = {c[0]: max(masking.usable(c[0]), default=0) for c in fitting}
+        fitting = [c for c in fitting if c[-1] <= masked_at_most or c[1] == most[c[0]]]
     best = min(fitting, key=lambda candidate: candidate[:3], default=None)
     if best is None:
         return None
     _, boundary, _, path, _ = best
     return build_view(conversation, path, masking.masks if masking and boundary else None, boundary)
+
+
+def _size(conversation: Conversation, path: Path, tokens: int, tail_turns: int) -> Size:
+    """How large the view over a path is that has so many tokens."""
+    return size_after(conversation, path.covered, tokens, tail_turns, tokens - _before_rest(conversation, path))
+
+
+def size_after(conversation: Conversation, covered: int, tokens: int, tail_turns: int, since: int) -> Size:
+    """How large a view of so many tokens is in which summaries stand for so many messages."""
+    starts = conversation.transcript.turn_starts
+    tail = starts[-tail_turns] if len(starts) >= tail_turns else 0
+    return Size(
+        tokens=tokens,
+        since=since,
+        turns=max(0, len(starts) - 1 - bisect_left(starts, covered)),
+        messages=max(0, tail - covered),
+    )
 
 
 def widest_path(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
@@ -265,4 +365,29 @@ def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[
 
 
 def _view_tokens(conversation: Conversation, path: Path) -> int:
-    return conversation.instruction_tokens + path.tokens + conversation.transcript.tokens(path.covered)
+    return _before_rest(conversation, path) + conversation.transcript.tokens(path.covered)
+
+
+def _before_rest(conversation: Conversation, path: Path) -> int:
+    pinned = sum(_part_tokens(conversation, part) for part in _pinned(conversation, path))
+    return conversation.instruction_tokens + path.tokens + pinned
+
+
+def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
+    return part.tokens if isinstance(part, Note) else conversation.transcript.tokens(part.start, part.stop)
+
+
+def _pinned(conversation: Conversation, path: Path) -> list[Note | Pinned]:
+    """Copies of the pinned units that the path's summaries stand for, and the operator's text."""
+    if not path.chunks:
+        return []
+    positions = conversation.chain.positions
+    carried = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
+    copies: list[Note | Pinned] = [
+        Pinned(start, stop)
+        for start, stop in conversation.pinned_units
+        if start < path.covered
+        and not carried.issuperset(range(start, stop))
+        and conversation.transcript.is_answered(start, stop)
+    ]
+    return [*copies, conversation.pins.note] if conversation.pins.note else copies

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from itertools import dropwhile, pairwise
+from typing import Any, AnyStr, Literal
 
 import msgspec
 
@@ -16,9 +16,23 @@ RESULT_ROLES = frozenset({"tool", "function"})
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
 
+LONGEST_NOTICE = 200
+"""Characters that may stand in a shortened text for what was cut, its original size among them."""
+
+READABLE = 1_000
+"""Characters of a shortened text, more than any mask leaves: so much of it may stand for the whole before a summariser
+without room for more."""
+
 _WORD = re.compile(r"\w+")
-_NOTICE = re.compile(r"\n\[\.\.\. (\d+) characters in all, shortened \.\.\.\]\n")
+_NUMBER = re.compile(r"\d[\d,]*")
+_PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
+
+
+NOTE_KINDS = frozenset({"stub", "pinned_text"})
+
+Reduction = Literal["shortened", "cleared"]
+"""Head and tail are left, with a note of the original size; or a placeholder is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +43,61 @@ class Message:
     role: str
     pieces: tuple[str, ...]
     """What a reader of it has to be shown: its texts, then name and arguments of its calls."""
+    texts: int
+    """How many of the pieces are texts."""
     plain: bool
     """It is text and nothing else."""
     calls: tuple[str, ...]
     """Ids of the tool calls it makes."""
     answers: str | None
     """Id of the tool call it answers."""
+    frame: bytes
+    """All of it but its texts and the arguments of its calls."""
 
-    def shortens(self, original: Message) -> bool:
-        """Whether it is a tool result of which only head and tail are left, with the original size between."""
-        if self.role not in RESULT_ROLES or (self.role, self.answers) != (original.role, original.answers):
+    def reduces(self, original: Message) -> Reduction | None:
+        """How it stands for an original of which not everything is left; None where it does not."""
+        if self.frame != original.frame or self.pieces == original.pieces:
+            return None
+        if _is_placeholder(self) and original.role in RESULT_ROLES:
+            return "cleared"
+        if len(self.pieces) != len(original.pieces) or self.texts != original.texts:
+            return None
+        cut = zip(self.pieces[self.texts :], original.pieces[self.texts :], strict=True)
+        calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
+        return "shortened" if calls and self._shortens_texts(original) else None
+
+    def _shortens_texts(self, original: Message) -> bool:
+        """Whether each text is whole, or head and tail of itself, or the first one of all of them."""
+        texts, wholes = self.pieces[: self.texts], original.pieces[: self.texts]
+        if texts == wholes:
+            return True
+        if original.role not in RESULT_ROLES and original.role != "user":
             return False
-        pairs = list(zip(self.pieces, original.pieces, strict=False))
-        same_length = len(self.pieces) == len(original.pieces)
-        return same_length and all(piece == whole or _is_shortened(piece, whole) for piece, whole in pairs)
+        together = is_shortened(texts[0], "\n".join(wholes)) and not any(texts[1:])
+        return together or all(map(lambda text, whole: text == whole or is_shortened(text, whole), texts, wholes))
+
+    def repairs(self, original: Message) -> bool:
+        """Whether it is the message without those of its calls that nothing answers."""
+        texts = self.role, self.pieces[: self.texts]
+        return texts == (original.role, original.pieces[: original.texts]) and set(self.calls) < set(original.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the transcript that a summary call was shown."""
+    """A part of what a summary call was shown."""
 
     heading: str
     body: str
+    quoted: bool = True
+    """It stands in a transcript; otherwise it is a message of the conversation itself."""
 
     def quotes(self, message: Message) -> bool:
-        """Whether it shows the whole message and nothing else, under its role."""
+        """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
         if message.role not in _WORD.findall(self.heading):
             return False
         if message.plain:
-            return self.body == "\n".join(message.pieces)
+            whole = "\n".join(message.pieces)
+            return self.body == whole or (len(self.body) > READABLE and is_shortened(self.body, whole))
         position = 0
         for piece in message.pieces:
             found = self.body.find(piece, position)
@@ -77,11 +117,66 @@ class SummaryCall:
     text: str
 
 
-def _is_shortened(piece: str, whole: str) -> bool:
-    cut = _NOTICE.search(piece)
-    if cut is None or int(cut[1]) != len(whole):
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What Steno says of a payload where the provider's log cannot tell; indexes into the client's messages."""
+
+    pruned: frozenset[int] = frozenset()
+    notes: int = 0
+    """Messages of its own: those that stand for pruned ones and say so, and the operator's pinned text."""
+    pinned: tuple[int, ...] = ()
+    """Messages of which a copy stands behind the summaries."""
+    repaired: frozenset[int] = frozenset()
+    """Messages without those of their calls that nothing answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the client was told."""
+
+    actions: frozenset[str] = frozenset()
+    """As the answer names them."""
+    coverage: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """The parts of the payload; asked for only where something is missing."""
+
+    def named(self, instructions: int) -> Named:
+        """`instructions`: how many of the client's messages the indexes of a coverage leave out."""
+        places: dict[str, list[int]] = {"pruned": [], "pinned": [], "repaired": []}
+        notes = 0
+        for part in self.coverage():
+            notes += part["kind"] in NOTE_KINDS
+            # What a coverage lists and the answer does not name is as good as hidden.
+            if part["kind"] in places and part.get("by", part["kind"]) in self.actions:
+                indexes = range(part["first_index"], part["last_index"] + 1)
+                places[part["kind"]] += [instructions + index for index in indexes]
+        return Named(frozenset(places["pruned"]), notes, tuple(places["pinned"]), frozenset(places["repaired"]))
+
+
+def is_shortened(piece: str, whole: str) -> bool:
+    """Whether it is head and tail of a text, in order, and beside them a notice that holds the text's size."""
+    if str(len(whole)) not in piece and f"{len(whole):,}" not in piece:
+        return False  # Most are told by this, and the rest takes time.
+    head = common_prefix(piece, whole)
+    rest = piece[head:]
+    tail = _longest(min(len(rest), len(whole) - head), lambda length: whole[len(whole) - length :] in rest)
+    start = rest.rfind(whole[len(whole) - tail :])
+    notice = f"{rest[:start]} {rest[start + tail :]}"
+    sizes = (int(number.replace(",", "")) for number in _NUMBER.findall(notice))
+    return len(notice) <= LONGEST_NOTICE and len(whole) in sizes
+
+
+def _is_placeholder(message: Message) -> bool:
+    first, *others = message.pieces or ("",)
+    return message.texts == len(message.pieces) and _PLACEHOLDER.fullmatch(first) is not None and not any(others)
+
+
+def _are_fewer_arguments(piece: str, whole: str) -> bool:
+    """Arguments that were cut are still a JSON object, and providers refuse anything else."""
+    try:
+        cut, full = (msgspec.json.decode(arguments) for arguments in (piece, whole))
+    except msgspec.DecodeError:
         return False
-    return whole.startswith(piece[: cut.start()]) and whole.endswith(piece[cut.end() :])
+    return isinstance(cut, dict) and isinstance(full, dict) and len(piece) < len(whole)
 
 
 class MessageReader:
@@ -117,17 +212,31 @@ def messages_of(body: bytes) -> bytes:
 
 
 def sections_of(body: bytes) -> tuple[Section, ...]:
-    """The transcript in a summary call: the part of its last message that stands under headings with one fence."""
+    """What a summary call was shown: a transcript in its last message, or else its messages, the last one being the
+    order to summarise."""
     messages = [_message(raw) for raw in raw_messages(body)]
-    lines = messages[-1].pieces[0].split("\n") if messages and messages[-1].pieces else []
+    return _quoted_in(messages[-1]) or _shown_in(messages[:-1]) if messages else ()
+
+
+def _quoted_in(message: Message) -> tuple[Section, ...]:
+    """The part of a text that stands under headings with one fence."""
+    lines = message.pieces[0].split("\n") if message.pieces else []
     first = _FIRST_HEADING.fullmatch(lines[0]) if lines else None
     if first is None:
         return ()
     opening = f"<{first[1]} "
     places = [number for number, line in enumerate(lines) if line.startswith(opening) and line.endswith(">")]
     return tuple(
-        Section(lines[start][len(opening) : -1], "\n".join(lines[start + 1 : stop])) for start, stop in pairwise(places)
+        Section(heading, "\n".join(lines[start + 1 : stop]))
+        for start, stop in pairwise(places)
+        if (heading := lines[start][len(opening) : -1]) != "end"
     )
+
+
+def _shown_in(messages: Sequence[Message]) -> tuple[Section, ...]:
+    """The conversation itself, as the calls that hit the provider's prompt cache hold it."""
+    talk = dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages)
+    return tuple(Section(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
 
 
 def split_pairs(messages: Iterable[Message]) -> frozenset[str]:
@@ -147,12 +256,17 @@ def split_pairs(messages: Iterable[Message]) -> frozenset[str]:
     return frozenset(split | waiting)
 
 
-def common_prefix(one: bytes, other: bytes) -> int:
-    """How many leading bytes two payloads share."""
-    low, high = 0, min(len(one), len(other))
+def common_prefix(one: AnyStr, other: AnyStr) -> int:
+    """How many leading bytes two payloads share, or characters two texts."""
+    return _longest(min(len(one), len(other)), lambda length: one[:length] == other[:length])
+
+
+def _longest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest length up to `most` for which something holds, if it holds for all that are smaller."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if holds(middle):
             low = middle
         else:
             high = middle - 1
@@ -170,14 +284,31 @@ def _message(raw: bytes) -> Message:
         raw=raw,
         role=str(value.get("role")),
         pieces=tuple(texts + called),
+        texts=len(texts),
         plain=not calls and isinstance(value.get("content"), str),
         calls=tuple(str(call.get("id")) for call in calls),
         answers=str(value["tool_call_id"]) if value.get("role") == "tool" else None,
+        frame=_frame(value, calls),
     )
+
+
+def _frame(value: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bytes:
+    content = value.get("content")
+    parts = content if isinstance(content, list) else []
+    left = {
+        "content": [part for part in parts if not _is_text(part)],
+        "calls": [(call.get("id"), (call.get("function") or {}).get("name")) for call in calls],
+    }
+    others = {key: inner for key, inner in value.items() if key not in ("content", "tool_calls")}
+    return msgspec.json.encode([others, left], order="sorted")
 
 
 def _texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
     parts = content if isinstance(content, list) else []
-    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return [part["text"] for part in parts if _is_text(part)]
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str)

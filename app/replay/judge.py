@@ -1,19 +1,22 @@
 """The judge: whether what the provider received still says all that the client said.
 
-It reads the provider's log and the client's own bytes, never Steno's report, and does nothing but compare them.
+It reads the provider's log and the client's own bytes and compares them. Only where a message is in no payload and in
+no summary does it ask what the client was told: what was left out and named is pruned, what was not named is lost.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.replay.evidence import (
     INSTRUCTION_ROLES,
     Message,
     MessageReader,
+    Named,
+    Report,
     Section,
     SummaryCall,
     common_prefix,
@@ -26,6 +29,14 @@ from app.simulator import Record
 KEPT_SHARE = 0.95
 """On a turn without a compaction at least this share of the previous payload's bytes begins this one."""
 
+FOLDED = 2
+"""A fold is made from at least so many summaries."""
+
+NOTHING_TOLD, NOTHING_NAMED = Report(), Named()
+
+LEAVE_OUT = frozenset({"pruned", "repaired"})
+"""Actions after which messages may be missing."""
+
 Kind = Literal[
     "no_answer",  # The client got none.
     "not_sent",  # No payload reached the provider, or more than one.
@@ -33,10 +44,11 @@ Kind = Literal[
     "instructions",  # Not first, or not verbatim.
     "last_user",  # Not verbatim.
     "split_pair",  # A tool call without its result, or the other way round.
-    "lost",  # Neither verbatim nor in a summary.
+    "lost",  # Neither verbatim nor shortened nor in a summary, and not named as pruned.
     "twice",  # More than once: verbatim and in a summary, or in two of them.
     "foreign_summary",  # A summary that was not made from the messages it stands for.
     "changed",  # A message that is no message of the client's, and no summary.
+    "misnamed",  # Named as pruned, and yet in the payload.
     "prefix",  # The previous payload was not extended, though nothing was compacted.
     "idle",  # Summary calls were made, and the payload does not show it.
 ]
@@ -55,16 +67,31 @@ class Verdict:
     """What one request's payload showed."""
 
     violations: tuple[Violation, ...] = ()
+    accepted: bool = False
+    """The provider took it."""
+    messages: int = 0
+    """Of the client's history."""
     summary_calls: int = 0
     folds: int = 0
+    resent: int = 0
+    """Payloads that the provider refused before this one."""
     compaction: bool = False
-    """A summary was made in this request, one made elsewhere was taken up, or tool results were masked."""
+    """Summaries were made or taken up in this request, or other messages than before are shortened or left out."""
     broke: bool = False
     """It does not extend the previous payload."""
     previous_bytes: int = 0
     kept_bytes: int = 0
+    places: Mapping[int, Message] = field(default_factory=dict)
+    """What stands in the payload, whole or shortened, by the message's place in the history."""
     verbatim: int = 0
     summarised: int = 0
+    shortened: int = 0
+    """Of these only head and tail are there, or a placeholder."""
+    pruned: int = 0
+    """Left out, and named."""
+    lost: int = 0
+    summaries: tuple[str, ...] = ()
+    """The texts of those in the payload."""
     payload: tuple[Message, ...] = ()
 
 
@@ -74,6 +101,7 @@ class SummaryCalls:
     def __init__(self) -> None:
         self._by_text: dict[str, list[SummaryCall]] = {}
         self._standing: dict[bytes, str] = {}
+        self._held: dict[str, str | None] = {}
 
     def add(self, record: Record) -> SummaryCall:
         text = (record.text or "").rpartition("</think>")[2].strip()
@@ -95,9 +123,21 @@ class SummaryCalls:
             self._standing[message.raw] = found
         return self._by_text[self._standing[message.raw]]
 
+    def held_in(self, section: Section) -> Sequence[SummaryCall]:
+        """The calls whose summary another call was shown there, alone or in the message that holds it."""
+        if exact := self.with_text(section.body):
+            return exact
+        if "user" not in section.heading and "notes" not in section.heading:
+            return ()
+        if section.body not in self._held:
+            found = (text for text in self._by_text if text in section.body)
+            self._held[section.body] = max(found, key=len, default=None)
+        text = self._held[section.body]
+        return () if text is None else self._by_text[text]
+
     def is_fold(self, call: SummaryCall) -> bool:
-        """Whether it was shown summaries, beside what they carried."""
-        return any(self.with_text(section.body) for section in call.sections)
+        """Whether it was shown several summaries. One is shown to a call that brings it up to date."""
+        return sum(bool(self.held_in(section)) for section in call.sections) >= FOLDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +146,8 @@ class _Range:
 
     stop: int
     carried: tuple[int, ...]
+    quoted_from: int = 0
+    """Where the messages begin that the call was shown itself, and not in another summary."""
 
 
 class Judge:
@@ -115,52 +157,102 @@ class Judge:
         self._conversation = conversation
         self._calls = calls
         self._reader = reader
-        self._made_here: set[int] = set()
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()
+        """Calls whose summaries stood in a payload."""
+        self._summarised = -1
+        """The last message that summaries stood for."""
         self._previous: bytes | None = None
-        self._masked: set[int] = set()
+        self._reduced: Mapping[int, bytes] = {}
 
-    def judge(self, request: int, sent: bytes, records: Iterable[Record]) -> Verdict:
-        """`sent` is the client's body; `records` is what the log gained while the request was answered."""
+    def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
+        """`sent` is the client's body, `records` what the log gained while the request was answered, `report` what the
+        client was told."""
         records = list(records)
         made = [self._calls.add(record) for record in records if record.kind == "summary"]
-        self._made_here.update(call.sequence for call in made)
         chats = [record for record in records if record.kind == "chat"]
-        folds = sum(map(self._calls.is_fold, made))
-        if len(chats) != 1:
+        calls = len(made), sum(map(self._calls.is_fold, made))
+        history = self._reader.split(sent)
+        if not chats or any(map(_is_accepted, chats[:-1])):
             sentence = f"The provider received {len(chats) or 'no'} payloads for this request."
-            return Verdict(self._violations(request, [("not_sent", sentence)]), len(made), folds, bool(made))
-        record = chats[0]
-        walk = _Walk(self._calls, self._reader.split(sent), self._reader.split(record.body))
-        found_here = [*_acceptance(record), *walk.problems()]
-
-        taken_up = {call.text for call in walk.standing if call.sequence not in self._made_here} - self._seen
-        self._seen.update(call.text for call in walk.standing)
-        compaction = bool(made or taken_up or set(walk.masked) - self._masked)
-        self._masked = set(walk.masked)
-        payload = messages_of(record.body).removesuffix(b"]")
-        previous, self._previous = self._previous, payload
-        kept = common_prefix(previous, payload) if previous else 0
-        broke = previous is not None and kept < KEPT_SHARE * len(previous)
-        found_here += _prefix_problems(previous, kept, broke, compaction)
+            found = self._violations(request, [("not_sent", sentence)])
+            return Verdict(found, False, len(history), *calls, compaction=bool(made))
+        walk = self._walk(history, self._reader.split(chats[-1].body), report)
+        seen = self._compared(walk, chats[-1], bool(made))
         return Verdict(
-            violations=self._violations(request, found_here),
-            summary_calls=len(made),
-            folds=folds,
-            compaction=compaction,
-            broke=broke,
-            previous_bytes=len(previous or b""),
-            kept_bytes=kept,
-            verbatim=len(walk.verbatim),
-            summarised=len(walk.summarised),
+            violations=self._violations(request, (*_acceptance(chats[-1]), *walk.problems(), *seen.problems())),
+            accepted=_is_accepted(chats[-1]),
+            messages=len(history),
+            summary_calls=calls[0],
+            folds=calls[1],
+            resent=len(chats) - 1,
+            compaction=seen.summarised or seen.reduced,
+            broke=seen.broke,
+            previous_bytes=len(seen.previous or b""),
+            kept_bytes=seen.kept,
+            places=walk.places,
+            verbatim=len(set(walk.verbatim)),
+            summarised=len(set(walk.summarised)),
+            shortened=len(walk.reduced),
+            pruned=len(walk.pruned),
+            lost=len(walk.missing),
+            summaries=tuple(call.text for call in walk.standing),
             payload=tuple(walk.payload),
         )
+
+    def _walk(self, history: Sequence[Message], payload: Sequence[Message], report: Report) -> _Walk:
+        """Steno is asked what it left out only where something is missing, or where it says so itself."""
+        walk = _Walk(self._calls, history, payload)
+        if walk.is_complete and not LEAVE_OUT & report.actions:
+            return walk
+        named = report.named(_leading_instructions(history))
+        return walk if named == NOTHING_NAMED else _Walk(self._calls, history, payload, named)
+
+    def _compared(self, walk: _Walk, record: Record, made: bool) -> _Comparison:
+        """With the conversation's previous payload. What the provider refused is no such payload."""
+        # By call, as several may have written one text. What stands for less than before is not taken up.
+        further = max(walk.summarised, default=-1) > self._summarised
+        taken_up = further and not self._seen.issuperset(call.sequence for call in walk.standing)
+        reduced = {**dict.fromkeys(walk.pruned, b""), **{i: walk.places[i].raw for i in walk.reduced}}
+        payload = messages_of(record.body).removesuffix(b"]")
+        kept = common_prefix(self._previous, payload) if self._previous else 0
+        comparison = _Comparison(self._previous, kept, made or taken_up, reduced != self._reduced)
+        if _is_accepted(record):
+            self._seen.update(call.sequence for call in walk.standing)
+            self._summarised = max(walk.summarised, default=-1)
+            self._reduced, self._previous = reduced, payload
+        return comparison
 
     def _violations(self, request: int, found: Iterable[tuple[Kind, str]]) -> tuple[Violation, ...]:
         return tuple(Violation(self._conversation, request, kind, sentence) for kind, sentence in found)
 
 
 Found = Iterator[tuple[Kind, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A payload beside the one before it."""
+
+    previous: bytes | None
+    kept: int
+    """Bytes that both begin with."""
+    summarised: bool
+    """Summaries were made or taken up."""
+    reduced: bool
+    """Other messages are shortened or left out, or otherwise."""
+
+    @property
+    def broke(self) -> bool:
+        return self.previous is not None and self.kept < KEPT_SHARE * len(self.previous)
+
+    def problems(self) -> Found:
+        if self.previous is None:
+            return
+        if self.broke and not self.summarised and not self.reduced:
+            share = f"{self.kept} of the previous payload's {len(self.previous)} bytes"
+            yield "prefix", f"Only {share} begin this one, and nothing was summarised, shortened or left out."
+        elif self.summarised and not self.broke:
+            yield "idle", "Summary calls were made, and yet the payload only extends the previous one."
 
 
 @dataclass
@@ -170,26 +262,41 @@ class _Walk:
     calls: SummaryCalls
     history: Sequence[Message]
     payload: Sequence[Message]
+    named: Named = NOTHING_NAMED
     verbatim: list[int] = field(default_factory=list)
     summarised: list[int] = field(default_factory=list)
-    masked: list[int] = field(default_factory=list)
-    """Tool results of which head and tail are there."""
+    reduced: list[int] = field(default_factory=list)
+    """Messages of which head and tail are there, or a placeholder."""
+    places: dict[int, Message] = field(default_factory=dict)
     standing: list[SummaryCall] = field(default_factory=list)
     _found: list[tuple[Kind, str]] = field(default_factory=list)
     _position: int = 0
     _carried: list[int] = field(default_factory=list)
     """Messages of the last summary that have to stand behind it."""
+    _covered: dict[tuple[int, int], list[_Range]] = field(default_factory=dict)
+    """Ranges by call and start."""
     _objection: str = ""
     """Why the last summary that was tried does not fit."""
 
     def __post_init__(self) -> None:
         self._instructions = self._position = _leading_instructions(self.history)
+        self._pinned = list(self.named.pinned)
+        self._notes = self.named.notes
         self._places: dict[bytes, list[int]] = {}
         for index, message in enumerate(self.history):
             self._places.setdefault(message.raw, []).append(index)
         begin = self._begin()
         for place, message in enumerate(self.payload[begin:], begin):
             self._step(place, message)
+        covered = Counter((*self.verbatim, *self.summarised, *self.reduced))
+        self.pruned = [index for index in sorted(self.named.pruned) if not covered[index]]
+        self.missing = [i for i in range(len(self.history)) if not covered[i] and i not in self.named.pruned]
+        self.repeated = [index for index in sorted(covered) if covered[index] > 1]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the log accounts for every message of both sides, without any word of Steno's."""
+        return not self.missing and not self.repeated and not self._found
 
     def problems(self) -> Found:
         yield from self._found
@@ -204,35 +311,56 @@ class _Walk:
         """Where the instructions end in the payload."""
         expected = [message.raw for message in self.history[: self._instructions]]
         if [message.raw for message in self.payload[: self._instructions]] == expected:
-            self.verbatim += range(self._instructions)
+            for index in range(self._instructions):
+                self._keep(index)
             return self._instructions
         self._found.append(("instructions", "The payload does not begin with the client's instructions, verbatim."))
         return _leading_instructions(self.payload)
 
     def _step(self, place: int, message: Message) -> None:
         if self._carried and message.raw == self.history[self._carried[0]].raw:
-            self.verbatim.append(self._carried.pop(0))
+            self._keep(self._carried.pop(0))
             return
         self._carried.clear()  # What is missing of it shows as lost.
-        if self._position < len(self.history) and message.raw == self.history[self._position].raw:
-            self.verbatim.append(self._position)
+        if self._pinned and message.raw == self.history[self._pinned[0]].raw and self._pinned[0] < self._position:
+            self.places[self._pinned[0]] = message
+            self._pinned.pop(0)
+            return
+        while self._position in self.named.pruned:
             self._position += 1
-        elif self._position < len(self.history) and message.shortens(self.history[self._position]):
-            self.masked.append(self._position)
+        if self._position < len(self.history) and self._is_next(message):
             self._position += 1
         elif message.raw in self._places:
             self._jump(message)
         elif standing := self.calls.standing_in(message):
             self._take_summary(place, standing)
+        elif self._notes and message.role == "user":
+            self._notes -= 1
         else:
             text = f"Message {place + 1} of the payload ({message.role}) is neither a message of the client's nor a"
             self._found.append(("changed", f"{text} summary that the log knows of."))
+
+    def _is_next(self, message: Message) -> bool:
+        """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
+        expected = self.history[self._position]
+        if message.raw == expected.raw:
+            self._keep(self._position)
+        elif message.reduces(expected) or (self._position in self.named.repaired and message.repairs(expected)):
+            self.reduced.append(self._position)
+            self.places[self._position] = message
+        else:
+            return False
+        return True
+
+    def _keep(self, index: int) -> None:
+        self.verbatim.append(index)
+        self.places[index] = self.history[index]
 
     def _jump(self, message: Message) -> None:
         """A message of the client's in another place than the next: what lies between is lost, or stands twice."""
         places = self._places[message.raw]
         index = next((index for index in places if index >= self._position), places[-1])
-        self.verbatim.append(index)
+        self._keep(index)
         self._position = max(self._position, index + 1)
 
     def _take_summary(self, place: int, standing: Sequence[SummaryCall]) -> None:
@@ -254,7 +382,7 @@ class _Walk:
         after = place + len(covered.carried)
         followed = 0
         for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
-            if message.raw != expected.raw:
+            if message.raw != expected.raw and not message.reduces(expected):
                 break
             followed += 1
         if followed == 0 and after < len(self.payload):
@@ -265,32 +393,49 @@ class _Walk:
     def _ranges(self, call: SummaryCall, start: int) -> list[_Range]:
         """The ranges a call may cover if it begins at `start`; none if it was made from other messages.
 
-        There are several only where calls wrote the same text, and a fold was shown it.
+        There are several only where calls wrote the same text, and another one was shown it.
         """
+        key = call.sequence, start
+        if key not in self._covered:
+            self._covered[key] = self._read_ranges(call, start)
+        return self._covered[key]
+
+    def _read_ranges(self, call: SummaryCall, start: int) -> list[_Range]:
         if not call.sections:
             self._objection = "its call quotes no transcript."
-        reached = [_Range(start, ())] if call.sections else []
-        own = True
+        reached = [_Range(start, (), start)] if call.sections else []
         for section in call.sections:
-            children = [child for child in self.calls.with_text(section.body) if child.sequence < call.sequence]
-            own = own and not children
-            if children:
-                reached = [
-                    _Range(after.stop, (*before.carried, *after.carried))
-                    for before in reached
-                    for child in children
-                    for after in self._ranges(child, before.stop)
-                ]
-            elif own:
-                reached = [_Range(r.stop + 1, r.carried) for r in reached if self._is_quoted(section, r.stop)]
-            else:
-                reached = [self._released(section, r) for r in reached]
-        return [_Range(r.stop, self._to_carry(start, r.stop)) for r in reached] if own else reached
+            children = [child for child in self.calls.held_in(section) if child.sequence < call.sequence]
+            ways = (after for before in reached for after in self._with(section, before, children, start))
+            reached = list(dict.fromkeys(ways))
+        return [replace(r, carried=self._kept(r)) for r in reached if r.stop > start]
 
-    def _released(self, section: Section, reached: _Range) -> _Range:
-        """A fold was shown a message that its summaries carried so far: that is summarised now."""
-        shown = next((i for i in reached.carried if section.quotes(self.history[i])), None)
-        return _Range(reached.stop, tuple(i for i in reached.carried if i != shown))
+    def _with(self, section: Section, before: _Range, children: Sequence[SummaryCall], start: int) -> Iterator[_Range]:
+        """What a range that began at `start` may become by the next section."""
+        for child in children:
+            for after in self._ranges(child, before.stop):
+                yield _Range(after.stop, (*self._kept(before), *after.carried), after.stop)
+        if before.stop == start and (children or (not section.quoted and self._is_before(section, start))):
+            yield before  # Shown as context: what the call stands for comes after it.
+        if not children:
+            yield from self._shown(section, before)
+
+    def _is_before(self, section: Section, start: int) -> bool:
+        return any(section.quotes(message) for message in self.history[:start])
+
+    def _kept(self, reached: _Range) -> tuple[int, ...]:
+        """What has to stay verbatim of a range."""
+        return *reached.carried, *self._to_carry(reached.quoted_from, reached.stop)
+
+    def _shown(self, section: Section, before: _Range) -> Iterator[_Range]:
+        """One message longer, or without one that summaries carried so far."""
+        released = next((i for i in before.carried if section.quotes(self.history[i])), None)
+        if released is not None:
+            yield replace(before, carried=tuple(i for i in before.carried if i != released))
+            if not section.quoted:  # It stands behind the summary there too, and may go on to.
+                yield before
+        if self._is_quoted(section, before.stop):
+            yield replace(before, stop=before.stop + 1)
 
     def _is_quoted(self, section: Section, index: int) -> bool:
         if index >= len(self.history):
@@ -310,12 +455,12 @@ class _Walk:
         return tuple(kept)
 
     def _coverage_problems(self) -> Found:
-        covered = Counter((*self.verbatim, *self.summarised, *self.masked))
-        indexes = range(len(self.history))
-        for first, last in _runs(i for i in indexes if not covered[i]):
+        for first, last in _runs(self.missing):
             yield "lost", f"{self._names(first, last)} not in the payload, nor in the input of a summary that is."
-        for first, last in _runs(i for i in indexes if covered[i] > 1):
+        for first, last in _runs(self.repeated):
             yield "twice", f"{self._names(first, last)} covered more than once."
+        for first, last in _runs(sorted(self.named.pruned - set(self.pruned))):
+            yield "misnamed", f"{self._names(first, last)} said to be left out, and yet covered."
 
     def _names(self, first: int, last: int) -> str:
         return f"{self._name(first)} is" if first == last else f"Messages {first + 1} to {last + 1} are"
@@ -324,19 +469,13 @@ class _Walk:
         return f"Message {index + 1} ({self.history[index].role})"
 
 
+def _is_accepted(record: Record) -> bool:
+    return record.status is not None and 200 <= record.status < 300
+
+
 def _acceptance(record: Record) -> Found:
-    if record.status is None or not 200 <= record.status < 300:
+    if not _is_accepted(record):
         yield "refused", f"The provider answered with status {record.status} to {record.prompt_tokens} prompt tokens."
-
-
-def _prefix_problems(previous: bytes | None, kept: int, broke: bool, compaction: bool) -> Found:
-    if previous is None:
-        return
-    if broke and not compaction:
-        share = f"{kept} of the previous payload's {len(previous)} bytes"
-        yield "prefix", f"Only {share} begin this one, and no summary was made or taken up."
-    elif compaction and not broke:
-        yield "idle", "Summary calls were made, and yet the payload only extends the previous one."
 
 
 def _leading_instructions(messages: Sequence[Message]) -> int:

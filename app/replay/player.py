@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx2
 import openai
 
-from app.replay.evidence import Message, MessageReader
-from app.replay.judge import Judge, SummaryCalls, Violation
+from app.replay.evidence import Message, MessageReader, Report
+from app.replay.judge import Judge, SummaryCalls, Verdict, Violation
 from app.replay.recordings import Recording
 from app.replay.stage import Provider
 from app.replay.tally import Tally
@@ -19,10 +20,33 @@ from app.replay.tally import Tally
 MESSAGE_TOKENS = 4
 """A message beside its texts: 3 and its role."""
 ANSWER_SECONDS = 600.0
+COVERAGE_SECONDS = 10.0
+"""Steno stores what was done to a request shortly after it has answered."""
+COVERAGE_PAUSE = 0.02
 
 
-def _nobody() -> None:
-    """For callers who show no progress."""
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One request, and what came of it."""
+
+    recording: Recording
+    request: int
+    """From 1."""
+    verdict: Verdict
+    forwarded: int
+    """Tokens of the payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    failure: str | None = None
+    """Why the client got none."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """What it tells of the context."""
+
+
+def _nobody(_: Played) -> None:
+    """For callers who want only the tally."""
 
 
 @dataclass
@@ -43,8 +67,11 @@ class Player:
         self._sent = b""
         self._reader = MessageReader()
         self._tokens: dict[bytes, int] = {}
+        self._rest: httpx2.Client
 
-    def play(self, recordings: Sequence[Recording], tally: Tally, answered: Callable[[], None] = _nobody) -> Tally:
+    def play(
+        self, recordings: Sequence[Recording], tally: Tally, answered: Callable[[Played], None] = _nobody
+    ) -> Tally:
         """Plays all of them, one after the other; `answered` is called after each request."""
         began = time.monotonic()
 
@@ -52,43 +79,67 @@ class Player:
             self._sent = request.content
 
         http = openai.DefaultHttpxClient(event_hooks={"request": [keep]}, trust_env=False, timeout=ANSWER_SECONDS)
-        with openai.OpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http) as client:
+        with (
+            openai.OpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http) as client,
+            httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS) as self._rest,
+        ):
             for recording in recordings:
                 judge = Judge(recording.name, self.calls, self._reader)
                 tally.conversations += 1
                 for number, end in enumerate(recording.requests, 1):
-                    self._ask(client, recording, number, end, judge, tally)
-                    answered()
+                    answered(self._ask(client, recording, number, end, judge, tally))
         tally.seconds += time.monotonic() - began
         return tally
 
     def _ask(
         self, client: openai.OpenAI, recording: Recording, number: int, end: int, judge: Judge, tally: Tally
-    ) -> None:
+    ) -> Played:
         self.provider.clear_log()
-        failure = self._answer(client, recording.messages[:end], number)
+        answer = self._answer(client, recording.messages[:end], number)
         records = self.provider.log
-        verdict = judge.judge(number, self._sent, records)
+        verdict = judge.judge(number, self._sent, records, self._report(answer, end))
         direct = self._prompt_tokens(self._reader.split(self._sent))
+        forwarded = self._prompt_tokens(verdict.payload)
         summaries = sum(record.prompt_tokens or 0 for record in records if record.kind == "summary")
-        tally.add(verdict, direct, self._prompt_tokens(verdict.payload), summaries)
-        if failure:
-            tally.violations.append(Violation(recording.name, number, "no_answer", failure))
+        tally.add(verdict, direct, forwarded, summaries)
+        if answer.failure:
+            tally.failed(Violation(recording.name, number, "no_answer", answer.failure))
+        return Played(recording, number, verdict, forwarded)
 
-    def _answer(self, client: openai.OpenAI, history: Sequence[Any], number: int) -> str | None:
-        """Why the client got no answer, or None."""
+    def _answer(self, client: openai.OpenAI, history: Sequence[Any], number: int) -> _Answer:
         create: Any = client.chat.completions.create
         streaming = number % 2 == 0 if self.stream is None else self.stream
         # As extra_body: for `messages` the SDK looks up the type of every value again, most of a long replay's time.
         body = {"model": self.model, "messages": [], "extra_body": {"messages": list(history)}}
         try:
-            if streaming:
-                reasons = [c.choices[0].finish_reason for c in create(**body, stream=True) if c.choices]
-                return None if any(reasons) else "The stream ended without a reason to finish."
-            create(**body)
+            pieces = list(create(**body, stream=True)) if streaming else [create(**body)]
         except openai.OpenAIError as error:
-            return f"The client got an error: {error}"
-        return None
+            return _Answer(f"The client got an error: {error}")
+        context: Mapping[str, Any] = next(
+            (found for piece in pieces if (found := (piece.model_extra or {}).get("context"))), {}
+        )
+        ended = any(choice.finish_reason for piece in pieces for choice in piece.choices[:1])
+        return _Answer(None if ended else "The answer ended without a reason to finish.", context)
+
+    def _report(self, answer: _Answer, messages: int) -> Report:
+        actions = frozenset(map(str, answer.context.get("actions") or ()))
+        conversation = answer.context.get("conversation_id")
+        return Report(actions, partial(self._coverage, conversation, messages)) if conversation else Report()
+
+    def _coverage(self, conversation: str, messages: int) -> Sequence[Mapping[str, Any]]:
+        """The parts of the payload, once they are those of a request with so many messages; none if they never are."""
+        root = self.base_url.removesuffix("/v1")
+        deadline = time.monotonic() + COVERAGE_SECONDS
+        while time.monotonic() < deadline:
+            answer = self._rest.get(
+                f"{root}/context/conversations/{conversation}/coverage",
+                headers={"authorization": f"Bearer {self.api_key}"},
+            )
+            parts: Sequence[Mapping[str, Any]] = answer.json()["parts"] if answer.status_code == 200 else ()
+            if parts and _messages_in(parts) == messages:
+                return parts
+            time.sleep(COVERAGE_PAUSE)
+        return ()
 
     def _prompt_tokens(self, messages: Sequence[Message]) -> int:
         return sum(map(self._message_tokens, messages))
@@ -97,3 +148,9 @@ class Player:
         if message.raw not in self._tokens:
             self._tokens[message.raw] = MESSAGE_TOKENS + sum(map(self.count, message.pieces))
         return self._tokens[message.raw]
+
+
+def _messages_in(parts: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages a coverage is about, the instructions among them."""
+    instructions = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
+    return int(instructions) + max((part.get("last_index", -1) for part in parts), default=-1) + 1

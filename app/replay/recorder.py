@@ -12,7 +12,7 @@ from app.replay.evidence import MessageReader, raw_messages
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
 from app.upstream import HttpxUpstream
-from app.wire.chat_completions import read_answer
+from app.wire.completions import read_answer
 
 CHAT_PATH = "/v1/chat/completions"
 NOT_PASSED_ON = frozenset({b"host", b"connection", b"transfer-encoding"})

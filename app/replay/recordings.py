@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,31 @@ import msgspec
 
 Message = dict[str, Any]
 
+ONE_MORE = "There is one more thing I would like to ask."
+"""What a user says before a question: the question itself is nobody's to know, the summariser's least of all."""
+
+_TURN_ID = re.compile(r"D\d+:\d+")
+
 
 class UnreadableRecording(Exception):
     """Which file, which line, and what was expected there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody may ask after a conversation."""
+
+    answer: str
+    evidence: tuple[str, ...]
+    """Ids of the remarks that hold the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What one speaker said, within a message."""
+
+    index: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +45,19 @@ class Recording:
 
     name: str
     messages: tuple[Message, ...]
+    questions: tuple[Question, ...] = ()
+    """Those whose evidence is in it."""
+    remarks: Mapping[str, Remark] = field(default_factory=dict)
 
     @property
     def requests(self) -> tuple[int, ...]:
         """Where an assistant message stands that somebody asked for: the client's history ended there."""
         return tuple(i for i, message in enumerate(self.messages) if i and message["role"] == "assistant")
+
+    def followed_by_a_question(self) -> Recording:
+        """With one more request at the end, in which everything that was said is history."""
+        asked = () if self.messages[-1]["role"] == "user" else ({"role": "user", "content": ONE_MORE},)
+        return replace(self, messages=(*self.messages, *asked, {"role": "assistant", "content": "Yes?"}))
 
 
 def read_recordings(path: Path) -> list[Recording]:
@@ -70,7 +101,7 @@ def _recording(place: str, name: str, value: Any) -> Recording:
             return Recording(name, tuple(_checked(place, value["messages"])))
         if isinstance(value.get("sessions"), list) and isinstance(value.get("speakers"), list):
             try:
-                return Recording(name, tuple(_dialogue(value)))
+                return _dialogue(name, value)
             except (KeyError, TypeError, IndexError) as error:
                 raise UnreadableRecording(f"{place}: a session lacks {error}.") from error
     raise UnreadableRecording(f'{place}: expected an object with "messages", or with "speakers" and "sessions".')
@@ -83,10 +114,11 @@ def _checked(place: str, messages: Sequence[Any]) -> Iterator[Message]:
         yield message
 
 
-def _dialogue(value: Mapping[str, Any]) -> list[Message]:
+def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
     """The first speaker as user, the other as assistant; a session's date stands before its first words."""
     roles = dict(zip(value["speakers"], ("user", "assistant"), strict=False))
     messages: list[Message] = []
+    remarks: dict[str, Remark] = {}
     for session in value["sessions"]:
         date = f"[{session['date_time']}] "
         for turn in session["turns"]:
@@ -96,7 +128,15 @@ def _dialogue(value: Mapping[str, Any]) -> list[Message]:
                 messages[-1]["content"] += f"\n{text}"
             else:
                 messages.append({"role": role, "content": text})
-    return messages
+            remarks[str(turn.get("id"))] = Remark(len(messages) - 1, turn["text"])
+    asked = (Question(str(qa["answer"]), _ids(qa.get("evidence"))) for qa in value.get("qa") or () if "answer" in qa)
+    questions = tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
+    return Recording(name, tuple(messages), questions, remarks)
+
+
+def _ids(evidence: Any) -> tuple[str, ...]:
+    """Some are several in one string."""
+    return tuple(found for listed in evidence or () for found in _TURN_ID.findall(str(listed)) or [str(listed)])
 
 
 def _chained(group: Sequence[Recording]) -> Recording:

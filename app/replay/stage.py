@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -41,9 +41,16 @@ class Stage:
 
 
 @contextmanager
-def stage(model: str, window: int, upstream: str | None = None, database_url: str | None = None) -> Iterator[Stage]:
+def stage(
+    model: str,
+    window: int,
+    upstream: str | None = None,
+    database_url: str | None = None,
+    compaction: Mapping[str, Any] | None = None,
+) -> Iterator[Stage]:
     """Steno in front of the simulator, or of a real provider that is listened in on.
 
+    `compaction` are settings of that section, before those of the environment.
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
     count = Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
@@ -52,12 +59,13 @@ def stage(model: str, window: int, upstream: str | None = None, database_url: st
     if database_url is None:
         storage["secret"] = DIGEST_KEY
     with provider.serve() as behind:
-        steno = create_app(
-            load(
-                upstream={"base_url": f"{behind.url}/v1", "discover_windows": False},
-                models=[{"match": "*", "context_window": window}],
-                **storage,
-            )
+        settings = load(
+            # The replay has a key of its own, and one provider: not those of the settings that are in force.
+            upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
+            models=[{"match": "*", "context_window": window}],
+            **({"compaction": dict(compaction)} if compaction else {}),
+            **storage,
         )
+        steno = create_app(settings.model_copy(update={"upstreams": {}}))
         with serve(steno, date_header=False, server_header=False, lifespan="on") as server:
             yield Stage(f"{server.url}/v1", provider, count)

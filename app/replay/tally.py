@@ -13,11 +13,13 @@ from app.replay.judge import Verdict, Violation
 class Tally:
     file: str
     window: int
+    may_refuse: bool = False
+    """The settings do not promise that every request fits: what the provider refuses is counted, and no violation."""
     conversations: int = 0
     requests: int = 0
     summary_calls: int = 0
     compactions: int = 0
-    """Requests in which summaries were made or taken up."""
+    """Requests in which summaries were made or taken up, or other messages than before shortened or left out."""
     folds: int = 0
     prefix_breaks: int = 0
     previous_bytes: int = 0
@@ -29,8 +31,19 @@ class Tally:
     largest_prompt: int = 0
     too_large: int = 0
     """Requests that the provider would have refused without Steno."""
+    errors: int = 0
+    """Requests to which the client got an error."""
+    resent: int = 0
+    """Payloads that the provider refused and that were sent once more, smaller."""
+    messages: int = 0
+    """Of the histories, over all requests; the following add up to it."""
     verbatim: int = 0
     summarised: int = 0
+    shortened: int = 0
+    pruned: int = 0
+    lost: int = 0
+    refused: int = 0
+    """In requests that the provider did not answer."""
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 
@@ -45,17 +58,37 @@ class Tally:
         self.summary_calls += verdict.summary_calls
         self.compactions += verdict.compaction
         self.folds += verdict.folds
+        self.resent += verdict.resent
+        self.tokens_direct += direct
+        self.summary_tokens += summary_tokens
+        self.too_large += direct > self.window
+        self.messages += verdict.messages
+        self.violations += (v for v in verdict.violations if not (self.may_refuse and v.kind == "refused"))
+        if verdict.accepted:
+            self._add_payload(verdict, forwarded)
+        else:
+            self.refused += verdict.messages
+
+    def _add_payload(self, verdict: Verdict, tokens: int) -> None:
         self.prefix_breaks += verdict.broke
         self.previous_bytes += verdict.previous_bytes
         self.kept_bytes += verdict.kept_bytes
-        self.tokens_direct += direct
-        self.tokens_forwarded += forwarded
-        self.summary_tokens += summary_tokens
-        self.largest_prompt = max(self.largest_prompt, forwarded)
-        self.too_large += direct > self.window
+        self.tokens_forwarded += tokens
+        self.largest_prompt = max(self.largest_prompt, tokens)
         self.verbatim += verdict.verbatim
         self.summarised += verdict.summarised
-        self.violations += verdict.violations
+        self.shortened += verdict.shortened
+        self.pruned += verdict.pruned
+        self.lost += verdict.lost
+
+    def failed(self, violation: Violation) -> None:
+        """The client got an error."""
+        self.errors += 1
+        if not self.may_refuse:
+            self.violations.append(violation)
+
+    def share(self, messages: int) -> float:
+        return messages / self.messages if self.messages else 0.0
 
     def as_json(self) -> Mapping[str, Any]:
         return {
@@ -75,7 +108,17 @@ class Tally:
                 "for_summaries": self.summary_tokens,
                 "largest_prompt": self.largest_prompt,
             },
-            "messages": {"verbatim": self.verbatim, "summarised": self.summarised},
+            "errors": self.errors,
+            "resent": self.resent,
+            "messages": {
+                "all": self.messages,
+                "verbatim": self.verbatim,
+                "summarised": self.summarised,
+                "shortened": self.shortened,
+                "pruned": self.pruned,
+                "lost": self.lost,
+                "refused": self.refused,
+            },
             "seconds": round(self.seconds, 2),
             "violations": [
                 {"conversation": v.conversation, "request": v.request, "kind": v.kind, "sentence": v.sentence}
@@ -100,8 +143,11 @@ class Tally:
             ("tokens of summary calls", f"{self.summary_tokens:,}"),
             ("tokens saved", f"{share:.1%}"),
             ("largest prompt forwarded", f"{self.largest_prompt:,}"),
+            ("errors that the client got", f"{self.errors:,}"),
             ("messages verbatim, over all requests", f"{self.verbatim:,}"),
             ("messages summarised, over all requests", f"{self.summarised:,}"),
+            ("messages masked or shortened", f"{self.shortened:,}"),
+            ("messages left out, and named", f"{self.pruned:,}"),
             ("seconds", f"{self.seconds:,.1f}"),
             ("violations", f"{len(self.violations):,}"),
         ]

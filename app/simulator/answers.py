@@ -42,9 +42,13 @@ def default_reply(messages: Sequence[Any]) -> str:
 
 
 def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None, count: Count) -> str:
-    """Notes on the text of the last user message, as many as end within the caller's limit: a model stops by itself."""
-    users = [message for message in messages if message["role"] == "user"]
-    source = "\n".join(texts_of(users[-1])) if users else ""
+    """Notes, as many as end within the caller's limit: a model stops by itself.
+
+    On the text of the last user message, or, where that follows a whole conversation, on the conversation.
+    """
+    before = messages[:-1] if any(message["role"] == "assistant" for message in messages) else messages
+    read = [message for message in before if before is not messages or message["role"] == "user"]
+    source = "\n".join("\n".join(texts_of(message)) for message in read)
     allowed = max_words if max_tokens is None else min(max_words, int(0.5 * max_tokens))
     notes = summarise(source, allowed) if source else ""
     while max_tokens is not None and (tokens := count(notes)) > max_tokens:

@@ -1,4 +1,4 @@
-"""The store: conversations, heads, summary chunks, leases, calibrations, in SQLite or PostgreSQL. All SQL is here."""
+"""The store: conversations, chunks, leases, calibrations, usage and more, in SQLite or PostgreSQL. All SQL is here."""
 
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
@@ -17,6 +17,8 @@ from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
+from app.store.pins import Pin
+from app.store.usage import StoredUsage, TurnUsage, Usage, UsageRecord, UsageSum, UsageSums
 
 __all__ = [
     "AccessRefused",
@@ -32,11 +34,18 @@ __all__ = [
     "MigrationFailed",
     "Order",
     "Page",
+    "Pin",
     "SchemaTooNew",
     "StatementRefused",
     "Store",
     "StoreError",
     "StoreUnavailable",
     "StoredCalibration",
+    "StoredUsage",
+    "TurnUsage",
     "UnknownCursor",
+    "Usage",
+    "UsageRecord",
+    "UsageSum",
+    "UsageSums",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Row, Select, delete, or_, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, delete, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.chunks import FirstChunk, SummaryChunk
@@ -95,6 +95,14 @@ async def find_summary(
     return _chunk(row) if row else None
 
 
+async def search_summaries(
+    connection: AsyncConnection, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
+) -> Page[SummaryChunk]:
+    """Of every conversation of the tenant. A word may be a part of one."""
+    rows = select(summary_chunks).where(summary_chunks.c.tenant == tenant, *map(_holds, words))
+    return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
+
+
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """Delete what the conversation made, and every fold that stands for any of it."""
     own = await connection.execute(
@@ -110,6 +118,12 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
         await connection.execute(
             delete(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
         )
+
+
+def _holds(word: str) -> ColumnElement[bool]:
+    # Databases may fold the case of ASCII letters only, so other letters are looked for as they are usually written.
+    spellings = {word} if word.isascii() else {word, word.lower(), word.upper(), word.capitalize()}
+    return or_(*(summary_chunks.c.text.icontains(spelling, autoescape=True) for spelling in sorted(spellings)))
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:

@@ -18,7 +18,9 @@ from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import revoke_leases
 from app.store.pages import Order, Page, read_page
+from app.store.pins import delete_pins
 from app.store.tables import conversations, heads, masks
+from app.store.usage import delete_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # it finds the epoch raised.
     await revoke_leases(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
+    await delete_usage(connection, tenant, conversation_id)
     for table in (heads, masks):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
@@ -148,6 +151,8 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     deleted = await connection.execute(
         delete(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     )
+    # Last: whoever sets pins holds the conversation's row, so either they are there by now or it finds no conversation.
+    await delete_pins(connection, tenant, conversation_id)
     return bool(deleted.rowcount)
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from app.core.calibration import Calibration, Sample
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.recognition import Head
-from app.store import calibrations, chunks, conversations, learned_windows, lease, masks
+from app.store import calibrations, chunks, conversations, learned_windows, lease, masks, pins, usage
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
@@ -22,7 +22,9 @@ from app.store.guard import Guard
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
+from app.store.pins import Pin
 from app.store.readiness import Readiness
+from app.store.usage import Usage, UsageRecord
 from app.store.write_behind import WriteBehind
 
 T = TypeVar("T")
@@ -114,6 +116,15 @@ class Store:
         """A new boundary, known to every replica from here on."""
         await self._guarded(self._write(masks.keep_mask, tenant, settings, digest, start, conversation_id))
 
+    async def pins_of(
+        self, tenant: str, conversation_id: str, chain: Sequence[bytes], *, bind: bool = True
+    ) -> tuple[int, ...]:
+        """The positions of the conversation's pinned messages in this chain, ascending.
+
+        Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
+        """
+        return await self._guarded(lambda: self._pins_of(tenant, conversation_id, chain, bind))
+
     async def recent_first_chunks(
         self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
     ) -> list[FirstChunk]:
@@ -159,6 +170,10 @@ class Store:
         """Never waits: stored within about 0.2 s, visible in this process at once."""
         self._writes.record(seen)
 
+    def record_usage(self, record: UsageRecord) -> None:
+        """Never waits, as `record`."""
+        self._writes.record_usage(record)
+
     async def flush(self) -> None:
         """Store what was recorded."""
         await self._bounded(self._writes.flush, FLUSH_AT_CLOSE_SECONDS)
@@ -167,6 +182,11 @@ class Store:
     def dropped(self) -> int:
         """Recorded requests that will not be stored."""
         return self._writes.dropped
+
+    @property
+    def dropped_records(self) -> int:
+        """Usage records that will not be stored."""
+        return self._writes.dropped_records
 
     # In the background
 
@@ -244,6 +264,27 @@ class Store:
     async def summary(self, tenant: str, conversation_id: str, chunk_id: str) -> SummaryChunk | None:
         return await self._rest(self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
 
+    async def search_summaries(
+        self, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
+    ) -> Page[SummaryChunk]:
+        """The tenant's chunks whose text holds every word, in any case. Raises UnknownCursor if `after` is none."""
+        return await self._rest(
+            self._read(chunks.search_summaries, tenant, words, limit=limit, after=after, order=order)
+        )
+
+    async def pins(self, tenant: str, conversation_id: str) -> list[Pin]:
+        return await self._rest(self._read(pins.find_pins, tenant, conversation_id))
+
+    async def replace_pins(self, tenant: str, conversation_id: str, positions: Sequence[int]) -> list[Pin] | None:
+        """The new pins; None if nobody knows the conversation."""
+        return await self._rest(self._write(pins.replace_pins, tenant, conversation_id, positions))
+
+    async def usage(self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order) -> Usage:
+        """A page of the conversation's records with its sums. Raises UnknownCursor if `after` is none of them."""
+        return await self._rest(
+            self._read(usage.read_usage, tenant, conversation_id, limit=limit, after=after, order=order)
+        )
+
     async def calibrations_of(
         self, tenant: str, *, limit: int, after: str | None, order: Order
     ) -> Page[StoredCalibration]:
@@ -298,6 +339,13 @@ class Store:
                 return await change(connection, *arguments)
 
         return work
+
+    async def _pins_of(self, tenant: str, conversation_id: str, chain: Sequence[bytes], bind: bool) -> tuple[int, ...]:
+        found = await self._read(pins.find_pins, tenant, conversation_id)()
+        fresh = pins.to_bind(found, chain)
+        if fresh and bind:
+            found, fresh = await self._write(pins.bind_pins, tenant, conversation_id, fresh)(), {}
+        return tuple(pin.position for pin in found if pin.position in fresh or pin.holds_in(chain))
 
     async def _guarded(
         self, work: Callable[[], Coroutine[Any, Any, T]], late: Callable[[T], Awaitable[object]] | None = None

@@ -187,3 +187,45 @@ masks = Table(
     PrimaryKeyConstraint("tenant", "settings", "digest", "start_digest"),
     Index(None, "tenant", "conversation_id"),
 )
+
+# Messages are not stored, so a pin is set by its position and bound to the history by the next request that shows it.
+pins = Table(
+    "pins",
+    metadata,
+    _required("tenant", CleanText),
+    _required("conversation_id", CleanText),
+    _required("position", Count),
+    Column("digest", LargeBinary),
+    _required("created_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "conversation_id", "position"),
+)
+
+# The rates are kept with the record: prices change, and what was spent does not.
+usage_records = Table(
+    "usage_records",
+    metadata,
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("conversation_id", CleanText),
+    _required("request_id", CleanText),
+    _required("turn", Count),
+    _required("purpose", CleanText),
+    _required("upstream", CleanText),
+    _required("model", CleanText),
+    Column("estimated_tokens", Count),
+    Column("forwarded_tokens", Count),
+    _required("saved_tokens", Count),
+    Column("prompt_tokens", Count),
+    Column("completion_tokens", Count),
+    Column("cached_tokens", Count),
+    Column("reasoning_tokens", Count),
+    Column("prompt_rate", Double),
+    Column("completion_rate", Double),
+    Column("cached_rate", Double),
+    Column("cost", Double),
+    _required("status", Count),
+    Column("context_status", CleanText),
+    _required("created_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "id"),
+    Index(None, "tenant", "conversation_id", "created_at", "id"),
+)

@@ -7,12 +7,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.recognition import Head
 from app.store.conversations import ConversationSeen, Sightings, write_sightings
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
 from app.store.guard import Guard
+from app.store.usage import UsageRecord, write_usage
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +26,18 @@ FLUSH_SECONDS = 10.0
 QUEUE_CONVERSATIONS = 10_000
 HEADS_PER_CONVERSATION = 256
 BATCH_CONVERSATIONS = 500
+QUEUE_RECORDS = 20_000
+"""Usage records, about 1 kB each."""
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 Key = tuple[str, str]
+Write = Callable[[AsyncConnection, Sequence[T]], Awaitable[None]]
 
 
 class WriteBehind:
-    """A bounded queue with one entry per conversation, written every 0.2 s.
+    """A bounded queue with one entry per conversation, and one of usage records; both are written every 0.2 s.
 
     What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
     """
@@ -37,11 +47,15 @@ class WriteBehind:
         self._guard = guard
         self._queue: dict[Key, Sightings] = {}
         self._in_flight: dict[Key, Sightings] = {}
+        self._records: dict[str, UsageRecord] = {}
+        self._records_in_flight: dict[str, UsageRecord] = {}
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
         """Requests that will not be in the store: the queue was full, or the database refused what they held."""
+        self.dropped_records = 0
+        """Usage records likewise."""
 
     def record(self, seen: ConversationSeen) -> None:
         key = (seen.tenant, seen.conversation_id)
@@ -51,9 +65,16 @@ class WriteBehind:
         self._put(key, Sightings(seen, seen.turns, 1, dict(seen.heads)))
         self._recorded.set()
 
+    def record_usage(self, record: UsageRecord) -> None:
+        if len(self._records) >= QUEUE_RECORDS:
+            self.dropped_records += 1
+            return
+        self._records[record.id] = record
+        self._recorded.set()
+
     @property
     def waiting(self) -> bool:
-        return bool(self._queue or self._in_flight)
+        return bool(self._queue or self._in_flight or self._records or self._records_in_flight)
 
     def start(self, ready: asyncio.Event) -> None:
         """Flush in the background from when the tables are there."""
@@ -69,9 +90,10 @@ class WriteBehind:
         """Write what was recorded before the call. If the database cannot be reached, it raises and keeps the rest."""
         async with self._writing:
             self._in_flight, self._queue = self._queue, {}
+            self._records_in_flight, self._records = self._records, {}
             try:
-                while self._in_flight:
-                    await self._write(list(islice(self._in_flight, BATCH_CONVERSATIONS)))
+                await self._write_all(self._in_flight, write_sightings, self._drop)
+                await self._write_all(self._records_in_flight, write_usage, self._drop_record)
             finally:
                 self._put_back()
 
@@ -80,6 +102,9 @@ class WriteBehind:
         async with self._writing:
             erased = await erase()
             waited = self._queue.pop((tenant, conversation_id), None) is not None
+            for record in list(self._records.values()):
+                if (record.tenant, record.conversation_id) == (tenant, conversation_id):
+                    del self._records[record.id]
             return erased or waited
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
@@ -102,6 +127,7 @@ class WriteBehind:
         newer, self._queue, self._in_flight = self._queue, self._in_flight, {}
         for key, seen in newer.items():
             self._put(key, seen)
+        self._records, self._records_in_flight = {**self._records_in_flight, **self._records}, {}
 
     async def _run(self, ready: asyncio.Event) -> None:
         await ready.wait()
@@ -116,31 +142,42 @@ class WriteBehind:
                 self._recorded.set()
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _write(self, keys: Sequence[Key]) -> None:
+    async def _write_all(self, entries: dict[K, T], write: Write[T], drop: Callable[[T], None]) -> None:
+        """Write the entries and take them out, a batch at a time."""
+        while entries:
+            batch = dict(islice(entries.items(), BATCH_CONVERSATIONS))
+            await self._write(list(batch.values()), write, drop)
+            for key in batch:
+                del entries[key]
+
+    async def _write(self, entries: Sequence[T], write: Write[T], drop: Callable[[T], None]) -> None:
         """All in one transaction; one by one if the database refuses something among them."""
         try:
-            await self._store([self._in_flight[key] for key in keys])
+            await self._store(entries, write)
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
-            await self._write_one_by_one(keys)
-        for key in keys:
-            del self._in_flight[key]
+            await self._write_one_by_one(entries, write, drop)
 
-    async def _write_one_by_one(self, keys: Sequence[Key]) -> None:
-        for key in keys:
-            seen = self._in_flight[key]
+    async def _write_one_by_one(self, entries: Sequence[T], write: Write[T], drop: Callable[[T], None]) -> None:
+        for entry in entries:
             try:
-                await self._store([seen])
+                await self._store([entry], write)
             except DATABASE_ERRORS as error:
                 if is_unreachable(error):
                     raise
-                self.dropped += seen.requests
-                logger.warning("conversation not stored: %s", describe(error))
+                drop(entry)
+                logger.warning("not stored: %s", describe(error))
 
-    async def _store(self, sightings: Sequence[Sightings]) -> None:
+    async def _store(self, entries: Sequence[T], write: Write[T]) -> None:
         async with self._database.writing() as connection:
-            await write_sightings(connection, sightings)
+            await write(connection, entries)
+
+    def _drop(self, seen: Sightings) -> None:
+        self.dropped += seen.requests
+
+    def _drop_record(self, _: UsageRecord) -> None:
+        self.dropped_records += 1
 
 
 def _joined(older: Sightings, newer: Sightings) -> Sightings:

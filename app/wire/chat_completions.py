@@ -13,11 +13,9 @@ import msgspec
 
 from app.core import prompts
 from app.core.declarations import Declarations
-from app.core.gate import Answer
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
-from app.core.prompts import SummaryRequest
-from app.core.view import Carried, Conversation, Masked, Shortened, Summary, Verbatim, View
+from app.core.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 from app.errors import InvalidRequest
 from app.wire.declarations import MEMBERS, read_declarations
 from app.wire.media import read_media
@@ -63,6 +61,8 @@ class ChatRequest:
     """Prompt tokens from which on this request wants to be compacted: OpenAI's `compact_threshold`."""
     focus: str
     """What the summariser is to look after in this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
 
     @property
     def wants_usage(self) -> bool:
@@ -139,6 +139,7 @@ def read_request(body: bytes) -> ChatRequest:
     choices = source.value("n")
     options = source.value("context")
     options = options if isinstance(options, dict) else {}
+    raw_messages = tuple(split_array(messages))
     metadata = source.value("metadata")
     named = [source.value("conversation_id")]
     if isinstance(metadata, dict):
@@ -149,12 +150,13 @@ def read_request(body: bytes) -> ChatRequest:
         stream=source.value("stream") is True,
         choices=choices if isinstance(choices, int) else 1,
         output=output if isinstance(output, int) and output > 0 else None,
-        raw_messages=tuple(split_array(messages)),
+        raw_messages=raw_messages,
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         options=options,
         conversation_id=next((name for name in named if isinstance(name, str) and name), None),
         threshold=_threshold(source.value("context_management")),
-        focus=_focus(options.get("instructions")),
+        focus=read_focus(options.get("instructions")),
+        pins=_pins(options.get("pin"), len(raw_messages)),
     )
 
 
@@ -169,14 +171,27 @@ def _threshold(management: object) -> int | None:
     return None
 
 
-def _focus(instructions: object) -> str:
+def read_focus(instructions: object, param: str = "context.instructions") -> str:
+    """Raises `InvalidRequest`, which names the member as `param`."""
     if instructions is None:
         return ""
     if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
-        raise InvalidRequest(
-            f"context.instructions must be a text of at most {LONGEST_FOCUS} characters.", "context.instructions"
-        )
+        raise InvalidRequest(f"{param} must be a text of at most {LONGEST_FOCUS} characters.", param)
     return instructions.strip()
+
+
+def _pins(pin: object, messages: int) -> tuple[int, ...]:
+    indexes = [] if pin is None else pin
+    if not isinstance(indexes, list):
+        raise InvalidRequest("context.pin must be a list of indexes into messages.", "context.pin")
+    for index in indexes:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < messages:
+            raise InvalidRequest(
+                f"context.pin holds {index!r:.100}; the request has {messages} messages, whose indexes are whole"
+                " numbers from 0.",
+                "context.pin",
+            )
+    return tuple(sorted(set(indexes)))
 
 
 class MessageReader:
@@ -319,13 +334,21 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
             case Summary(chunk):
                 notes.add(len(payload))
                 payload.append(msgspec.json.encode({"role": "user", "content": prompts.chunk_text(chunk)}))
+            case Note(_, text):
+                notes.add(len(payload))
+                payload.append(msgspec.json.encode({"role": "user", "content": text}))
             case Verbatim(start, stop):
                 payload += [message.raw for message in messages[start:stop]]
+            case Pinned(start, stop):
+                carried.update(range(len(payload), len(payload) + stop - start))
+                payload += [message.raw for message in messages[start:stop]]
+            case Pruned():
+                pass
             case Carried(index):
                 carried.add(len(payload))
                 payload.append(messages[index].raw)
-            case Shortened(index, texts, _) | Masked(index, texts, _):
-                payload.append(_with_texts(messages[index].raw, texts))
+            case Altered(index, texts):
+                payload.append(_altered(messages[index].raw, texts, part.calls))
     return _alternating(payload, notes, notes | carried) if alternate else payload
 
 
@@ -353,41 +376,40 @@ def _parts(raw: bytes) -> list[Any]:
     return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
 
 
-def _with_texts(raw: bytes, texts: Sequence[str]) -> bytes:
-    """A message with its texts replaced in order; its other members keep their bytes."""
-    content = _decoded(raw).get("content")
-    if isinstance(content, str):
-        return RawObject(raw).spliced({"content": msgspec.json.encode(texts[0])})
+def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:
+    """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
+    message = _decoded(raw)
+    replaced: dict[str, Any] = {}
+    content = message.get("content")
     remaining = iter(texts)
-    parts = [{**part, "text": next(remaining)} if _is_text(part) else part for part in content or ()]
-    return RawObject(raw).spliced({"content": msgspec.json.encode(parts)})
+    if isinstance(content, str):
+        replaced["content"] = next(remaining)
+    elif isinstance(content, list):
+        replaced["content"] = [{**part, "text": next(remaining)} if _is_text(part) else part for part in content]
+    encoded = {name: msgspec.json.encode(value) for name, value in replaced.items() if value != content}
+    if calls is None:
+        return RawObject(raw).spliced(encoded)
+    return RawObject(raw).spliced(*_with_calls(message, calls, encoded))
 
 
-def summary_body(request: SummaryRequest, model: str, cap: Mapping[str, Any]) -> bytes:
-    """The summariser's call. `cap` is the member that limits the answer, as this provider takes it."""
-    messages = [
-        {"role": "system", "content": request.instructions},
-        {"role": "user", "content": request.transcript},
-    ]
-    return msgspec.json.encode({"model": model, "messages": messages, **cap})
+def _with_calls(
+    message: Json, calls: Sequence[tuple[int, str]], replaced: Mapping[str, bytes]
+) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
+    """What to replace and what to remove. Providers refuse an empty list of calls."""
+    held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
+    if left:
+        return {**replaced, "tool_calls": msgspec.json.encode(left)}, ()
+    if isinstance(legacy := message.get("function_call"), dict) and calls:
+        return {**replaced, "function_call": msgspec.json.encode({**legacy, "arguments": calls[0][1]})}, ()
+    return replaced, ("tool_calls",)
 
 
-def read_answer(body: bytes) -> Answer | None:
-    """A completion's first choice, or None if the body is no completion."""
-    try:
-        choice = msgspec.json.decode(body)["choices"][0]
-        message = choice["message"]
-    except (msgspec.DecodeError, RecursionError, KeyError, IndexError, TypeError):
-        return None
-    if not isinstance(message, dict):
-        return None
-    texts, _ = _content(message.get("content"))
-    finish = choice.get("finish_reason")
-    return Answer(
-        text="".join(texts),
-        finish="stop" if finish in (None, "stop", "end_turn", "eos") else str(finish),
-        calls=bool(message.get("tool_calls") or message.get("function_call")),
-    )
+def _with_arguments(call: Json, arguments: str) -> Json:
+    for kind, member in (("function", "arguments"), ("custom", "input")):
+        if isinstance(inner := call.get(kind), dict):
+            return {**call, kind: {**inner, member: arguments}}
+    return call
 
 
 def _decoded(raw: bytes) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.usage import window_was_full
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
+_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
 LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
 
@@ -62,6 +64,10 @@ class StreamEditor:
     """The client did not ask for the usage, we did: it is taken out again, because many clients break on it."""
     usage: object = None
     """What the stream said of the tokens it cost, as received."""
+    window_full: bool = False
+    """It ended because the model's window was full."""
+    text_bytes: int = 0
+    """Of what the model wrote."""
     seen_first: bool = False
     finished: set[int] = field(default_factory=set)
     """Choices with a reason to finish. After the last one what follows is bookkeeping."""
@@ -86,6 +92,7 @@ class StreamEditor:
         if text.startswith(b"[DONE]"):
             self.done = True
             return frame
+        self.text_bytes += sum(len(written[1]) for written in _TEXT.finditer(text))
         told = self.seen_first and self.sent_id is None
         tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
         if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:
@@ -99,6 +106,7 @@ class StreamEditor:
             self.refusal = b"" if self.seen_first else text
             return frame
         self.usage = chunk.value("usage") or self.usage
+        self.window_full = self.window_full or window_was_full(chunk.value("choices"))
         hides = self.hides_usage and "usage" in chunk
         if hides and not chunk.value("choices"):
             return b""

@@ -1,11 +1,53 @@
-"""Usage: what a provider says a prompt cost."""
+"""Usage: what a provider says a call took, in the shapes that are seen."""
 
 from __future__ import annotations
 
+import re
+
 from app.core.budget import MOST_TOKENS
+from app.core.usage import Tokens
 
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic's own counts: tokens beside `input_tokens`, not among them."""
+INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
+_WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
+"""Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
+
+
+def says_window_full(finish: object) -> bool:
+    """Whether an answer that finished for this reason was cut off by the model's window."""
+    return isinstance(finish, str) and _WINDOW_FULL.search(finish) is not None
+
+
+def window_was_full(choices: object) -> bool:
+    """Whether one of a completion's choices, or of a chunk's, finished for that reason."""
+    found = choices if isinstance(choices, list) else []
+    return any(isinstance(choice, dict) and says_window_full(choice.get("finish_reason")) for choice in found)
+
+
+def read_usage(usage: object) -> Tokens:
+    """What the provider told, for the ledger: nothing that it did not say, and nothing that cannot be.
+
+    Beside `prompt_tokens` the cache parts of another shape are among them, unless they are more than there is room for.
+    """
+    if not isinstance(usage, dict):
+        return Tokens()
+    prompt = prompt_tokens(usage)
+    if prompt is None and (told := _told(usage.get("prompt_tokens"))) is not None:
+        parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
+        prompt = _told(told + parts if parts > told else told)
+    cached = _first(
+        _detail(usage, INPUT_DETAILS, "cached_tokens"),
+        _told(usage.get("prompt_cache_hit_tokens")),
+        _told(usage.get(CACHE_PARTS[0])),
+    )
+    return Tokens(
+        prompt=prompt,
+        completion=_first(_told(usage.get("completion_tokens")), _told(usage.get("output_tokens"))),
+        cached=None if prompt is None or cached is None or cached > prompt else cached,
+        reasoning=_detail(usage, OUTPUT_DETAILS, "reasoning_tokens"),
+    )
 
 
 def prompt_tokens(usage: object) -> int | None:
@@ -27,3 +69,19 @@ def prompt_tokens(usage: object) -> int | None:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _detail(usage: dict[object, object], places: tuple[str, ...], name: str) -> int | None:
+    details = (usage.get(place) for place in places)
+    return _first(*(_told(detail.get(name)) for detail in details if isinstance(detail, dict)))
+
+
+def _told(value: object) -> int | None:
+    """A number of tokens, 0 too."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MOST_TOKENS else None
+
+
+def _first(*told: int | None) -> int | None:
+    return next((number for number in told if number is not None), None)

@@ -332,7 +332,7 @@ async def test_no_path_serves_other_machines_without_a_key(
     services = app.state.services
     await services.store.start()
     await app(scope, requests.get, send)
-    await services.upstream.close()
+    await services.providers.close()
     await services.store.close()
     expected = 200 if status == 502 and target.startswith("/context") else status
     assert answer[0]["status"] == expected

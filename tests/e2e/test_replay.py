@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from app.presets import PRESET_NAMES
 from app.replay.judge import SummaryCalls
 from app.replay.player import Player
+from app.replay.presets import MAY_REFUSE, settings_of
 from app.replay.recordings import Recording, chain, read_recordings
 from app.replay.stage import stage
 from app.replay.tally import Tally
@@ -29,10 +31,10 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     running.forget_environment(monkeypatch)
 
 
-def replayed(recordings: list[Recording], window: int) -> Tally:
-    with stage(MODEL, window) as set_up:
+def replayed(recordings: list[Recording], window: int, preset: str | None = None) -> Tally:
+    with stage(MODEL, window, compaction=settings_of(preset)) as set_up:
         player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
-        return player.play(recordings, Tally("test", window))
+        return player.play(recordings, Tally("test", window, preset in MAY_REFUSE))
 
 
 def agents(folder: Path, number: int, length: int) -> list[Recording]:
@@ -61,6 +63,19 @@ def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int) -> No
     assert tally.prefix_breaks == tally.compactions >= fewest
     assert tally.prefix_kept > 0.95
     assert tally.largest_prompt < 0.75 * window
+
+
+# Presets
+
+
+@pytest.mark.parametrize("preset", PRESET_NAMES)
+def test_no_preset_leaves_out_what_it_does_not_name(tmp_path: Path, preset: str) -> None:
+    tally = replayed(agents(tmp_path, 10, 10), 6_000, preset)
+    assert not tally.violations
+    assert tally.too_large > 20
+    assert tally.lost == 0
+    if preset not in MAY_REFUSE:
+        assert tally.errors == 0
 
 
 # Recorded elsewhere
@@ -150,6 +165,63 @@ def test_command_prints_json(tmp_path: Path) -> None:
     assert result["compactions"] == result["prefix_breaks"] >= 1
     assert result["tokens"]["forwarded"] < result["tokens"]["direct"]
     assert result["violations"] == []
+
+
+def test_command_compares_presets(tmp_path: Path) -> None:
+    agents(tmp_path, 8, 1)
+    file, asked = str(tmp_path / "agents.jsonl"), ("--chain", "8", "--window", "4000", "--presets", "off, rolling")
+    ended = commands.run(["replay", file, *asked, "--json"], tmp_path)
+    off, rolling = json.loads(ended.stdout)
+    assert (off["preset"], rolling["preset"]) == ("off", "rolling")
+    assert off["requests"] == rolling["requests"]
+    assert off["errors"] == off["requests_too_large_without_steno"] > 0 == rolling["errors"]
+    assert off["summary_calls"] == 0 < rolling["summary_calls"]
+    assert off["messages"]["refused"] > 0 == rolling["messages"]["refused"]
+    assert (ended.returncode, off["violations"], rolling["violations"]) == (0, [], [])
+
+    printed = commands.run(["replay", file, *asked, "--markdown"], tmp_path)
+    rows = [line for line in printed.stdout.splitlines() if line.startswith("|")]
+    assert [row.split("|")[1].strip() for row in rows] == ["preset", "---", "off", "rolling"]
+
+
+def test_command_measures_recall(tmp_path: Path) -> None:
+    talks = recorded.talks(2, sessions=14)
+    for talk in talks:
+        talk["qa"] = [
+            {"question": "?", "answer": turn["text"][:30], "evidence": [turn["id"]]}
+            for turn in (talk["sessions"][0]["turns"][1], talk["sessions"][-1]["turns"][-1])
+        ]
+    file = recorded.write(tmp_path / "talks.jsonl", talks)
+    asked = ["replay", str(file), "--recall", "--presets", "default,off", "--window", "6000"]
+    ended = commands.run([*asked, "--json"], tmp_path)
+    result = json.loads(ended.stdout)
+    assert "not a model's summaries" in result["measures"]
+    default, off = result["presets"]
+    assert (default["preset"], off["preset"], off["mean"]) == ("default", "off", 0)
+    assert 0.5 <= default["mean"] <= 1
+    assert [each["questions"] for each in default["conversations"]] == [2, 2]
+    assert all(each["verbatim"] >= 1 for each in default["conversations"])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--presets", "rolling,roling"], "There is no preset 'roling'. Known: default, lightspeed"),
+        (["--preset", "roling"], "There is no preset 'roling'"),
+        (["--presets", ","], "No preset is named"),
+        (["--preset", "off", "--presets", "all"], "exclude each other"),
+        (["--presets", "all", "--database-url", "memory"], "fresh database"),
+        (["--recall", "--chain", "2"], "without --chain"),
+        (["--recall"], "no conversation has questions"),
+        (["--markdown"], "--markdown is for the table"),
+    ],
+)
+def test_command_says_what_does_not_go_together(tmp_path: Path, options: list[str], told: str) -> None:
+    agents(tmp_path, 1, 1)
+    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), *options], tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert told in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_command_fails_where_the_provider_refuses(tmp_path: Path) -> None:

@@ -1,14 +1,435 @@
-"""The summariser's call: what a provider refuses in it is learnt, and a short pause is waited for."""
+"""The summariser's call over real sockets: every way to fail, what is tried again, and what is learnt."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import pytest
 
-from app.simulator import Model, Simulator
+from app.api.headers import for_summary
+from app.core.compaction import Failure
+from app.core.gate import Answer
+from app.core.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
+from app.simulator import Fault, Model, Simulator
+from app.simulator.script import ToolCall
+from app.simulator.server import RunningServer
+from app.summariser import Prefix, Route, Summariser
+from app.upstream import HttpxUpstream
+from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno
-from tests.e2e.test_scenarios import LONG, RULES
+from tests.e2e.scripted import ScriptedProvider, closed_port
+from tests.e2e.test_scenarios import LONG, RULES, get
+
+HEADERS = for_summary([(b"authorization", b"Bearer sk-test")])
+TRANSCRIPT = "The guest asks for room 712 with a view of the harbour. Booking HB-4711 is for three nights. " * 20
+PATIENCE = 30.0
+
+
+class Clock:
+    """The monotonic clock, which can be put forward."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return monotonic() + self.ahead
+
+
+def request(tokens: int = 300) -> SummaryRequest:
+    return summary_request(SUMMARY_PROMPT, TRANSCRIPT, tokens, tokens)
+
+
+@pytest.fixture
+def spare() -> Simulator:
+    """The provider of the next route, which `next_provider` runs."""
+    return Simulator(window=8_000, tables=TABLES)
+
+
+@pytest.fixture
+def next_provider(spare: Simulator) -> Iterator[RunningServer]:
+    with spare.serve() as server:
+        yield server
+
+
+@asynccontextmanager
+async def routed(
+    *servers: Any, between_bytes: float = 5.0, model: str = "gpt-4o", headers: Any = HEADERS
+) -> AsyncIterator[list[Route]]:
+    """One route for each server."""
+    upstreams = [HttpxUpstream(f"{server.url}/v1", 5.0, 30.0, between_bytes) for server in servers]
+    try:
+        yield [Route(model, upstream, headers, f"number {number}") for number, upstream in enumerate(upstreams, 1)]
+    finally:
+        for upstream in upstreams:
+            await upstream.close()
+
+
+def summariser(seconds: float = 20.0, clock: Clock | None = None) -> Summariser:
+    return Summariser(seconds, 8_192, clock or Clock())
+
+
+async def ask(*servers: Any, seconds: float = 20.0, between_bytes: float = 5.0) -> Answer | Failure:
+    async with routed(*servers, between_bytes=between_bytes) as routes:
+        return await summariser(seconds).ask(request(), routes, None, monotonic() + PATIENCE)
+
+
+def statuses(simulator: Simulator) -> list[int | None]:
+    return [record.status for record in simulator.summaries]
+
+
+# A good answer
+
+
+async def test_a_summary_is_streamed_and_tells_its_usage_and_its_model(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    answer = await ask(provider)
+    (record,) = simulator.summaries
+    assert isinstance(answer, Answer)
+    assert (answer.text, answer.finish, answer.model) == (record.text, "stop", "gpt-4o")
+    assert answer.usage == record.usage
+    assert record.payload["stream"] is True
+    assert record.header("x-context-call") == "summary"
+
+
+async def test_a_provider_that_answers_in_one_piece_is_understood(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    choice = {"message": {"role": "assistant", "content": "Notes."}, "finish_reason": "stop"}
+    simulator.next_summary(body=json.dumps({"choices": [choice], "usage": {"prompt_tokens": 7}}).encode())
+    assert await ask(provider) == Answer(
+        "Notes.", "stop", usage={"prompt_tokens": 7}, model="gpt-4o", upstream="number 1"
+    )
+
+
+async def test_bytes_that_keep_coming_keep_the_call_alive(simulator: Simulator, provider: RunningServer) -> None:
+    simulator.next_summary(text="Notes " * 20, chunk_delay=0.1, chunk_size=6)
+    began = monotonic()
+    assert isinstance(await ask(provider, between_bytes=0.6), Answer)
+    assert monotonic() - began > 1.2
+
+
+async def test_nothing_is_waited_for_after_the_end(scripted: ScriptedProvider) -> None:
+    """Not for a connection that stays open after `[DONE]`."""
+    frames = b'data: {"choices":[{"delta":{"content":"Notes."}}]}\n\ndata: [DONE]\n\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+    scripted.then(head, frames, "hang")
+    began = monotonic()
+    assert await ask(scripted) == Answer("Notes.", "stop", model="gpt-4o", upstream="number 1")
+    assert monotonic() - began < 4.0
+
+
+async def test_an_answer_without_end_is_given_up_at_four_megabytes(scripted: ScriptedProvider) -> None:
+    scripted.then(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"{" + b" " * (5 << 20), "hang")
+    assert await ask(scripted) == Failure("summariser_answer_too_large")
+
+
+# What is tried again on the same route
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(status=429, retry_after=0.2),
+        Fault(status=503, retry_after=0.2),
+        Fault(status=500),
+        Fault(cut="reset", after=3),
+        Fault(cut="close", after=3),
+        Fault(cut="end", after=3),
+        Fault(cut="close", after=3, framing="eof"),
+        Fault(error_frame={"message": "The server had an error.", "type": "server_error"}, after=0),
+        Fault(error_frame={"message": "The server had an error.", "type": "server_error"}, after=3),
+    ],
+    ids=lambda fault: fault.cut or str(fault.status),
+)
+async def test_an_accident_is_tried_again_once(simulator: Simulator, provider: RunningServer, fault: Fault) -> None:
+    simulator.next_summary(fault)
+    assert isinstance(await ask(provider), Answer)
+    assert len(simulator.summaries) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "calls"),
+    [
+        (Fault(status=500), "summariser_status_500", 2),
+        (Fault(status=429, retry_after=0.1), "summariser_status_429", 2),
+        (Fault(status=429, retry_after=30), "summariser_status_429", 1),
+        (Fault(status=429), "summariser_status_429", 1),
+        (Fault(status=503), "summariser_status_503", 1),
+        (Fault(status=500, retry_after=30), "summariser_status_500", 1),
+        (Fault(status=401), "summariser_status_401", 1),
+        (Fault(cut="reset", after=3), "summariser_upstream_disconnected", 2),
+        (Fault(cut="end", after=3), "summariser_answer_cut", 2),
+        (Fault(error_frame={"message": "The server had an error."}, after=3), "summariser_error_frame", 2),
+        (Fault(body=b"<html>"), "summariser_answer_cut", 2),
+        (Fault(body=b"{}"), "summariser_answer_unreadable", 1),
+        (Fault(body=b'{"a": "' + b"a" * (5 << 20) + b'"}'), "summariser_answer_too_large", 1),
+    ],
+)
+async def test_what_goes_wrong_is_a_reply_with_its_reason(
+    simulator: Simulator, provider: RunningServer, fault: Fault, reason: str, calls: int
+) -> None:
+    simulator.summary_default = fault
+    assert await ask(provider) == Failure(reason)
+    assert len(simulator.summaries) == calls
+
+
+@pytest.mark.parametrize("fault", [Fault(hang=True), Fault(delay=5.0), Fault(first_token_delay=5.0)])
+async def test_silence_is_given_up_in_time_and_not_tried_again(
+    simulator: Simulator, provider: RunningServer, fault: Fault
+) -> None:
+    simulator.summary_default = fault
+    began = monotonic()
+    assert await ask(provider, seconds=0.5) == Failure("summariser_upstream_timeout")
+    assert monotonic() - began < 2.0
+    assert len(simulator.summaries) == 1
+
+
+async def test_a_stream_that_falls_silent_is_given_up_before_its_time(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.summary_default = Fault(first_token_delay=10.0)
+    began = monotonic()
+    assert await ask(provider, between_bytes=0.3) == Failure("summariser_upstream_timeout")
+    assert monotonic() - began < 5.0
+
+
+async def test_a_drip_does_not_prolong_the_call(simulator: Simulator, provider: RunningServer) -> None:
+    simulator.summary_default = Fault(text="Notes " * 50, chunk_delay=0.1, chunk_size=6)
+    began = monotonic()
+    assert await ask(provider, seconds=0.8) == Failure("summariser_upstream_timeout")
+    assert monotonic() - began < 3.0
+
+
+# The next route
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(status=500), Fault(status=503), Fault(status=429), Fault(status=404), Fault(cut="end", after=2)]
+)
+async def test_the_next_route_answers_where_the_first_does_not(
+    simulator: Simulator, provider: RunningServer, spare: Simulator, next_provider: RunningServer, fault: Fault
+) -> None:
+    simulator.summary_default = fault
+    answer = await ask(provider, next_provider)
+    assert isinstance(answer, Answer)
+    assert answer.upstream == "number 2"
+    assert statuses(spare) == [200]
+
+
+async def test_an_unreachable_provider_is_tried_twice_and_then_the_next_one(next_provider: RunningServer) -> None:
+    class Nowhere:
+        url = f"http://127.0.0.1:{closed_port()}"
+
+    assert await ask(Nowhere) == Failure("summariser_upstream_unreachable")
+    assert isinstance(await ask(Nowhere, next_provider), Answer)
+
+
+async def test_where_all_are_down_the_last_reason_is_given(
+    simulator: Simulator, provider: RunningServer, spare: Simulator, next_provider: RunningServer
+) -> None:
+    simulator.summary_default = Fault(status=500)
+    spare.summary_default = Fault(status=503)
+    assert await ask(provider, next_provider) == Failure("summariser_status_503")
+
+
+async def test_all_attempts_together_end_at_the_deadline(
+    simulator: Simulator, provider: RunningServer, spare: Simulator, next_provider: RunningServer
+) -> None:
+    """The second call gets what the first has left, and a third route is not asked at all."""
+    simulator.summary_default = spare.summary_default = Fault(hang=True)
+    async with routed(provider, next_provider, next_provider) as routes:
+        began = monotonic()
+        reply = await summariser(0.6).ask(request(), routes, None, began + 0.9)
+    assert reply == Failure("summariser_upstream_timeout")
+    assert monotonic() - began < 2.0
+    assert (len(simulator.summaries), len(spare.summaries)) == (1, 1)
+
+
+async def test_a_pause_beyond_the_deadline_is_not_waited_for(simulator: Simulator, provider: RunningServer) -> None:
+    simulator.next_summary(status=429, retry_after=3)
+    async with routed(provider) as routes:
+        began = monotonic()
+        reply = await summariser().ask(request(), routes, None, began + 2.0)
+    assert reply == Failure("summariser_status_429")
+    assert monotonic() - began < 2.0
+
+
+# Overflow
+
+OVERFLOW = {
+    "message": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+    "type": "invalid_request_error",
+    "code": "context_length_exceeded",
+}
+BUCKET = {
+    "message": "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 41000. The input or output"
+    " tokens must be reduced in order to run successfully.",
+    "type": "tokens",
+    "code": "rate_limit_exceeded",
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Fault(status=400, error=OVERFLOW), "summariser_status_400"),
+        (Fault(status=413, error=OVERFLOW), "summariser_status_413"),
+        (Fault(status=422, error=OVERFLOW), "summariser_status_422"),
+        (Fault(status=429, error=BUCKET, retry_after=0.1), "summariser_status_429"),
+        (Fault(error_frame=OVERFLOW, after=0), "summariser_error_frame"),
+        (Fault(body=json.dumps({"error": OVERFLOW}).encode()), "summariser_error_frame"),
+    ],
+)
+async def test_an_overflow_is_never_repeated_unchanged(
+    simulator: Simulator,
+    provider: RunningServer,
+    spare: Simulator,
+    next_provider: RunningServer,
+    fault: Fault,
+    reason: str,
+) -> None:
+    simulator.summary_default = fault
+    assert await ask(provider, next_provider) == Failure(reason, overflow=True)
+    assert len(simulator.summaries) == 1
+    assert spare.summaries == ()
+
+
+async def test_an_error_in_the_middle_of_an_answer_is_no_overflow(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.summary_default = Fault(error_frame=OVERFLOW, after=3)
+    assert await ask(provider) == Failure("summariser_error_frame")
+
+
+async def test_a_refusal_without_a_reason_is_an_overflow_only_for_the_conversation_itself(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    """A transcript is made to fit; the conversation is as large as it is."""
+    simulator.summary_default = Fault(status=413, body=b"")
+    prefix = Prefix((b'{"role": "user", "content": "Hello"}',), {})
+    async with routed(provider) as routes:
+        asking = summariser()
+        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE) == Failure("summariser_status_413")
+        reply = await asking.ask(request(), routes, prefix, monotonic() + PATIENCE)
+    assert reply == Failure("summariser_status_413", overflow=True)
+
+
+# The conversation itself in place of a transcript
+
+
+async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    """So that the provider finds in its cache what it read for the conversation."""
+    simulator.window = 8_000
+    tool = {"type": "function", "function": {"name": "book", "parameters": {"type": "object"}}}
+    history = [json.dumps(message).encode() for message in (RULES, *LONG[:20])]
+    async with routed(provider, headers=[h for h in HEADERS if h[0] != b"x-context-call"]) as routes:
+        upstream, headers = routes[0].upstream, routes[0].headers
+        question = [*history, b'{"role":"user","content":"And?"}']
+        body = b'{"model":"gpt-4o","tools":[%b],"messages":[%b]}' % (json.dumps(tool).encode(), b",".join(question))
+        async with upstream.completion(body, headers, 10) as answering:
+            assert answering.status == 200
+        prefix = Prefix(tuple(history), {"tools": b"[%b]" % json.dumps(tool).encode()})
+        asked = replace(request(), transcript="")
+        marked = [replace(route, headers=HEADERS) for route in routes]
+        answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE)
+    assert isinstance(answer, Answer)
+    assert "HB-40" in answer.text
+    payload = simulator.summaries[-1].payload
+    assert payload["tool_choice"] == "none"
+    assert payload["messages"][-1] == {"role": "user", "content": asked.instructions}
+    assert answer.usage is not None
+    assert answer.usage["prompt_tokens_details"]["cached_tokens"] > 0.9 * simulator.chats[-1].usage["prompt_tokens"]  # type: ignore[index]
+
+
+# What a model refuses, and models that do not work
+
+
+async def test_what_a_model_refuses_is_left_out_and_remembered(simulator: Simulator, provider: RunningServer) -> None:
+    refused = frozenset({"stream", "stream_options", "reasoning_effort", "max_completion_tokens"})
+    simulator.models = {"o9": Model("o9", unsupported=refused)}
+    simulator.window = 128_000
+    async with routed(provider, model="o9") as routes:
+        asking = summariser()
+        for _ in range(2):
+            assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE), Answer)
+    # Without a stream it has no options either, if that was refused first.
+    assert statuses(simulator)[-2:] == [200, 200]
+    assert statuses(simulator)[:-2] in ([400] * 3, [400] * 4)
+    assert set(simulator.summaries[-1].payload) == {"model", "messages", "max_tokens"}
+
+
+async def test_usage_is_done_without_where_it_cannot_be_asked_for(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.models = {"gpt-4o": Model("gpt-4o", unsupported=frozenset({"stream_options"}))}
+    answer = await ask(provider)
+    assert isinstance(answer, Answer)
+    assert answer.usage is None
+    assert simulator.summaries[-1].payload["stream"] is True
+
+
+async def test_a_cap_that_is_too_large_would_be_so_by_any_name(simulator: Simulator, provider: RunningServer) -> None:
+    error = {"message": "'max_tokens' or 'max_completion_tokens' is too large: 300. This model supports at most 200."}
+    simulator.summary_default = Fault(status=400, error=error)
+    assert await ask(provider) == Failure("summariser_status_400")
+    assert len(simulator.summaries) == 1
+
+
+async def test_a_model_that_fails_three_times_is_left_alone_by_everybody_and_then_probed(
+    simulator: Simulator, provider: RunningServer, spare: Simulator, next_provider: RunningServer
+) -> None:
+    clock = Clock()
+    simulator.summary_default = Fault(status=503)
+    async with routed(provider, next_provider) as routes:
+        asking = summariser(clock=clock)
+
+        async def once(*on: Route) -> Answer | Failure:
+            return await asking.ask(request(), on, None, clock() + PATIENCE)
+
+        for _ in range(3):
+            assert await once(routes[0]) == Failure("summariser_status_503")
+        assert await once(routes[0]) == Failure("summariser_paused")
+        assert len(simulator.summaries) == 3
+        assert isinstance(await once(*routes), Answer)
+        assert len(spare.summaries) == 1
+        clock.ahead = 31.0
+        simulator.summary_default = Fault()
+        for _ in range(2):
+            assert isinstance(await once(routes[0]), Answer)
+    assert len(simulator.summaries) == 5
+
+
+@pytest.mark.parametrize("status", [401, 404, 429])
+async def test_one_callers_account_does_not_close_a_model_to_the_others(
+    simulator: Simulator, provider: RunningServer, status: int
+) -> None:
+    simulator.summary_default = Fault(status=status)
+    async with routed(provider) as routes:
+        asking = summariser()
+        for _ in range(4):
+            reply = await asking.ask(request(), routes, None, monotonic() + PATIENCE)
+            assert reply == Failure(f"summariser_status_{status}")
+
+
+async def test_a_call_cut_short_by_the_deadline_says_nothing_about_the_model(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.summary_default = Fault(hang=True)
+    async with routed(provider) as routes:
+        asking = summariser(seconds=10.0)
+        for _ in range(4):
+            reply = await asking.ask(request(), routes, None, monotonic() + 0.1)
+            assert reply == Failure("summariser_upstream_timeout")
+
+
+# Before a whole Steno
 
 
 def status_of(proxy: Steno, model: str) -> Any:
@@ -18,7 +439,7 @@ def status_of(proxy: Steno, model: str) -> Any:
 
 @pytest.mark.parametrize(
     ("model", "unsupported"),
-    [("gpt-5-chat-latest", "reasoning_effort"), ("o4-mini", "max_tokens"), ("mine", "max_tokens")],
+    [("gpt-5-chat-latest", "reasoning_effort"), ("o4-mini", "max_tokens"), ("mine", "max_tokens"), ("old", "stream")],
 )
 def test_a_parameter_the_provider_refuses_is_dropped_or_swapped_and_remembered(
     steno: StartSteno, simulator: Simulator, model: str, unsupported: str
@@ -46,3 +467,36 @@ def test_a_long_pause_is_not_waited_for(steno: StartSteno, simulator: Simulator)
     simulator.next_summary(status=429, retry_after=30)
     assert status_of(steno(), "gpt-4o")["reason"] == "summariser_status_429"
     assert len(simulator.summaries) == 1
+
+
+LONG_WINDED = json.dumps({"choices": [{"message": {"content": "The guest asks. " * 1_000}}]}).encode()
+THOUGHT = b'data: {"choices":[{"delta":{"reasoning_content":"Hm."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Fault(text=""), "summary_empty"),
+        (Fault(text="<think>They talk about rooms.</think>"), "summary_empty"),
+        (Fault(body=THOUGHT), "summary_empty"),
+        (Fault(refusal="I'm sorry, I can't help with that."), "summary_not_finished:refusal"),
+        (Fault(text="I'm sorry, but I cannot help with that."), "summary_refused"),
+        (Fault(tool_calls=(ToolCall(name="book"),)), "summary_is_a_tool_call"),
+        (Fault(text="Notes.", tool_calls=(ToolCall(name="book"),)), "summary_is_a_tool_call"),
+        (Fault(words=5_000), "summary_not_finished:length"),
+        (Fault(finish_reason="length"), "summary_not_finished:length"),
+        (Fault(finish_reason="content_filter"), "summary_not_finished:content_filter"),
+        (Fault(text="Too short."), "summary_too_short"),
+        (Fault(body=LONG_WINDED), "summary_too_long"),
+    ],
+)
+def test_a_bad_summary_is_asked_for_once_more_and_never_stored(
+    steno: StartSteno, simulator: Simulator, fault: Fault, reason: str
+) -> None:
+    simulator.summary_default = fault
+    proxy = steno()
+    context = status_of(proxy, "gpt-4o")
+    assert (context["status"], context["chunks"]) == ("full", [])
+    assert context["reason"] == reason
+    assert len(simulator.summaries) > 1
+    assert get(proxy, f"/conversations/{context['conversation_id']}/summaries")["data"] == []

@@ -143,6 +143,7 @@ def test_the_windows_are_listed_with_where_each_is_from(steno: StartSteno, simul
     assert models["mine"] == {
         "id": "mine",
         "object": "model_window",
+        "upstream": "default",
         "context_window": 32_000,
         "max_input_tokens": 30_000,
         "max_output_tokens": None,

@@ -20,7 +20,8 @@ LIMIT = 32_768
 
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
     running.forget_environment(monkeypatch)
-    return Windows(load(upstream={"base_url": base_url}), FakeUpstream(), store)
+    settings = load(upstream={"base_url": base_url})
+    return Windows(settings, settings.upstream, FakeUpstream(), store)
 
 
 async def written(windows: Windows) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
-from app.core.compaction import Effect, Flow, Outcome, Reply, Store, Summarise
+from app.core.compaction import Effect, Flow, Outcome, Reply, Store, Summarise, Together
 from app.core.gate import Answer
 from app.core.identity import Identity
+from app.core.ladder import Case
 from app.core.messages import Message, ToolCall, Transcript
 from app.core.plan import SummarySettings
-from app.core.view import Conversation, Costs
+from app.core.policy import Policy
+from app.core.trigger import over
+from app.core.view import Conversation, Costs, Masking
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
@@ -88,7 +91,20 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
         "summary": max(20, limit * 6 // 100),
         "fold": limit * 3 // 10,
     }
-    return Budget(**(shares | changes))
+    given = shares | changes
+    if isinstance(given["trigger"], int):
+        given["trigger"] = over(given["trigger"])
+    return Budget(**given)
+
+
+def case(
+    talk: Conversation,
+    *chunks: SummaryChunk,
+    limits: Budget | None = None,
+    policy: Policy | None = None,
+    masking: Masking | None = None,
+) -> Case:
+    return Case(talk, policy or Policy(), limits or budget(), cost, chunks, masking)
 
 
 def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> SummaryChunk:
@@ -116,7 +132,10 @@ def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> 
 
 def play(flow: Flow, *answers: Reply, keep: bool = True) -> tuple[list[Effect], Outcome]:
     """Drives a compaction with prepared answers; chunks are kept as they are, unless `keep` is false."""
-    replies = iter(answers)
+    return _play(flow, iter(answers), keep)
+
+
+def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect], Outcome]:
     effects: list[Effect] = []
     reply: Reply = None
     while True:
@@ -127,6 +146,10 @@ def play(flow: Flow, *answers: Reply, keep: bool = True) -> tuple[list[Effect], 
             return effects, outcome
         effects.append(effect)
         match effect:
+            case Together(flows):
+                played = [_play(side, replies, keep) for side in flows]
+                effects += [effect for inner, _ in played for effect in inner]
+                reply = tuple(outcome for _, outcome in played)
             case Summarise():
                 reply = next(replies)
             case Store(made):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ class FakeUpstream:
     ) -> Answering:
         raise NotImplementedError
 
-    async def complete(self, body: bytes, headers: Headers, seconds: float) -> Completed:
+    def completion(self, body: bytes, headers: Headers, seconds: float) -> AbstractAsyncContextManager[Answering]:
         raise NotImplementedError
 
     async def close(self) -> None: ...

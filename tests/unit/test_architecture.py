@@ -36,7 +36,9 @@ MAY_COUNT = {
 MAY_SCALE = {
     "tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "api/intake.py": {"len(summary.prompt + focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "api/intake.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "core/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
+    "core/compaction.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
     "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
     "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give

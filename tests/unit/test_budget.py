@@ -30,7 +30,7 @@ def test_a_reserve_larger_than_the_window_leaves_nothing() -> None:
 def test_the_trigger_is_a_share_of_the_limit_but_not_below_the_floor(window: int, trigger: int) -> None:
     """0.70 L, but at least 4,096 tokens, or 0.85 L where that is less."""
     reserve = 8_000 if window == 128_000 else None
-    assert budget_for(Window(window, "config"), reserve, Shares()).trigger == trigger
+    assert budget_for(Window(window, "config"), reserve, Shares()).trigger.tokens == trigger
 
 
 def test_the_target_lies_below_the_trigger() -> None:
@@ -45,13 +45,13 @@ def test_a_summary_takes_a_share_of_the_limit_within_bounds(window: int, size: i
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
     sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution=by) for by in (1.0, 0.85))
-    assert guessed.trigger == int(sure.trigger * 0.85)
+    assert guessed.trigger.tokens == int(sure.trigger.tokens * 0.85)
     assert guessed.limit == sure.limit
 
 
 def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_offset() -> None:
     budget = budget_for(Window(101_000, "config"), 1_000, Shares(), Line(offset=500, ratio=1.25))
-    assert (budget.window, budget.limit, budget.trigger, budget.target) == (101_000, 79_600, 55_600, 39_600)
+    assert (budget.window, budget.limit, budget.trigger.tokens, budget.target) == (101_000, 79_600, 55_600, 39_600)
     assert (budget.tail, budget.summary, budget.fold) == (24_000, 1_638, 24_000)
 
 
@@ -66,10 +66,10 @@ def test_an_offset_larger_than_the_limit_leaves_nothing() -> None:
 
 def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
     budget = budget_for(Window(128_000, "config"), 8_000, Shares(), threshold=7_000)
-    assert (budget.limit, budget.trigger, budget.target) == (120_000, 7_000, 5_000)
+    assert (budget.limit, budget.trigger.tokens, budget.target) == (120_000, 7_000, 5_000)
     assert (budget.tail, budget.summary, budget.fold) == (3_000, 600, 3_000)
 
 
 def test_a_trigger_over_the_limit_is_the_limit() -> None:
     budget = budget_for(Window(8_000, "config"), 400, Shares(), threshold=50_000)
-    assert (budget.trigger, budget.target) == (7_600, 3_800)
+    assert (budget.trigger.tokens, budget.target) == (7_600, 3_800)

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from app.core.messages import Media, ToolCall
-from app.core.prompts import summary_request
-from app.core.view import Conversation, Costs, Path, Shortened, Verbatim, View, build_view, whole
+from app.core.view import Altered, Conversation, Costs, Path, Verbatim, View, build_view, whole
 from app.errors import InvalidRequest
 from app.wire.chat_completions import (
     ChatRequest,
     MessageReader,
     canonical,
-    read_answer,
     read_request,
     render,
-    summary_body,
 )
 from app.wire.members import RepeatedKey, Unreadable
 from tests.unit.conversations import IDENTITY, chunk, count
@@ -99,6 +96,18 @@ def test_options_of_ours_that_cannot_be_obeyed_are_refused(members: bytes) -> No
 def test_options_that_ask_for_nothing_are_none(members: bytes) -> None:
     request = read_request(b'{"model":"m","messages":[],%b}' % members)
     assert (request.threshold, request.focus) == (None, "")
+
+
+def test_pins_are_indexes_into_the_requests_own_messages() -> None:
+    body = b'{"model":"m","messages":[{},{},{}],"context":{"pin":%b}}'
+    assert read_request(body % b"[2,0,2]").pins == (0, 2)
+    assert read_request(body % b"[]").pins == read_request(body % b"null").pins == ()
+    for index in (b"3", b"-1", b"1.0", b'"1"', b"true", b"null"):
+        with pytest.raises(InvalidRequest, match="the request has 3 messages"):
+            read_request(body % (b"[0,%b]" % index))
+    for pin in (b"1", b'"all"', b"{}"):
+        with pytest.raises(InvalidRequest, match="must be a list"):
+            read_request(body % pin)
 
 
 @pytest.mark.parametrize("key", ["conversation_id", "session_id"])
@@ -419,35 +428,8 @@ def test_a_shortened_message_keeps_everything_but_its_text() -> None:
         {"role": "tool", "tool_call_id": "d", "content": [{"type": "text", "text": "long", "k": 1}, {"type": "image"}]},
         {"role": "user", "content": "q"},
     )
-    view = View((Shortened(0, ("short",), 1), Shortened(1, ("cut",), 1), Verbatim(2, 3)), 9)
+    view = View((Altered(0, ("short",), 1, "shortened"), Altered(1, ("cut",), 1, "masked"), Verbatim(2, 3)), 9)
     first, second, last = render(history, view)
     assert first == b'{"role": "tool", "tool_call_id": "c", "content": "short", "x": 1.0}'
     assert json.loads(second)["content"] == [{"type": "text", "text": "cut", "k": 1}, {"type": "image"}]
     assert last == history.transcript.messages[2].raw
-
-
-def test_the_summary_call_quotes_and_sends_no_tools() -> None:
-    body = json.loads(summary_body(summary_request("Do.", "said", 10, 20), "m", {"max_tokens": 20}))
-    assert set(body) == {"model", "messages", "max_tokens"}
-    assert [m["role"] for m in body["messages"]] == ["system", "user"]
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        ({"message": {"content": "t"}, "finish_reason": "stop"}, ("t", "stop", False)),
-        ({"message": {"content": "t"}}, ("t", "stop", False)),
-        ({"message": {"content": [{"type": "text", "text": "t"}]}, "finish_reason": "end_turn"}, ("t", "stop", False)),
-        ({"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}, ("", "tool_calls", True)),
-        ({"message": {"content": "t"}, "finish_reason": "length"}, ("t", "length", False)),
-    ],
-)
-def test_a_completion_is_read_as_an_answer(choice: dict[str, Any], expected: tuple[str, str, bool]) -> None:
-    answer = read_answer(json.dumps({"choices": [choice]}).encode())
-    assert answer is not None
-    assert (answer.text, answer.finish, answer.calls) == expected
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"choices":[]}', b'{"choices":[{"message":1}]}', b"[]", b'"x"'])
-def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
-    assert read_answer(body) is None

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from app.core.chunks import SummaryChunk
-from app.core.compaction import Announce, Failure, Flow, Store, Summarise, compact
+from app.core.compaction import Announce, Failure, Flow, Outcome, Store, Summarise, compact
 from app.core.gate import Answer
 from app.core.plan import SummarySettings, plan_compaction
+from app.core.policy import Strategy
 from app.core.view import Conversation, least_view, widest_path
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, drive, message, notes, play, turns
 
@@ -95,6 +96,7 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
     ) == [
         "Announce",
+        "Together",
         *["Summarise", "Store"] * 4,
     ]
     assert [made.first_index for made in outcome.made] == [0, 4, 8, 12]
@@ -105,12 +107,13 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
     assert isinstance(effects[0], Announce)
 
 
-def test_what_was_made_before_a_failure_stays() -> None:
+def test_what_was_made_beside_a_failure_stays() -> None:
     settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
     _, outcome = play(
-        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), notes(), Failure("timeout")
+        flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40),
+        *(notes(), Failure("timeout"), notes(), notes()),
     )
-    assert len(outcome.made) == 1
+    assert [made.first_index for made in outcome.made] == [0, 8, 12]
     assert outcome.failure == "timeout"
 
 
@@ -126,6 +129,30 @@ def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
     cut_off = Answer(notes(70).text, "length")
     _, outcome = play(flow(), cut_off, cut_off, notes(), notes())
     assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
+
+
+FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
+
+
+@pytest.mark.parametrize("strategy", ["full", "checkpoint", "rolling"])
+def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(strategy: Strategy) -> None:
+    """A shorter one would be used for as long as it fits, and leave more verbatim than was planned."""
+    effects, outcome = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
+    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 3, Store]
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
+    asked = [effect.request for effect in effects if isinstance(effect, Summarise)]
+    assert all("note note" in request.transcript for request in asked[1:])
+
+
+def test_what_was_reached_before_a_failure_is_kept() -> None:
+    _, outcome = play(flow(settings=FULL), notes(), notes(), Failure("timeout"))
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 7)]
+    assert outcome.failure == "timeout"
+    assert play(flow(settings=FULL), Failure("timeout"))[1] == Outcome((), "timeout")
+
+
+def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:
+    assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Outcome((), "lease_lost")
 
 
 def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:

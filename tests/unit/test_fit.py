@@ -2,7 +2,7 @@
 
 from app.core.fit import fit
 from app.core.messages import Message
-from app.core.view import Conversation, Path, Shortened, Summary, Verbatim, build_view, whole
+from app.core.view import Altered, Conversation, Path, Summary, Verbatim, build_view, whole
 from tests.unit.conversations import chunk, conversation, cost, message
 
 
@@ -15,7 +15,7 @@ def result(number: int, characters: int) -> list[Message]:
 
 def shortened(talk: Conversation, at_most: int) -> dict[int, int]:
     view = fit(talk, whole(talk), at_most, cost)
-    return {part.index: len(part.texts[0]) for part in view.parts if isinstance(part, Shortened)}
+    return {part.index: len(part.texts[0]) for part in view.parts if isinstance(part, Altered)}
 
 
 def test_large_results_are_cut_the_older_the_shorter() -> None:
@@ -24,15 +24,15 @@ def test_large_results_are_cut_the_older_the_shorter() -> None:
     assert list(sizes) == [1, 3, 5]
     assert sizes[1] < sizes[3] < sizes[5]
     notice = len("\n[... 20000 characters in all, shortened ...]\n")
-    assert sizes[1] == int(0.3 * 2_000) * 4 * (0.2 + 0.8 / 6) // 1 + notice
+    assert [size - notice for size in sizes.values()] == [480, 1_440, 2_400]  # 0.2, 0.6 and 1.0 of 0.3 x 2,000 x 4
 
 
 def test_the_tokens_of_the_view_are_those_of_what_is_left() -> None:
     talk = conversation(*result(0, 20_000), message("user", "q"))
     view = fit(talk, whole(talk), 2_000, cost)
-    cut = next(part for part in view.parts if isinstance(part, Shortened))
+    cut = next(part for part in view.parts if isinstance(part, Altered))
     assert view.tokens == 10 + cut.tokens + 1
-    assert view.shortened
+    assert view.actions == ("shortened",)
 
 
 def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
@@ -47,7 +47,7 @@ def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
 def test_an_earlier_document_of_the_user_is_cut() -> None:
     talk = conversation(message("user", "w " * 5_000), message("assistant", "ok"), message("user", "q"))
     view = fit(talk, whole(talk), 2_000, cost)
-    assert [type(part) for part in view.parts] == [Shortened, Verbatim]
+    assert [type(part) for part in view.parts] == [Altered, Verbatim]
     assert view.parts[1] == Verbatim(1, 3)
 
 
@@ -55,7 +55,7 @@ def test_summaries_stay_where_they_are() -> None:
     talk = conversation(message("user", "a"), *result(0, 20_000), message("user", "q"))
     made = chunk(talk, 0, 1)
     view = fit(talk, build_view(talk, Path((made,), 1, 20)), 2_000, cost)
-    assert [type(part) for part in view.parts] == [Summary, Verbatim, Shortened, Verbatim]
+    assert [type(part) for part in view.parts] == [Summary, Verbatim, Altered, Verbatim]
 
 
 def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:

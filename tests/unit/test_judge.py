@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.replay.evidence import MessageReader
+from app.replay.evidence import MessageReader, Report
 from app.replay.judge import Judge, SummaryCalls, Verdict
 from app.simulator import Record
 
@@ -54,9 +54,16 @@ class Conversation:
         self._judge = Judge("one", calls or SummaryCalls(), MessageReader())
         self._requests, self._sequence = count(1), count(1)
 
-    def request(self, history: Sequence[Any], payload: Sequence[Any], *made: Record, status: int = 200) -> Verdict:
+    def request(
+        self,
+        history: Sequence[Any],
+        payload: Sequence[Any],
+        *made: Record,
+        status: int = 200,
+        report: Report = Report(),  # noqa: B008 - a frozen value
+    ) -> Verdict:
         chat = self.record("chat", payload, status, "fine")
-        return self._judge.judge(next(self._requests), body(history), [*made, chat])
+        return self._judge.judge(next(self._requests), body(history), [*made, chat], report)
 
     def without_payload(self, history: Sequence[Any]) -> Verdict:
         return self._judge.judge(next(self._requests), body(history), [])
@@ -65,6 +72,16 @@ class Conversation:
         """A summary call that was shown these messages, in Steno's form."""
         sections = [f"<ab12 {number} {heading(message)}>\n{shown(message)}" for number, message in enumerate(quoted, 1)]
         return self._asked(sections, text, **changes)
+
+    def update(self, before: str, quoted: Sequence[dict[str, Any]], text: str) -> Record:
+        """A call that brings a summary up to date with these messages."""
+        sections = [f"<ab12 notes on messages 1>\n{before}\n<ab12 end>"]
+        sections += [f"<ab12 {heading(message)}>\n{shown(message)}" for message in quoted]
+        return self._asked(sections, text)
+
+    def prefix_call(self, messages: Sequence[dict[str, Any]], text: str) -> Record:
+        """A call that was shown the conversation itself."""
+        return self.record("summary", [*messages, {"role": "user", "content": "Now write the notes."}], 200, text)
 
     def fold(self, texts: Sequence[str], text: str) -> Record:
         sections = [f"<ab12 notes on messages {number}>\n{shown}" for number, shown in enumerate(texts, 1)]
@@ -88,6 +105,28 @@ def shown(message: dict[str, Any]) -> str:
     return "\n".join(
         (*filter(None, [message["content"]]), *(f"[calls {c['name']} with {c['arguments']}]" for c in calls))
     )
+
+
+RESULT = "".join(f"{place}. stop, " for place in range(600))
+LONG: Messages = [
+    TURNS[0],
+    TURNS[1],
+    {"role": "tool", "tool_call_id": "call_1", "content": RESULT},
+    *TURNS[3:],
+]
+LONG_HISTORY = [SYSTEM, *LONG]
+CUT = f"{RESULT[:200]}\n[... {len(RESULT)} characters in all, shortened ...]\n{RESULT[-90:]}"
+
+
+def changed(history: Messages, index: int, **members: Any) -> Messages:
+    """The history with other members in one message."""
+    return [*history[:index], {**history[index], **members}, *history[index + 1 :]]
+
+
+def told(*parts: tuple[str, int, int], actions: Sequence[str] | None = None) -> Report:
+    """What Steno says of a payload: kinds of parts, with their first and last index after the instructions."""
+    listed = [{"kind": kind, "first_index": first, "last_index": last} for kind, first, last in parts]
+    return Report(frozenset(actions if actions is not None else {kind for kind, _, _ in parts}), lambda: listed)
 
 
 def kinds(verdict: Verdict) -> set[str]:
@@ -154,6 +193,202 @@ def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
     assert not verdict.violations
     assert (verdict.compaction, verdict.summary_calls) == (True, 0)
     assert kinds(later.request(HISTORY, HISTORY)) == {"prefix"}
+
+
+def test_summary_brought_up_to_date_stands_for_what_both_were_made_from(conversation: Conversation) -> None:
+    first, second = conversation.call(TURNS[:4], NOTES), conversation.update(NOTES, TURNS[4:6], MORE_NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], first, second)
+    assert not verdict.violations
+    assert (verdict.summarised, verdict.folds) == (6, 0)
+
+
+def test_summary_made_anew_from_the_whole_may_be_shown_the_last_one(conversation: Conversation) -> None:
+    first, second = conversation.call(TURNS[:4], NOTES), conversation.update(NOTES, TURNS[:6], MORE_NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], first, second)
+    assert not verdict.violations
+    assert verdict.summarised == 6
+
+
+def test_summary_with_lines_added_behind_it_is_known_when_it_is_brought_up_to_date(conversation: Conversation) -> None:
+    added = f"{NOTES}\n\nTool calls that failed:\n- find: no such order"
+    made = conversation.call(TURNS[:4], NOTES), conversation.update(added, TURNS[4:6], MORE_NOTES)
+    assert not conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], *made).violations
+
+
+def test_call_that_was_shown_the_conversation_itself_is_right(conversation: Conversation) -> None:
+    call = conversation.prefix_call([SYSTEM, *TURNS[:4]], NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], call)
+    assert not verdict.violations
+    assert verdict.summarised == 4
+
+
+def test_call_that_was_shown_the_last_payload_is_right(conversation: Conversation) -> None:
+    cut_inside = [SYSTEM, summary(NOTES), TURNS[0], *TURNS[3:]]
+    conversation.request(HISTORY[:8], cut_inside[:-2], conversation.call(TURNS[:3], NOTES))
+    call = conversation.prefix_call(cut_inside[:-3], MORE_NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], call)
+    assert not verdict.violations
+    assert verdict.summarised == 6
+
+
+def test_payload_after_one_that_was_refused_for_its_size_is_the_one_that_counts(conversation: Conversation) -> None:
+    refused = conversation.record("chat", HISTORY, 400, "")
+    call = conversation.call(TURNS[:4], NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], refused, call)
+    assert not verdict.violations
+    assert (verdict.resent, verdict.accepted) == (1, True)
+
+
+def test_summary_made_earlier_and_first_used_now_is_taken_up(conversation: Conversation) -> None:
+    made = conversation.call(TURNS[:4], NOTES), conversation.call(TURNS[:6], MORE_NOTES)
+    conversation.request(HISTORY[:8], [SYSTEM, summary(NOTES), *TURNS[4:7]], *made)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]])
+    assert not verdict.violations
+    assert verdict.compaction
+
+
+# What is left of a message
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        CUT,
+        f"{RESULT[:1500]}\n...\n{RESULT[-1500:]}\n\n[Tool result trimmed: first and last 1500 of {len(RESULT)} chars.]",
+        f"{RESULT[:70]}[of {len(RESULT):,} characters]",
+        "[Old tool result content cleared]",
+    ],
+)
+def test_tool_result_may_be_head_and_tail_with_its_size_or_a_placeholder(left: str) -> None:
+    conversation = Conversation()
+    conversation.request(LONG_HISTORY[:6], LONG_HISTORY[:6])
+    verdict = conversation.request(LONG_HISTORY, changed(LONG_HISTORY, 3, content=left))
+    assert not verdict.violations
+    assert (verdict.verbatim, verdict.shortened, verdict.compaction, verdict.broke) == (9, 1, True, True)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        CUT.replace(str(len(RESULT)), "many"),
+        CUT.replace(str(len(RESULT)), str(len(RESULT) + 1)),
+        CUT.replace("3. stop", "3. step"),
+        RESULT[:200],
+        "",
+        f"{RESULT[-90:]}\n[{len(RESULT)}]\n{RESULT[:200]}",
+    ],
+)
+def test_tool_result_may_be_nothing_else(left: str) -> None:
+    verdict = Conversation().request(LONG_HISTORY, changed(LONG_HISTORY, 3, content=left))
+    assert {"changed", "lost"} <= kinds(verdict)
+
+
+def test_shortened_result_keeps_the_id_of_its_call() -> None:
+    payload = changed(LONG_HISTORY, 3, content=CUT, tool_call_id="call_2")
+    assert {"changed", "lost"} <= kinds(Conversation().request(LONG_HISTORY, payload))
+
+
+def test_shortened_result_that_changes_again_is_an_explained_break() -> None:
+    conversation = Conversation()
+    conversation.request(LONG_HISTORY, changed(LONG_HISTORY, 3, content=CUT))
+    shorter = f"{RESULT[:20]}[{len(RESULT)}]"
+    verdict = conversation.request(LONG_HISTORY, changed(LONG_HISTORY, 3, content=shorter))
+    assert not verdict.violations
+    assert verdict.compaction
+
+
+def test_document_of_an_earlier_turn_may_be_shortened_but_not_cleared() -> None:
+    history = changed(LONG_HISTORY, 1, content=RESULT)
+    assert not Conversation().request(history, changed(history, 1, content=CUT)).violations
+    cleared = changed(history, 1, content="[Old document cleared]")
+    assert {"changed", "lost"} <= kinds(Conversation().request(history, cleared))
+
+
+def test_last_user_message_may_not_be_shortened() -> None:
+    history = changed(LONG_HISTORY, 9, content=RESULT)
+    assert kinds(Conversation().request(history, changed(history, 9, content=CUT))) == {"last_user"}
+
+
+def test_text_of_the_assistant_may_not_be_shortened() -> None:
+    history = changed(LONG_HISTORY, 4, content=RESULT)
+    assert {"changed", "lost"} <= kinds(Conversation().request(history, changed(history, 4, content=CUT)))
+
+
+@pytest.mark.parametrize(("arguments", "right"), [('{"_shortened": "..."}', True), ("null", False), ('{"a', False)])
+def test_arguments_that_were_cut_are_still_an_object(arguments: str, right: bool) -> None:
+    def called(arguments: str) -> list[dict[str, Any]]:
+        return [{"id": "call_1", "type": "function", "function": {"name": "find", "arguments": arguments}}]
+
+    history = changed(LONG_HISTORY, 2, tool_calls=called(json.dumps({"order": RESULT})))
+    verdict = Conversation().request(history, changed(history, 2, tool_calls=called(arguments)))
+    assert not verdict.violations if right else "changed" in kinds(verdict)
+
+
+@pytest.mark.parametrize(("characters", "right"), [(2_000, True), (300, False)])
+def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask(characters: int, right: bool) -> None:
+    conversation = Conversation()
+    cut = f"{RESULT[:characters]}\n[{len(RESULT)}]\n{RESULT[-90:]}"
+    call = conversation.call(changed(LONG, 2, content=cut)[:4], NOTES)
+    verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], call)
+    assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
+
+
+# What is left out, and named
+
+
+def test_messages_left_out_and_named_are_pruned(conversation: Conversation) -> None:
+    verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[4:]], report=told(("pruned", 0, 3)))
+    assert not verdict.violations
+    assert (verdict.verbatim, verdict.pruned, verdict.lost, verdict.compaction) == (6, 4, 0, True)
+
+
+def test_of_equal_messages_the_one_that_is_named_is_the_pruned_one(conversation: Conversation) -> None:
+    verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[6:]], report=told(("pruned", 0, 5)))
+    assert not verdict.violations
+    assert verdict.pruned == 6
+
+
+def test_message_left_out_beside_those_that_are_named_is_lost(conversation: Conversation) -> None:
+    verdict = conversation.request(HISTORY, [SYSTEM, *TURNS[5:]], report=told(("pruned", 0, 3)))
+    assert kinds(verdict) == {"lost"}
+    assert (verdict.pruned, verdict.lost) == (4, 1)
+
+
+def test_pruned_message_that_the_answer_does_not_tell_of_is_lost(conversation: Conversation) -> None:
+    report = told(("pruned", 0, 3), actions=["summarized"])
+    assert "lost" in kinds(conversation.request(HISTORY, [SYSTEM, *TURNS[4:]], report=report))
+
+
+def test_message_named_as_pruned_and_yet_there_is_misnamed(conversation: Conversation) -> None:
+    assert kinds(conversation.request(HISTORY, HISTORY, report=told(("pruned", 0, 3)))) == {"misnamed"}
+
+
+def test_stub_may_stand_where_messages_are_left_out(conversation: Conversation) -> None:
+    stub = {"role": "user", "content": "[4 earlier messages are left out here.]"}
+    parts = [{"kind": "pruned", "first_index": 0, "last_index": 3}, {"kind": "stub"}]
+    report = Report(frozenset({"pruned", "stub"}), lambda: parts)
+    assert not conversation.request(HISTORY, [SYSTEM, stub, *TURNS[4:]], report=report).violations
+    assert "changed" in kinds(conversation.request(HISTORY, [SYSTEM, stub, stub, *TURNS[4:]], report=report))
+
+
+def test_pinned_messages_stand_behind_the_summary_as_a_copy(conversation: Conversation) -> None:
+    payload = [SYSTEM, summary(NOTES), TURNS[3], *TURNS[4:]]
+    report = told(("summarized", 0, 3), ("pinned", 3, 3))
+    verdict = conversation.request(HISTORY, payload, conversation.call(TURNS[:4], NOTES), report=report)
+    assert not verdict.violations
+    assert (verdict.summarised, verdict.verbatim) == (4, 6)
+    assert 4 in verdict.places
+
+
+def test_call_that_nothing_answers_may_be_repaired_away() -> None:
+    unanswered = [SYSTEM, *TURNS[:2], *TURNS[3:]]
+    payload = [SYSTEM, TURNS[0], *TURNS[3:]]
+    parts = [{"kind": "pruned", "by": "repaired", "first_index": 1, "last_index": 1}]
+    report = Report(frozenset({"repaired"}), lambda: parts)
+    assert not Conversation().request(unanswered, payload, report=report).violations
+    spoken = changed(unanswered, 2, content="I will look.")
+    left = [SYSTEM, TURNS[0], {"role": "assistant", "content": "I will look."}, *TURNS[3:]]
+    assert not Conversation().request(spoken, left, report=told(("repaired", 1, 1))).violations
 
 
 # What is wrong

@@ -4,29 +4,32 @@ from app.core.budget import Line
 from app.core.chunks import SummaryChunk
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision, settle, untouched
+from app.core.policy import Policy
 from app.core.view import Conversation, Path, build_view
-from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
+from tests.unit.conversations import budget, case, chunk, conversation, message, turns
 
+FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
 TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """804 tokens: over the trigger of 700, under the limit of 1,000."""
 
 
 def settled(talk: Conversation, *chunks: SummaryChunk, reason: str | None = None, in_vain: bool = False) -> Decision:
-    return settle(talk, budget(), chunks, cost, reason, in_vain=in_vain)
+    return settle(case(talk, *chunks, policy=FIT_ONLY), reason, in_vain=in_vain)
 
 
 def test_at_the_trigger_the_clients_bytes_go() -> None:
-    assert untouched(conversation(*turns(7, size=50)), budget(), "m") == Decision(None)
-    assert untouched(TALK, budget(), "m") is None
+    assert untouched(conversation(*turns(7, size=50)), Policy(), budget(), "m") == Decision(None)
+    assert untouched(TALK, Policy(), budget(), "m") is None
 
 
 def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
     talk = conversation(*turns(2), QUESTION, fixed=1_000)
-    decision = untouched(talk, budget(), "gpt-4")
+    decision = untouched(talk, Policy(), budget(), "gpt-4")
     assert decision is not None
     assert decision.reason == (
-        "floor_exceeds_limit: the instructions, tools and last turn take about 1003 tokens; gpt-4 leaves room for 1000"
+        "floor_exceeds_limit: the instructions take about 0 tokens, tools and format 1000, the last user message 3;"
+        " gpt-4 leaves room for 1000"
     )
 
 
@@ -43,7 +46,7 @@ def test_between_trigger_and_limit_every_chunk_in_use_stays_in_use() -> None:
     talk = conversation(*turns(10, size=60), QUESTION)
     decision = settled(talk, chunk(talk, 0, 2), chunk(talk, 0, 6), reason="why")
     assert decision.view is not None
-    assert decision.view.tokens > budget().trigger
+    assert decision.view.tokens > budget().trigger.tokens
     assert [c.id for c in decision.view.chunks] == ["c0-6"]
     assert decision.reason == "why"
 
@@ -97,6 +100,6 @@ def test_instructions_in_the_middle_are_part_of_the_floor() -> None:
     rules = message("developer", "rule " * 950)
     talk = conversation(*turns(2), rules, *turns(2), QUESTION)
     assert talk.floor == 950 + 3
-    decision = untouched(talk, budget(950), "m")
+    decision = untouched(talk, Policy(), budget(950), "m")
     assert decision is not None
     assert (decision.reason or "").startswith("floor_exceeds_limit")

@@ -11,9 +11,10 @@ from app.core.ladder import settle
 from app.core.mask import Boundary, Masks, MaskSettings
 from app.core.messages import Message
 from app.core.plan import plan_mask
+from app.core.trigger import over
 from app.core.verify import problems
-from app.core.view import Conversation, Masked, Masking, Path, Verbatim, build_view, least_view, whole
-from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
+from app.core.view import Altered, Conversation, Masking, Path, Verbatim, build_view, least_view, whole
+from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns
 
 RESULT = "row " * 300
 """1,200 characters, 300 tokens; masked about 80."""
@@ -112,9 +113,9 @@ def test_what_is_saved_is_what_the_view_loses() -> None:
 
 def test_a_view_with_masks_covers_every_message_once() -> None:
     view = build_view(TALK, Path(), masks(TALK), 7)
-    assert [type(part) for part in view.parts] == [Verbatim, Masked, Verbatim, Masked, Verbatim]
-    assert view.masked
-    assert not whole(TALK).masked
+    assert [type(part) for part in view.parts] == [Verbatim, Altered, Verbatim, Altered, Verbatim]
+    assert view.actions == ("masked",)
+    assert whole(TALK).actions == ()
     assert problems(TALK, view, 10_000) == []
 
 
@@ -123,7 +124,7 @@ def test_parallel_results_are_masked_side_by_side() -> None:
     results = [message("tool", RESULT, answers="a"), message("tool", RESULT, answers="b")]
     talk = conversation(calls, *results, message("assistant", "ok"))
     view = build_view(talk, Path(), masks(talk), 4)
-    assert [type(part) for part in view.parts] == [Verbatim, Masked, Masked, Verbatim]
+    assert [type(part) for part in view.parts] == [Verbatim, Altered, Altered, Verbatim]
     kinds = [part["kind"] for part in coverage_of(talk, view)]
     assert kinds == ["instructions", "verbatim", "masked", "masked", "verbatim"]
 
@@ -139,41 +140,39 @@ def masking(talk: Conversation, *boundaries: int, start: int = 0) -> Masking:
 
 def test_a_boundary_that_was_set_behind_a_summary_does_not_replace_that_summary() -> None:
     made = chunk(TALK, 0, 4)
-    view = least_view(TALK, [made], 450, masking(TALK, 10, start=4))
+    view = least_view(TALK, [made], over(450), masking(TALK, 10, start=4))
     assert view is not None
     assert view.chunks == (made,)
-    assert least_view(TALK, [made], 450, masking(TALK, 10)) == build_view(TALK, Path(), masks(TALK), 10)
+    assert least_view(TALK, [made], over(450), masking(TALK, 10)) == build_view(TALK, Path(), masks(TALK), 10)
 
 
 def test_no_boundary_is_used_that_is_not_needed() -> None:
-    assert least_view(TALK, [], 2_000, masking(TALK, 4, 7)) == whole(TALK)
+    assert least_view(TALK, [], over(2_000), masking(TALK, 4, 7)) == whole(TALK)
 
 
 def test_of_the_boundaries_that_suffice_the_earliest_is_used() -> None:
-    view = least_view(TALK, [], 700, masking(TALK, 4, 7, 10))
+    view = least_view(TALK, [], over(700), masking(TALK, 4, 7, 10))
     assert view == build_view(TALK, Path(), masks(TALK), 7)
 
 
 def test_masks_are_tried_before_a_summary_covers_more() -> None:
     made = chunk(TALK, 0, 7)
-    view = least_view(TALK, [made], 700, masking(TALK, 7))
+    view = least_view(TALK, [made], over(700), masking(TALK, 7))
     assert view is not None
-    assert view.masked
-    assert not view.chunks
+    assert view.actions == ("masked",)
 
 
 def test_a_summary_is_used_where_masks_do_not_suffice() -> None:
-    view = least_view(TALK, [chunk(TALK, 0, 7)], 400, masking(TALK, 4, 7))
+    view = least_view(TALK, [chunk(TALK, 0, 7)], over(400), masking(TALK, 4, 7))
     assert view is not None
-    assert view.chunks
-    assert not view.masked
+    assert view.actions == ("summarized",)
 
 
 def test_behind_a_summary_results_are_masked_too() -> None:
-    view = least_view(TALK, [chunk(TALK, 0, 4)], 250, masking(TALK, 10))
+    view = least_view(TALK, [chunk(TALK, 0, 4)], over(250), masking(TALK, 10))
     assert view is not None
     assert view.chunks
-    assert [part.index for part in view.parts if isinstance(part, Masked)] == [5, 8]
+    assert [part.index for part in view.parts if isinstance(part, Altered)] == [5, 8]
 
 
 def test_a_boundary_is_planned_where_masking_alone_reaches_the_target() -> None:
@@ -195,12 +194,12 @@ def test_no_boundary_is_planned_twice_or_where_nothing_is() -> None:
 
 
 def test_a_decision_names_masking_and_leaves_the_status_full() -> None:
-    decision = settle(TALK, budget(1_000), [], cost, masking=masking(TALK, 10))
+    decision = settle(case(TALK, limits=budget(1_000), masking=masking(TALK, 10)))
     assert decision.actions == ("masked",)
     assert decision.status == "full"
 
 
 def test_between_trigger_and_limit_the_masks_stay_in_use() -> None:
-    decision = settle(TALK, budget(600, trigger=100), [], cost, "why", masking=masking(TALK, 4, 10))
+    decision = settle(case(TALK, limits=budget(600, trigger=100), masking=masking(TALK, 4, 10)), "why")
     assert decision.view == build_view(TALK, Path(), masks(TALK), 10)
     assert decision.reason == "why"

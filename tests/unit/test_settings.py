@@ -16,13 +16,26 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from app import settings as module
-from app.settings import ConfigurationError, ModelSettings, Settings, environment_name, every_setting, load
+from app.policies import Policies
+from app.presets import PRESET_NAMES, PRESETS, PresetName
+from app.settings import (
+    AlternativeSettings,
+    ConfigurationError,
+    FallbackSettings,
+    ModelSettings,
+    NamedUpstreamSettings,
+    PromptSettings,
+    Settings,
+    environment_name,
+    every_setting,
+    load,
+)
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "config" / "steno.yaml"
 REFERENCE = ROOT / "docs" / "settings.md"
 PASSWORD = "hunter2"
-TOO_LONG_TO_QUOTE = {"summary.prompt": "the text in config/steno.yaml"}
+NOT_QUOTED = {"summary.prompt": "the text in config/steno.yaml", "compaction.pinned_text": "empty"}
 
 SETTINGS = dict(every_setting())
 each_setting = pytest.mark.parametrize("key", SETTINGS)
@@ -68,11 +81,12 @@ def sentences() -> dict[tuple[str, str], str]:
     return found
 
 
-def section_of(key: str) -> str:
+def sections_of(key: str) -> list[str]:
+    """The class that has the setting, and those that it inherits settings from."""
     section: Any = Settings
     for name in key.split(".")[:-1]:
         section = section.model_fields[name].annotation
-    return str(section.__name__)
+    return [base.__name__ for base in section.__mro__]
 
 
 def reference_entry(key: str) -> list[str]:
@@ -102,7 +116,8 @@ def test_sample_file_says_in_a_sentence_what_a_setting_is_for(section: str, name
 
 @each_setting
 def test_every_setting_has_its_sentence_in_the_code(key: str) -> None:
-    assert key == "models" or (section_of(key), key.rpartition(".")[2]) in sentences()
+    name = key.rpartition(".")[2]
+    assert key == "models" or any((section, name) in sentences() for section in sections_of(key))
 
 
 @each_setting
@@ -110,7 +125,7 @@ def test_reference_ends_each_entry_with_default_and_variable(key: str) -> None:
     paragraph, *_, last = reference_entry(key)
     default = default_of(SETTINGS[key])
     quoted = default if isinstance(default, str) else json.dumps(default, separators=(",", ":")).removesuffix(".0")
-    shown = TOO_LONG_TO_QUOTE.get(key, f"`{quoted}`")
+    shown = NOT_QUOTED.get(key, f"`{quoted}`")
     assert last == f"Default: {shown}. Environment: `{environment_name(key)}`."
     assert paragraph != last
 
@@ -123,6 +138,32 @@ def test_reference_describes_nothing_that_is_no_setting() -> None:
 @pytest.mark.parametrize("name", ModelSettings.model_fields)
 def test_reference_explains_each_member_of_a_models_entry(name: str) -> None:
     assert f"`{name}`" in reference_entry("models")[0]
+
+
+@pytest.mark.parametrize("name", NamedUpstreamSettings.model_fields)
+def test_reference_explains_each_member_of_an_upstreams_entry(name: str) -> None:
+    assert f"`{name}`" in reference_entry("upstreams")[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (key, name)
+        for key, entry in (
+            ("compaction.trigger.any", AlternativeSettings),
+            ("summary.fallbacks", FallbackSettings),
+            ("summary.prompts", PromptSettings),
+        )
+        for name in entry.model_fields
+    ],
+)
+def test_reference_explains_each_member_of_an_entry_in_a_list(key: str, name: str) -> None:
+    assert f"`{name}`" in reference_entry(key)[0]
+
+
+@pytest.mark.parametrize("name", PRESET_NAMES)
+def test_reference_names_each_preset(name: PresetName) -> None:
+    assert f"`{name}`" in reference_entry("compaction.preset")[0]
 
 
 def test_sample_file_loads_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +217,91 @@ def test_session_headers_are_found_in_any_case() -> None:
     assert load(identity={"session_headers": ["X-My-Chat"]}).identity.session_headers == ("x-my-chat",)
 
 
+# Presets and triggers
+
+
+def test_what_is_set_beside_a_preset_wins_over_it() -> None:
+    compaction = load(compaction={"preset": "librechat", "tail": {"turns": 3}}).compaction
+    assert (compaction.tail.turns, compaction.tail.max_ratio) == (3, 0.5)
+    assert (compaction.strategy, compaction.mask.pressure) == ("full", 0.80)
+
+
+def test_a_preset_in_the_file_gives_way_to_its_neighbours_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(
+        "compaction: {preset: librechat, floor_tokens: 100}\nsummary: {failed_results: 2}", tmp_path, monkeypatch
+    )
+    settings = load()
+    assert (settings.compaction.floor_tokens, settings.summary.failed_results) == (100, 2)
+    assert (settings.compaction.strategy, settings.summary.style) == ("full", "prefix")
+
+
+def test_the_environment_wins_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_COMPACTION__PRESET", "librechat-checkpoint")
+    monkeypatch.setenv("STENO_SUMMARY__MAX_TOKENS", "512")
+    monkeypatch.setenv("STENO_COMPACTION__TAIL__TURNS", "2")
+    settings = load()
+    assert (settings.summary.max_tokens, settings.compaction.tail.turns) == (512, 2)
+    assert (settings.compaction.strategy, settings.compaction.tail.max_ratio) == ("checkpoint", 0.5)
+
+
+def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_settings("compaction: {preset: librechat}", tmp_path, monkeypatch)
+    monkeypatch.setenv("STENO_COMPACTION__PRESET", "lightspeed")
+    settings = load()
+    assert (settings.compaction.strategy, settings.compaction.trigger.of) == ("additive", "window")
+    assert settings.summary == Settings.model_fields["summary"].default
+
+
+def test_a_trigger_beside_a_preset_replaces_the_presets_as_a_whole() -> None:
+    trigger = load(compaction={"preset": "lightspeed", "trigger": {"turns": 20}}).compaction.trigger
+    assert trigger.model_dump(exclude_defaults=True) == {"token_ratio": None, "turns": 20}
+
+
+def test_a_condition_in_the_environment_replaces_the_presets_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TOKEN_RATIO", "0.6")
+    trigger = load(compaction={"preset": "librechat-checkpoint"}).compaction.trigger
+    assert trigger.model_dump(exclude_defaults=True) == {"token_ratio": 0.6}
+
+
+def test_a_condition_that_is_named_drops_the_default_one() -> None:
+    assert load(compaction={"trigger": {"messages": 10}}).compaction.trigger.conditions == {"messages"}
+    both = load(compaction={"trigger": {"messages": 10, "token_ratio": 0.6}}).compaction.trigger
+    assert both.conditions == {"messages", "token_ratio"}
+
+
+def test_alternatives_stand_in_place_of_the_default_condition() -> None:
+    trigger = load(
+        compaction={"trigger": {"any": [{"turns": 20, "tokens": 9_000}, {"overflow": True}]}}
+    ).compaction.trigger
+    assert [entry.conditions for entry in trigger.alternatives] == [{"turns", "tokens"}, {"overflow"}]
+
+
+@pytest.mark.parametrize("name", PRESET_NAMES)
+def test_each_preset_loads_with_all_its_values_and_builds_its_policies(name: PresetName) -> None:
+    settings = load(compaction={"preset": name})
+    assert settings.compaction.preset == name
+    for section, values in PRESETS[name].items():
+        loaded = getattr(settings, section).model_dump(mode="json")
+        assert is_within(to_jsonable_python(values), loaded), section
+    Policies(settings)
+
+
+def is_within(given: Any, loaded: Any) -> bool:
+    """Whether what is loaded has all that was given."""
+    if isinstance(given, dict):
+        return all(name in loaded and is_within(value, loaded[name]) for name, value in given.items())
+    if isinstance(given, list):
+        return len(given) == len(loaded) and all(map(is_within, given, loaded))
+    return bool(given == loaded)
+
+
+def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None:
+    compaction = load(compaction={"preset": "sliding-window", "strategy": "none", "window": {"turns": None}}).compaction
+    assert (compaction.strategy, compaction.window.turns) == ("none", None)
+
+
 # Refused, with the key, what was given and what is allowed
 
 
@@ -187,6 +313,28 @@ def test_session_headers_are_found_in_any_case() -> None:
         ("STENO_COMPACTION__TARGET_RATIO", "8", ("compaction.target_ratio", "'8'", "more than 0 and at most 1")),
         ("STENO_COMPACTION__TAIL__TURNS", "0", ("compaction.tail.turns", "'0'", "at least 1 and at most 100")),
         ("STENO_SUMMARY__MAX_TOKENS", "10", ("summary.max_tokens", "'10'", "at least 256")),
+        ("STENO_COMPACTION__PRESET", "libre", ("compaction.preset", "'libre'", *map(repr, PRESET_NAMES))),
+        (
+            "STENO_COMPACTION__STRATEGY",
+            "summary",
+            ("compaction.strategy", "'summary'", "'additive', 'full', 'checkpoint', 'rolling', 'window' or 'none'"),
+        ),
+        (
+            "STENO_COMPACTION__TRIGGER__TOKEN_RATIO",
+            "2",
+            ("compaction.trigger.token_ratio", "'2'", "more than 0 and at most 1"),
+        ),
+        ("STENO_COMPACTION__MASK__PRESSURE", "0", ("compaction.mask.pressure", "'0'", "more than 0 and at most 1")),
+        ("STENO_COMPACTION__SESSION_PRUNING__MODE", "on", ("session_pruning.mode", "'on'", "'off', 'adaptive'")),
+        ("STENO_SUMMARY__STYLE", "chat", ("summary.style", "'chat'", "'transcript' or 'prefix'")),
+        ("STENO_SUMMARY__FALLBACKS", "[{}]", ("summary.fallbacks.0", "a model is needed, or an upstream")),
+        ("STENO_SUMMARY__PROMPTS", '[{"model": "m"}]', ("summary.prompts.0.prompt", "required")),
+        (
+            "STENO_SUMMARY__PROMPTS",
+            '[{"promt": "m"}]',
+            ("summary.prompts.0.promt is no setting", "known there: prompt"),
+        ),
+        ("STENO_MODELS", '[{"match": "m", "preset": "libre"}]', ("models.0.preset", "'libre'", "'librechat'")),
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
         ("STENO_STORAGE__TIMEOUT_SECONDS", "0", ("storage.timeout_seconds", "'0'", "more than 0")),
         ("STENO_EVENTS__STREAM", "loud", ("events.stream", "'loud'", "'chunk', 'named', 'comment' or 'off'")),
@@ -222,6 +370,67 @@ def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
 def test_target_above_the_trigger_is_refused_with_both_numbers() -> None:
     message = refusal(compaction={"target_ratio": 0.8})
     assert "target_ratio (0.8) must be below trigger.token_ratio (0.7)" in message
+
+
+def test_target_above_the_lowest_alternative_is_refused_with_both_numbers() -> None:
+    message = refusal(compaction={"trigger": {"any": [{"token_ratio": 0.9}, {"token_ratio": 0.4, "turns": 9}]}})
+    assert "target_ratio (0.5) must be below trigger.token_ratio (0.4)" in message
+
+
+def test_a_presets_target_above_a_trigger_beside_it_is_refused_with_both_numbers() -> None:
+    message = refusal(compaction={"preset": "librechat-fading", "trigger": {"token_ratio": 0.7}})
+    assert "target_ratio (0.8) must be below trigger.token_ratio (0.7)" in message
+
+
+@pytest.mark.parametrize(
+    ("compaction", "said"),
+    [
+        ({"window": {"turns": 7}}, "window.turns (7) is only for strategy window, but strategy is additive"),
+        (
+            {"preset": "sliding-window", "strategy": "full", "window": {"tokens": 900}},
+            "window.turns (20) and window.tokens (900) is only for strategy window, but strategy is full",
+        ),
+        ({"strategy": "window"}, "strategy window needs window.turns or window.tokens"),
+    ],
+)
+def test_strategy_window_and_its_bounds_go_together(compaction: dict[str, Any], said: str) -> None:
+    assert f"compaction: {said}" in refusal(compaction=compaction)
+
+
+@pytest.mark.parametrize("empty", [{}, {"of": "window"}, {"overflow": False}])
+def test_an_alternative_without_a_condition_is_refused_with_what_would_be_one(empty: dict[str, Any]) -> None:
+    message = refusal(compaction={"trigger": {"any": [{"overflow": True}, empty]}})
+    assert "compaction.trigger.any.1: a condition is needed" in message
+    for name in AlternativeSettings.model_fields.keys() - {"of"}:
+        assert name in message
+
+
+def test_a_trigger_without_a_condition_is_refused_with_what_would_be_one() -> None:
+    message = refusal(compaction={"trigger": {"token_ratio": None}})
+    assert "compaction.trigger: a condition is needed: one of messages, overflow" in message
+    assert "or any" in message
+
+
+def test_alternatives_beside_another_condition_are_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TURNS", "5")
+    message = refusal(compaction={"trigger": {"any": [{"overflow": True}]}})
+    assert "compaction.trigger: any stands in place of other conditions, but turns is there too" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "summary"),
+    [
+        ("summary.upstream", {"upstream": "locall"}),
+        ("summary.fallbacks", {"fallbacks": [{"upstream": "default"}, {"upstream": "locall"}]}),
+    ],
+)
+def test_a_summariser_at_an_unknown_upstream_is_refused_with_those_that_are_known(
+    key: str, summary: dict[str, Any]
+) -> None:
+    message = refusal(summary=summary, upstreams={"local": {"base_url": "http://127.0.0.1:8000/v1"}})
+    assert message == (
+        f"Settings that cannot be used: {key} names 'locall', which is no upstream; known: default, local."
+    )
 
 
 def test_more_input_than_the_window_is_refused() -> None:
@@ -285,9 +494,11 @@ def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
     [
         (
             "compaction: {triggers: {token_ratio: 0.6}}",
-            "compaction.triggers is no setting; known there: enabled, mask, trigger",
+            "compaction.triggers is no setting; known there: enabled, preset, strategy, mask, trigger",
         ),
         ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
+        ("compaction: {preset: [librechat]}", "compaction.preset: Input should be 'default', "),
+        ("compaction: {preset: [off]}", "'rolling' or 'off'"),
         ("compaction: {enabled: false", "is not YAML: line 1"),
         (f"server: {{port: {'9' * 5_000}}}", "is not YAML"),
         ("- server", "must hold sections"),
@@ -350,3 +561,18 @@ def test_settings_do_not_show_their_secrets(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("DATABASE_URL", f"postgresql://user:{PASSWORD}@host/name")
     monkeypatch.setenv("STENO_SECRET", PASSWORD)
     assert PASSWORD not in repr(load())
+
+
+def test_a_bare_off_in_the_file_is_the_preset_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML reads it as false."""
+    file = tmp_path / "steno.yaml"
+    file.write_text("compaction: {preset: off, session_pruning: {mode: off}}")
+    monkeypatch.setenv("STENO_CONFIG", str(file))
+    assert (load().compaction.preset, load().compaction.enabled) == ("off", False)
+
+
+@pytest.mark.parametrize("condition", [{"turns": 0}, {"remaining_tokens": 0}])
+def test_zero_is_a_condition_like_any_other(condition: dict[str, int]) -> None:
+    trigger = load(compaction={"trigger": condition}).compaction.trigger
+    assert trigger.conditions == set(condition)
+    assert load(compaction={"trigger": {"any": [condition]}}).compaction.trigger.any[0].conditions == set(condition)

@@ -1,8 +1,9 @@
-"""What a provider says a prompt cost, in the shapes that are seen."""
+"""What a provider says a call took, in the shapes that are seen."""
 
 import pytest
 
-from app.wire.usage import prompt_tokens
+from app.core.usage import Tokens
+from app.wire.usage import prompt_tokens, read_usage
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,61 @@ def test_the_largest_prompt_that_is_believed_has_a_hundred_million_tokens() -> N
 )
 def test_a_usage_that_says_nothing_clear_is_not_used(usage: object) -> None:
     assert prompt_tokens(usage) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (
+            {
+                "prompt_tokens": 120,
+                "completion_tokens": 30,
+                "prompt_tokens_details": {"cached_tokens": 100},
+                "completion_tokens_details": {"reasoning_tokens": 20},
+            },
+            Tokens(120, 30, 100, 20),
+        ),
+        (
+            {
+                "input_tokens": 120,
+                "output_tokens": 30,
+                "input_tokens_details": {"cached_tokens": 100},
+                "output_tokens_details": {"reasoning_tokens": 20},
+            },
+            Tokens(120, 30, 100, 20),
+        ),
+        ({"prompt_tokens": 120, "completion_tokens": 3, "prompt_cache_hit_tokens": 90}, Tokens(120, 3, 90)),
+        (
+            {"input_tokens": 20, "output_tokens": 3, "cache_read_input_tokens": 70, "cache_creation_input_tokens": 30},
+            Tokens(120, 3, 70),
+        ),
+        ({"prompt_tokens": 120, "completion_tokens": 3, "cache_read_input_tokens": 70}, Tokens(120, 3, 70)),
+        ({"prompt_tokens": 20, "completion_tokens": 3, "cache_read_input_tokens": 70}, Tokens(90, 3, 70)),
+        ({"prompt_tokens": 120, "completion_tokens": 0, "prompt_tokens_details": None}, Tokens(120, 0)),
+        ({"prompt_tokens": 120, "prompt_tokens_details": {"cached_tokens": 0}}, Tokens(120, None, 0)),
+    ],
+    ids=["openai", "responses", "deepseek", "anthropic", "both shapes", "both shapes, beside", "zero", "no cache used"],
+)
+def test_the_ledger_reads_what_was_reported(usage: object, expected: Tokens) -> None:
+    assert read_usage(usage) == expected
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        7,
+        {},
+        {"prompt_tokens": -3, "completion_tokens": "3"},
+        {"prompt_tokens": True, "completion_tokens": 1.5},
+        {"prompt_tokens": 10**30, "completion_tokens": 100_000_001},
+        {"prompt_tokens": 90_000_000, "cache_read_input_tokens": 95_000_000},
+        {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": [7]},
+    ],
+)
+def test_the_ledger_believes_nothing_that_cannot_be(usage: object) -> None:
+    assert read_usage(usage) == Tokens()
+
+
+def test_more_cached_tokens_than_the_prompt_has_are_none() -> None:
+    assert read_usage({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 6}}) == Tokens(5)

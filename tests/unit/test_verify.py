@@ -1,7 +1,7 @@
 """Verify: a payload with any of these faults is not sent."""
 
 from app.core.verify import problems
-from app.core.view import Carried, Part, Path, Shortened, Summary, Verbatim, View, build_view, whole
+from app.core.view import Altered, Carried, Part, Path, Summary, Verbatim, View, build_view, whole
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(
@@ -44,7 +44,7 @@ def test_a_chunk_of_another_history_is_found() -> None:
 
 
 def test_a_shortened_or_missing_last_user_message_is_found() -> None:
-    assert found(Verbatim(0, 7), Shortened(7, ("q",), 1)) == ["last_user_message_changed"]
+    assert found(Verbatim(0, 7), Altered(7, ("q",), 1, "shortened")) == ["last_user_message_changed"]
     assert found(Summary(chunk(TALK, 0, 8))) == ["last_user_message_changed"]
 
 
@@ -54,14 +54,14 @@ def test_a_call_without_its_result_and_a_result_without_its_call_are_found() -> 
     assert found(Verbatim(0, 6), Summary(hidden), Verbatim(7, 8)) == ["tool_pair_split"]
 
 
-def test_the_clients_own_orphans_are_for_the_provider_to_judge() -> None:
+def test_the_clients_own_orphans_are_found_too() -> None:
     broken = conversation(message("tool", "r", answers="nobody"), message("assistant", calls=["x"]), *turns(1))
-    assert problems(broken, whole(broken), 1_000) == []
+    assert problems(broken, whole(broken), 1_000) == ["tool_pair_split"]
 
 
 def test_a_result_before_its_call_is_an_orphan() -> None:
     talk = conversation(message("tool", "r", answers="a"), message("assistant", calls=["a"]), message("user", "q"))
-    assert problems(talk, whole(talk), 1_000) == []
+    assert problems(talk, whole(talk), 1_000) == ["tool_pair_split"]
 
 
 def test_a_payload_over_the_limit_is_found() -> None:

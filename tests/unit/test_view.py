@@ -1,6 +1,7 @@
 """Reading: the least view that fits."""
 
 from app.core.messages import Message
+from app.core.trigger import over
 from app.core.view import Carried, Path, Summary, Verbatim, build_view, least_view, paths, whole, widest_path
 from tests.unit.conversations import chunk, conversation, message, turns, words
 
@@ -9,14 +10,14 @@ TALK = conversation(message("system", "rules here"), *turns(10, size=50), messag
 
 
 def test_without_chunks_only_the_whole_history_is_a_view() -> None:
-    assert least_view(TALK, [], 2_000) == whole(TALK)
-    assert least_view(TALK, [], 1_004) is None
+    assert least_view(TALK, [], over(2_000)) == whole(TALK)
+    assert least_view(TALK, [], over(1_004)) is None
     assert whole(TALK).tokens == TALK.tokens == 1_005
 
 
 def test_of_the_views_that_fit_the_one_that_covers_least_is_taken() -> None:
     chunks = [chunk(TALK, 0, 4), chunk(TALK, 0, 8), chunk(TALK, 0, 12)]
-    view = least_view(TALK, chunks, 700)
+    view = least_view(TALK, chunks, over(700))
     assert view is not None
     assert view.parts == (Summary(chunks[1]), Verbatim(8, 21))
     assert view.tokens == 2 + 20 + 12 * 50 + 3
@@ -24,22 +25,22 @@ def test_of_the_views_that_fit_the_one_that_covers_least_is_taken() -> None:
 
 def test_a_chunk_waits_until_it_is_needed() -> None:
     """A chunk made ahead does not move the prompt's prefix before the trigger."""
-    assert least_view(TALK, [chunk(TALK, 0, 4)], 2_000) == whole(TALK)
+    assert least_view(TALK, [chunk(TALK, 0, 4)], over(2_000)) == whole(TALK)
 
 
 def test_chunks_join_end_to_start() -> None:
     chunks = [chunk(TALK, 4, 8), chunk(TALK, 0, 4), chunk(TALK, 10, 12)]
-    view = least_view(TALK, chunks, 830)
+    view = least_view(TALK, chunks, over(830))
     assert view is not None
     assert [part.chunk.id for part in view.parts if isinstance(part, Summary)] == ["c0-4"]
-    view = least_view(TALK, chunks, 700)
+    view = least_view(TALK, chunks, over(700))
     assert view is not None
     assert [c.id for c in view.chunks] == ["c0-4", "c4-8"]
 
 
 def test_at_equal_coverage_fewer_chunks_win() -> None:
     parts, joined = [chunk(TALK, 0, 4), chunk(TALK, 4, 8)], chunk(TALK, 0, 8, tokens=60)
-    view = least_view(TALK, [*parts, joined], 700)
+    view = least_view(TALK, [*parts, joined], over(700))
     assert view is not None
     assert view.chunks == (joined,)
 
@@ -47,12 +48,12 @@ def test_at_equal_coverage_fewer_chunks_win() -> None:
 def test_at_equal_coverage_and_length_the_shorter_summaries_then_the_smaller_ids_win() -> None:
     cheap = [chunk(TALK, 0, 2, tokens=10), chunk(TALK, 2, 8, tokens=10)]
     dear = [chunk(TALK, 0, 4, tokens=30), chunk(TALK, 4, 8, tokens=30)]
-    view = least_view(TALK, [*dear, *cheap], 700)
+    view = least_view(TALK, [*dear, *cheap], over(700))
     assert view is not None
     assert view.chunks == tuple(cheap)
     same = [chunk(TALK, 0, 4, id="b"), chunk(TALK, 0, 4, id="a")]
     for order in (same, same[::-1]):
-        view = least_view(TALK, order, 850)
+        view = least_view(TALK, order, over(850))
         assert view is not None
         assert view.chunks[0].id == "a"
 
@@ -60,15 +61,15 @@ def test_at_equal_coverage_and_length_the_shorter_summaries_then_the_smaller_ids
 def test_the_highest_version_of_a_chunk_is_read() -> None:
     versions = [chunk(TALK, 0, 8, version=2, id="edited"), chunk(TALK, 0, 8, id="first")]
     for order in (versions, versions[::-1]):
-        view = least_view(TALK, order, 700)
+        view = least_view(TALK, order, over(700))
         assert view is not None
         assert view.chunks[0].id == "edited"
 
 
 def test_a_view_never_ends_in_a_fold() -> None:
     fold = chunk(TALK, 0, 8, level=1, id="fold", tokens=5)
-    assert least_view(TALK, [fold], 700) is None
-    view = least_view(TALK, [fold, chunk(TALK, 8, 12)], 700)
+    assert least_view(TALK, [fold], over(700)) is None
+    view = least_view(TALK, [fold, chunk(TALK, 8, 12)], over(700))
     assert view is not None
     assert [c.id for c in view.chunks] == ["fold", "c8-12"]
 
@@ -83,23 +84,23 @@ def test_an_edited_history_gets_no_chunk_of_the_original() -> None:
     edited = [*turns(10, size=50), message("user", "last question now")]
     edited[2] = message("user", words(50, "edited"))
     branch = conversation(message("system", "rules here"), *edited)
-    assert least_view(branch, [chunk(TALK, 0, 8)], 700) is None
-    assert least_view(branch, [chunk(TALK, 0, 2)], 930) is not None
+    assert least_view(branch, [chunk(TALK, 0, 8)], over(700)) is None
+    assert least_view(branch, [chunk(TALK, 0, 2)], over(930)) is not None
 
 
 def test_another_tenant_gets_no_chunk() -> None:
     other = conversation(*_messages(), tenant="other")
-    assert least_view(other, [chunk(TALK, 0, 8)], 700) is None
+    assert least_view(other, [chunk(TALK, 0, 8)], over(700)) is None
 
 
 def test_changed_instructions_do_not_matter() -> None:
     dated = conversation(message("system", "another date"), *_messages()[1:])
-    assert least_view(dated, [chunk(TALK, 0, 8)], 700) is not None
+    assert least_view(dated, [chunk(TALK, 0, 8)], over(700)) is not None
 
 
 def test_the_last_unit_stays_verbatim() -> None:
-    assert least_view(TALK, [chunk(TALK, 0, 21)], 700) is None
-    assert least_view(TALK, [chunk(TALK, 0, 20)], 700) is not None
+    assert least_view(TALK, [chunk(TALK, 0, 21)], over(700)) is None
+    assert least_view(TALK, [chunk(TALK, 0, 20)], over(700)) is not None
 
 
 def test_a_chunk_that_ends_inside_a_unit_of_this_history_does_not_apply() -> None:
@@ -107,8 +108,8 @@ def test_a_chunk_that_ends_inside_a_unit_of_this_history_does_not_apply() -> Non
     start = [message("user", words(50)), message("assistant", calls=["a", "b"]), message("tool", "r", answers="a")]
     cut = conversation(*start, message("user", "next"))
     full = conversation(*start, message("tool", words(50), answers="b"), message("user", "next"))
-    assert least_view(cut, [chunk(cut, 0, 3)], 30) is not None
-    assert least_view(full, [chunk(cut, 0, 3)], 80) is None
+    assert least_view(cut, [chunk(cut, 0, 3)], over(30)) is not None
+    assert least_view(full, [chunk(cut, 0, 3)], over(80)) is None
 
 
 def test_the_last_user_message_is_covered_only_where_it_is_carried() -> None:
@@ -116,8 +117,8 @@ def test_the_last_user_message_is_covered_only_where_it_is_carried() -> None:
         *turns(2), message("user", "do it"), message("assistant", words(50, "step")), message("assistant", "more")
     )
     hidden, carried = chunk(agent, 0, 6), chunk(agent, 0, 6, carried=(4,))
-    assert least_view(agent, [hidden], 200) is None
-    view = least_view(agent, [carried], 200)
+    assert least_view(agent, [hidden], over(200)) is None
+    view = least_view(agent, [carried], over(200))
     assert view is not None
     assert view.parts == (Summary(carried), Carried(4), Verbatim(6, 7))
     assert view.tokens == 20 + 2 + 1
@@ -129,12 +130,13 @@ def test_an_empty_history_has_an_empty_view() -> None:
     assert empty.floor == 1
 
 
-def test_the_floor_is_what_no_summary_takes_away() -> None:
-    """Instructions, tools and the last unit, and the last user message where that is another."""
-    assert TALK.floor == 2 + 3
+def test_the_floor_is_what_no_stage_may_touch() -> None:
+    """Instructions, tools and the last user message; the last unit can only be shortened, never summarised."""
+    assert (TALK.floor, TALK.whole_floor) == (2 + 3, 2 + 3)
     agent = conversation(message("user", "do it"), message("assistant", "step one"), message("assistant", "b"), fixed=7)
-    assert agent.floor == 7 + 2 + 1
-    assert conversation(message("assistant", "hello there")).floor == 2
+    assert (agent.floor, agent.whole_floor) == (7 + 2, 7 + 2 + 1)
+    alone = conversation(message("assistant", "hello there"))
+    assert (alone.floor, alone.whole_floor) == (0, 2)
 
 
 def test_paths_hold_the_empty_one() -> None:

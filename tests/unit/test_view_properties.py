@@ -14,6 +14,7 @@ from app.core.chunks import SummaryChunk
 from app.core.compaction import compact
 from app.core.messages import INSTRUCTION_ROLES, Message
 from app.core.plan import plan_compaction
+from app.core.trigger import over
 from app.core.verify import problems
 from app.core.view import Carried, Conversation, Summary, Verbatim, View, least_view, whole
 from tests.unit.conversations import SETTINGS, conversation, count, message, notes, play, words
@@ -58,7 +59,7 @@ class Shelf:
             self.chunks += outcome.made
             self.compactions += 1
             found = least_view(talk, self.chunks, budget.trigger)
-        return found or least_view(talk, self.chunks, budget.limit) or whole(talk)
+        return found or least_view(talk, self.chunks, over(budget.limit)) or whole(talk)
 
 
 def requests(history: list[list[Message]]) -> list[Conversation]:
@@ -106,7 +107,7 @@ def test_a_larger_window_gets_the_whole_history_back(history: list[list[Message]
     shelf = Shelf()
     for talk in requests(history):
         shelf.view(talk)
-        assert least_view(talk, shelf.chunks, 10**9) == whole(talk)
+        assert least_view(talk, shelf.chunks, over(10**9)) == whole(talk)
 
 
 @given(histories())
@@ -145,7 +146,7 @@ def test_the_same_request_again_makes_no_summary(history: list[list[Message]]) -
     for talk in requests(history):
         view = shelf.view(talk)
         made = len(shelf.chunks)
-        if view.tokens <= BUDGET.trigger:
+        if view.tokens <= BUDGET.trigger.tokens:
             assert shelf.view(talk) == view
             assert len(shelf.chunks) == made
 

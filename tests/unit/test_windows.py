@@ -63,7 +63,7 @@ async def build(upstream: FakeUpstream, clock: Clock, monkeypatch: pytest.Monkey
 
     def build_one(**sections: Any) -> Windows:
         settings: Settings = load(**sections)
-        built.append(Windows(settings, upstream, store, clock))
+        built.append(Windows(settings, settings.upstream, upstream, store, clock))
         return built[-1]
 
     yield build_one

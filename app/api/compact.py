@@ -1,0 +1,132 @@
+"""REST that compacts: for gateways that send the request themselves, and on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from app.api.intake import Understood, understand
+from app.api.observe import Observation
+from app.api.rest import CHAT_BODY, SummaryOut, Tenant, TheServices, body_of, known, readable, summary_out
+from app.core.chunks import SummaryChunk
+from app.core.ladder import Decision
+from app.core.view import build_view, widest_path
+from app.errors import InvalidRequest
+from app.services import Services
+from app.wire.chat_completions import ChatRequest, read_focus, read_request
+from app.wire.members import RawObject, Unreadable
+
+
+class CompactionOut(BaseModel):
+    """What would be sent to the provider."""
+
+    object: Literal["compaction"] = "compaction"
+    model: str
+    messages: list[dict[str, Any]] = Field(description="To be sent in place of those that came.")
+    context_status: str
+    context: dict[str, Any]
+
+
+class ForcedCompactionOut(CompactionOut):
+    summaries: list[SummaryOut] = Field(description="Those that were made for it.")
+
+
+router = APIRouter(prefix="/context", tags=["context"])
+
+
+@router.post("/compact", openapi_extra=CHAT_BODY, response_model=CompactionOut)
+async def compact(request: Request, services: TheServices, tenant: Tenant) -> Response:
+    """What Steno would send for this chat completions body. Summaries are made and kept; the model is asked nothing."""
+    body = await body_of(request, services)
+    with readable():
+        understood = await understand(services, read_request(body), tenant, request.scope["headers"])
+    decision = await _prepare(services, understood)
+    return _answer(_compaction(services, understood, decision))
+
+
+@router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
+async def compact_conversation(
+    request: Request, services: TheServices, tenant: Tenant, conversation_id: str
+) -> Response:
+    """Summarises now what would be summarised when the window is full. The body is a chat completions request;
+    `instructions` says what the summary is to look after."""
+    await known(services, tenant, conversation_id)
+    chat = _read_forced(await body_of(request, services))
+    # First, so that no other name in the request stands before it.
+    headers = [(b"x-context-conversation-id", conversation_id.encode()), *request.scope["headers"]]
+    with readable():
+        understood = await understand(services, chat, tenant, headers)
+    await understood.counted()
+    held = await _chunks(services, understood)
+    due = replace(chat, threshold=_threshold(understood, held.values()))
+    with readable():
+        understood = await understand(services, due, tenant, headers)
+    # Masking alone would do for the numbers, but what was asked for is a summary.
+    job = understood.job
+    understood = replace(understood, job=replace(job, policy=replace(job.policy, mask=None)))
+    decision = await _prepare(services, understood)
+    made = [chunk for id_, chunk in (await _chunks(services, understood)).items() if id_ not in held]
+    summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
+    return _answer({**_compaction(services, understood, decision), "summaries": summaries})
+
+
+def _read_forced(body: bytes) -> ChatRequest:
+    """Raises `InvalidRequest`."""
+    try:
+        source = RawObject(body)
+    except Unreadable:
+        source = RawObject(b"{}")
+    if source.value("messages") in (None, []):
+        raise InvalidRequest(
+            "Steno does not keep messages, so it can only compact those you send:"
+            ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.',
+            "messages",
+        )
+    with readable():
+        chat = read_request(body)
+    return replace(chat, focus=read_focus(source.value("instructions"), "instructions") or chat.focus)
+
+
+def _threshold(understood: Understood, chunks: Iterable[SummaryChunk]) -> int:
+    """The largest that what is stored already cannot meet, so that a compaction is due.
+
+    Not the smallest there is: target, tail and summaries are measured by it.
+    """
+    conversation = understood.job.conversation
+    smallest = build_view(conversation, widest_path(conversation, chunks)).tokens
+    return max(1, understood.job.budget.line.reported(smallest) - 1)
+
+
+async def _chunks(services: Services, understood: Understood) -> dict[str, SummaryChunk]:
+    job = understood.job
+    found = await services.store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
+    return {chunk.id: chunk for chunk in found}
+
+
+async def _prepare(services: Services, understood: Understood) -> Decision:
+    """As for a chat request: what it showed is remembered, so that the next one is recognised."""
+    decision = await services.compactor.prepare(understood.job)
+    await understood.counted()
+    services.store.record(understood.seen(decision))
+    return decision
+
+
+def _compaction(services: Services, understood: Understood, decision: Decision) -> dict[str, Any]:
+    payload = RawObject(Observation(services, understood, decision).body()).raw("messages")
+    return {
+        "object": "compaction",
+        "model": understood.request.model,
+        "messages": msgspec.Raw(payload or b"[]"),
+        "context_status": decision.status,
+        "context": understood.report(decision),
+    }
+
+
+def _answer(shown: dict[str, Any]) -> Response:
+    # Not through pydantic: the messages keep their bytes.
+    return Response(msgspec.json.encode(shown), media_type="application/json")

@@ -1,0 +1,63 @@
+"""Triggers: when a view is too large, by any measure a policy goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a trigger is asked about: how large a view is, in our estimate, and how much of it no summary stands for."""
+
+    tokens: int
+    since: int = 0
+    """Of the messages after the last summary, the current one too."""
+    turns: int = 0
+    """Whole turns among them, before the current one."""
+    messages: int = 0
+    """Those among them that a summary would stand for: all before the verbatim tail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Holds where all of it does."""
+
+    tokens: int = 0
+    """The view has more than so many."""
+    since: int | None = None
+    """So do the messages after the last summary."""
+    turns: int | None = None
+    """More than so many whole turns are not summarised."""
+    messages: int | None = None
+    """At least so many messages would be summarised."""
+
+    def holds(self, size: Size) -> bool:
+        return (
+            size.tokens > self.tokens
+            and (self.since is None or size.since > self.since)
+            and (self.turns is None or size.turns > self.turns)
+            and (self.messages is None or size.messages >= self.messages)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Fires where one of its conditions holds; without any it never does."""
+
+    conditions: tuple[Condition, ...]
+    tail_turns: int = 1
+    """The latest turns, the current one too, that no summary would stand for."""
+
+    def fires(self, size: Size) -> bool:
+        return any(condition.holds(size) for condition in self.conditions)
+
+    @property
+    def tokens(self) -> int:
+        """A view of at most so many tokens never fires it."""
+        most = 1 << 62
+        return min((max(condition.tokens, condition.since or 0) for condition in self.conditions), default=most)
+
+
+def over(tokens: int) -> Trigger:
+    """Fires where a view has more than so many tokens."""
+    return Trigger((Condition(tokens),))

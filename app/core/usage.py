@@ -1,0 +1,81 @@
+"""Usage: the tokens a provider says a call took, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Purpose = Literal["message", "summary"]
+Kind = Literal["prompt", "cached", "completion"]
+
+MILLIONTHS = 1_000_000
+"""Of the currency unit in one unit, and tokens that a price is for: so a token costs its price in millionths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a provider reported of one call; None where it did not say."""
+
+    prompt: int | None = None
+    """With those that came from its cache."""
+    completion: int | None = None
+    """With those of its reasoning."""
+    cached: int | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a model costs: currency units for a million tokens."""
+
+    prompt: float
+    completion: float
+    cached: float | None = None
+    """For prompt tokens from the provider's cache, where they have a price of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """One row of the ledger. Amount and value are negative, because they leave the account."""
+
+    kind: Kind
+    amount: int
+    """Tokens."""
+    rate: float | None
+    value: float | None
+    """Amount times rate: millionths of the currency unit."""
+
+
+def spends(tokens: Tokens, price: Price | None) -> tuple[Spend, ...]:
+    """The rows of one call. Their amounts are the tokens reported: cached ones leave the prompt's row only for their
+    own."""
+    return tuple(_spends(tokens, price))
+
+
+def cost(tokens: Tokens, price: Price | None) -> float | None:
+    """What a call cost in currency units; None unless price, prompt and completion are known."""
+    if price is None or tokens.prompt is None or tokens.completion is None:
+        return None
+    # Minus first: 0 - 0.0 is 0.0, and -0.0 would be shown as such.
+    return 0 - sum(spend.value or 0.0 for spend in spends(tokens, price)) / MILLIONTHS
+
+
+def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
+    """Tokens that a call was spared. One that was refused was spared nothing: another one has to bring the answer."""
+    return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
+
+
+def _spends(tokens: Tokens, price: Price | None) -> Iterator[Spend]:
+    prompt, completion, cached = (price.prompt, price.completion, price.cached) if price else (None, None, None)
+    apart = 0 if cached is None else tokens.cached or 0
+    if tokens.prompt is not None:
+        yield _spend("prompt", tokens.prompt - apart, prompt)
+        if apart:
+            yield _spend("cached", apart, cached)
+    if tokens.completion is not None:
+        yield _spend("completion", tokens.completion, completion)
+
+
+def _spend(kind: Kind, tokens: int, rate: float | None) -> Spend:
+    return Spend(kind, -tokens, rate, None if rate is None else -tokens * rate)

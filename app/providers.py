@@ -1,0 +1,98 @@
+"""Providers: every upstream with what is known of it, and which of them a request goes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from app.calibrations import Calibrations
+from app.errors import UnknownUpstream
+from app.presets import PresetName
+from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, TriggerSettings, UpstreamSettings
+from app.upstream import Upstream
+from app.windows import Windows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Provider:
+    """One upstream. What is learnt of a model is learnt of it there: another one may serve it with other limits."""
+
+    name: str
+    settings: UpstreamSettings
+    upstream: Upstream
+    windows: Windows
+    calibrations: Calibrations
+    not_asked: set[str] = field(default_factory=set)
+    """Models whose streams are not asked for their usage: the provider refuses to tell it, or tells it unasked."""
+
+    @property
+    def preset(self) -> PresetName | None:
+        """The preset of requests that go there; None where the settings of all requests decide."""
+        return self.settings.preset if isinstance(self.settings, NamedUpstreamSettings) else None
+
+    @property
+    def trigger(self) -> TriggerSettings | None:
+        """The trigger of requests that go there; None where the settings of all requests decide."""
+        return self.settings.trigger if isinstance(self.settings, NamedUpstreamSettings) else None
+
+    def serves(self, model: str) -> bool:
+        """Whether one of its globs is about the model. The default one has none."""
+        return isinstance(self.settings, NamedUpstreamSettings) and self.settings.fits(model)
+
+
+class Providers:
+    """All of them, in the order in which they are asked whether they serve a model."""
+
+    def __init__(self, default: Provider, *others: Provider) -> None:
+        self.default = default
+        self.all = (default, *others)
+        self._by_name = {provider.name: provider for provider in self.all}
+
+    def of(self, model: str, named: str | None = None) -> Provider:
+        """Where a chat goes: to the upstream in its base URL, else by its model. Raises `UnknownUpstream`."""
+        if named is not None:
+            return self.named(named)
+        return next((provider for provider in self.all if provider.serves(model)), self.default)
+
+    def named(self, name: str | None) -> Provider:
+        """The upstream in a base URL, the default one if it has none. Raises `UnknownUpstream`."""
+        provider = self._by_name.get(DEFAULT_UPSTREAM if name is None else name)
+        if provider is None:
+            known = ", ".join(self._by_name)
+            raise UnknownUpstream(f"There is no upstream {name!r} (/u/{{name}}/v1). Known here: {known}.")
+        return provider
+
+    def known(self, used: Iterable[str]) -> Mapping[str, list[Provider]]:
+        """The models known by name to somebody who used these, each with the upstreams that have something to tell."""
+        used = list(used)
+        found: dict[str, list[Provider]] = {}
+        for provider in self.all:
+            windows = provider.windows
+            for name in windows.names_for(used):
+                if windows.listed(name) or windows.of(name).source == "learnt" or self.of(name) is provider:
+                    found.setdefault(name, []).append(provider)
+        return found
+
+    async def start(self, calibrate: bool) -> None:
+        """Begins to ask the providers for their windows; loads calibrations, if they are to be used."""
+        for provider in self.all:
+            provider.windows.start()
+        if calibrate:
+            await asyncio.gather(*(provider.calibrations.start() for provider in self.all))
+
+    async def flush(self) -> None:
+        """Stores what was learnt of all models. Raises `StoreUnavailable`."""
+        for provider in self.all:
+            await provider.calibrations.flush()
+
+    async def stop(self) -> None:
+        """Ends what runs beside the requests. Comes before the store is closed."""
+        for provider in self.all:
+            await provider.windows.stop()
+        await asyncio.gather(*(provider.calibrations.stop() for provider in self.all))
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        for provider in self.all:
+            await provider.upstream.close()

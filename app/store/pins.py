@@ -1,0 +1,86 @@
+"""Pins: set by position, bound by the next request to show it, and held from then on by that history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.clock import moment, now_ms
+from app.store.tables import conversations, pins
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A message that stays verbatim in every payload of its conversation."""
+
+    position: int
+    """Counted after the leading instructions, from 0."""
+    digest: bytes | None
+    """The chain's digest after the message; None until a request has shown it."""
+    created_at: datetime
+
+    def holds_in(self, chain: Sequence[bytes]) -> bool:
+        # A digest stands for the whole history before it, so no chain holds it at another place.
+        return self.digest is not None and self.digest in chain[self.position + 1 : self.position + 2]
+
+
+def to_bind(found: Sequence[Pin], chain: Sequence[bytes]) -> dict[int, bytes]:
+    """The digests that this chain gives to pins that have none, by position."""
+    positions = (pin.position for pin in found if pin.digest is None)
+    return {position: chain[position + 1] for position in positions if position + 1 < len(chain)}
+
+
+async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
+    """Ascending."""
+    rows = await connection.execute(
+        select(pins.c.position, pins.c.digest, pins.c.created_at)
+        .where(pins.c.tenant == tenant, pins.c.conversation_id == conversation_id)
+        .order_by(pins.c.position)
+    )
+    return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
+
+
+async def bind_pins(
+    connection: AsyncConnection, tenant: str, conversation_id: str, digests: Mapping[int, bytes]
+) -> list[Pin]:
+    """The pins afterwards. Needs a transaction; of two branches that bind at once the first one keeps the pin."""
+    await connection.execute(
+        update(pins).where(
+            pins.c.tenant == tenant,
+            pins.c.conversation_id == conversation_id,
+            pins.c.position == bindparam("at"),
+            pins.c.digest.is_(None),
+        ),
+        # In order of their keys, so that two replicas cannot deadlock.
+        [{"at": position, "digest": digests[position]} for position in sorted(digests)],
+    )
+    return await find_pins(connection, tenant, conversation_id)
+
+
+async def replace_pins(
+    connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
+) -> list[Pin] | None:
+    """The new pins, none of them bound; None if nobody knows the conversation. Needs a transaction."""
+    known = await connection.execute(
+        select(conversations.c.id)
+        .where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+        # Who deletes the conversation, or replaces the pins at the same time, waits.
+        .with_for_update()
+    )
+    if known.first() is None:
+        return None
+    await delete_pins(connection, tenant, conversation_id)
+    if positions:
+        keys = {"tenant": tenant, "conversation_id": conversation_id}
+        await connection.execute(
+            insert(pins).values(created_at=now_ms()), [{**keys, "position": p} for p in sorted(set(positions))]
+        )
+    return await find_pins(connection, tenant, conversation_id)
+
+
+async def delete_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    await connection.execute(delete(pins).where(pins.c.tenant == tenant, pins.c.conversation_id == conversation_id))

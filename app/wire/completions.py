@@ -1,0 +1,210 @@
+"""Summary calls on the wire: what is sent, and the answer out of a stream or out of one piece of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from app.core.gate import Answer
+from app.core.prompts import SummaryRequest
+from app.wire.sse import FrameSplitter
+from app.wire.usage import says_window_full
+
+Json = Mapping[str, Any]
+
+DONE = b"[DONE]"
+STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
+_SPACE = b" \t\r\n"
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def summary_body(request: SummaryRequest, model: str, options: Json) -> bytes:
+    """The call that quotes a transcript. `options` are the cap and what else this provider takes."""
+    messages = [
+        {"role": "system", "content": request.instructions},
+        {"role": "user", "content": request.transcript},
+    ]
+    return msgspec.json.encode({"model": model, "messages": messages, **options})
+
+
+def prefix_body(
+    messages: Sequence[bytes], declared: Mapping[str, bytes], instructions: str, model: str, options: Json
+) -> bytes:
+    """The call that continues the conversation itself, so that the provider finds the prompt in its cache."""
+    last = msgspec.json.encode({"role": "user", "content": instructions})
+    members: dict[str, Any] = {"model": model, "messages": msgspec.Raw(b"[" + b",".join((*messages, last)) + b"]")}
+    members |= {name: msgspec.Raw(raw) for name, raw in declared.items()}
+    # Tools have to stay, they are a part of the cached prompt; without any, providers refuse a choice among them.
+    for declaring, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+        if declared.get(declaring, b"null") != b"null":
+            members[choice] = "none"
+    return msgspec.json.encode({**members, **options})
+
+
+def decoded(body: bytes) -> object:
+    """What a provider sent: parsed JSON, or the text where it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except _NOT_JSON:
+        return body.decode("utf-8", "replace")
+
+
+def read_answer(body: bytes) -> Answer | None:
+    """A whole completion's first choice, streamed or not; None if the body is no completion, or a part of one."""
+    reader = AnswerReader()
+    reader.feed(body)
+    reader.end()
+    return reader.answer
+
+
+class AnswerReader:
+    """Chunks in, the answer out. Some gateways answer in one piece what was asked for as a stream."""
+
+    def __init__(self) -> None:
+        self.error: object = None
+        """The body that says what went wrong, where the provider sent an error with status 200."""
+        self.error_is_first = False
+        """Nothing came before the error: in truth the request was refused."""
+        self.unreadable = False
+        """What came is no completion."""
+        self.answer: Answer | None = None
+        """The answer, once it has come to an end of its own: a reason to finish, or `[DONE]`."""
+        self.done = False
+        """There is nothing more to come."""
+        self._start: bytes | None = b""
+        """What came before the shape was known."""
+        self._json: bytearray | None = None
+        self._splitter = FrameSplitter()
+        self._incomplete = 0
+        self._message = _Message()
+
+    @property
+    def held(self) -> int:
+        """What is kept, in bytes or characters: reasoning, which can be long, is not."""
+        return self._incomplete + self._message.size + len(self._json or b"")
+
+    @property
+    def is_stream(self) -> bool:
+        return self._json is None
+
+    def feed(self, chunk: bytes) -> None:
+        if self._start is not None:
+            chunk = (self._start + chunk).lstrip(_SPACE)
+            self._start = None if chunk else b""
+            if chunk[:1] in (b"{", b"["):
+                self._json = bytearray()
+        if self._json is not None:
+            self._json += chunk
+            return
+        self._incomplete += len(chunk)
+        for frame in self._splitter.feed(chunk):
+            self._incomplete -= len(frame)
+            if not self.done:
+                self._read_frame(frame)
+
+    def end(self) -> None:
+        """The answer's bytes are complete."""
+        if self._json is not None:
+            self._read_whole(bytes(self._json))
+        elif not self.done:
+            self._read_frame(self._splitter.flush(), whole=False)
+
+    def _read_frame(self, frame: bytes, *, whole: bool = True) -> None:
+        data = _data_of(frame)
+        if data.startswith(DONE):
+            self.done = True
+            self.answer = self._message.answer()
+            return
+        if not data:
+            return
+        chunk = decoded(data)
+        if isinstance(chunk, dict) and not _is_error(chunk):
+            self._message.take(chunk)
+            self.answer = self._message.answer() if self._message.finish else None
+        elif isinstance(chunk, dict):
+            self._fail(chunk)
+        elif whole:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
+            self._fail(None)
+
+    def _fail(self, error: object) -> None:
+        self.answer, self.done = None, True
+        self.error, self.unreadable = error, error is None
+        self.error_is_first = not self._message.begun
+
+    def _read_whole(self, body: bytes) -> None:
+        value = decoded(body)
+        if not isinstance(value, dict):
+            self._fail(None)
+        elif _is_error(value):
+            self._fail(value)
+        elif self._message.take(value):
+            self.answer, self.done = self._message.answer(), True
+        else:
+            self._fail(None)
+
+
+class _Message:
+    """The first choice's message, as far as it has come."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.finish = ""
+        self.size = 0
+        """Characters of text."""
+        self._texts: list[str] = []
+        self._calls = False
+        self._refused = False
+        self._usage: Json | None = None
+
+    def take(self, chunk: Json) -> bool:
+        """Adds what a chunk, or a whole completion, says. Whether it says anything about the first choice."""
+        self.begun = True
+        if isinstance(usage := chunk.get("usage"), dict):
+            self._usage = usage
+        choices = chunk.get("choices")
+        first = next((choice for choice in choices if _is_first(choice)), None) if isinstance(choices, list) else None
+        said = (first.get("delta") or first.get("message")) if first else None
+        if first and first.get("finish_reason"):
+            self.finish = str(first["finish_reason"])
+        if not isinstance(said, dict):
+            return False
+        texts = _texts(said.get("content"))
+        self._texts += texts
+        self.size += sum(map(len, texts))
+        self._calls = self._calls or bool(said.get("tool_calls") or said.get("function_call"))
+        self._refused = self._refused or bool(said.get("refusal"))
+        return True
+
+    def answer(self) -> Answer:
+        finish = "refusal" if self._refused else self.finish
+        finish = "stop" if finish in ("", "end_turn", "eos") else finish
+        finish = "length" if says_window_full(finish) else finish
+        return Answer("".join(self._texts), finish, self._calls, self._usage)
+
+
+def _is_first(choice: object) -> bool:
+    return isinstance(choice, dict) and choice.get("index", 0) in (0, None)
+
+
+def _is_error(body: Json) -> bool:
+    return bool(body.get("error")) or body.get("type") == "error"
+
+
+def _texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    parts = content if isinstance(content, list) else []
+    return [part["text"] for part in parts if _is_text(part)]
+
+
+def _is_text(part: object) -> bool:
+    """Not reasoning, which some providers send as parts of another type."""
+    return isinstance(part, dict) and part.get("type") in ("text", None) and isinstance(part.get("text"), str)
+
+
+def _data_of(frame: bytes) -> bytes:
+    """A frame's data: its data lines, joined as the standard says."""
+    lines = (line.removeprefix(b"data:") for line in frame.splitlines() if line.startswith(b"data:"))
+    return b"\n".join(line.removeprefix(b" ") for line in lines)

@@ -1,0 +1,10 @@
+"""The mark that ties a test to its line in docs/policies.md."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def checklist(line: str) -> pytest.MarkDecorator:
+    """For a test of that line, such as `A1`."""
+    return pytest.mark.checklist(line)

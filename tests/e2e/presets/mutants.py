@@ -1,0 +1,26 @@
+"""Seeded mutants: for each preset one wrong line, and the scenario of its checklist that must notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from app.presets import PresetName
+from app.simulator import Simulator
+from tests.e2e.running import StartSteno
+
+Check = Callable[[Simulator, StartSteno], None]
+"""A scenario: raises AssertionError where the preset does not behave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    preset: PresetName
+    target: str
+    """What is replaced, as `monkeypatch.setattr` takes it: where it is used, which may not be where it is defined."""
+    replacement: Any
+    check: Check
+
+
+MUTANTS: tuple[Mutant, ...] = ()

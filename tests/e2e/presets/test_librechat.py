@@ -1,0 +1,908 @@
+"""LibreChat, with summaries (`librechat`) and without (`librechat-fading`): lines A and B of docs/policies.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
+from app.settings import ConfigurationError, load
+from app.simulator import Fault, Record, Simulator
+from tests.e2e.histories import MODEL, chat, turns
+from tests.e2e.presets.checklist import checklist
+from tests.e2e.raw import Answer, get, post
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+
+LIMIT = 7_600
+"""What a window of 8,000 leaves for the prompt."""
+SUMMING_UP: Any = {"preset": "librechat"}
+FADING: Any = {"preset": "librechat-fading"}
+NOTICE = re.compile(r"\n\[\.\.\. (\d+) characters in all, shortened \.\.\.\]\n")
+COMPLETION = {"choices": [{"message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]}
+QUESTION: Any = {"role": "user", "content": "And what do you make of it?"}
+
+
+def said(role: str, content: str) -> Any:
+    return {"role": role, "content": content}
+
+
+def text(number: int, tokens: int) -> str:
+    """Of about so many tokens, and no two alike."""
+    return f"report {number}:" + " the" * tokens
+
+
+def calls(*names: str, arguments: str = "{}", content: str | None = None) -> Any:
+    made = [{"id": name, "type": "function", "function": {"name": "read", "arguments": arguments}} for name in names]
+    return {"role": "assistant", "content": content, "tool_calls": made}
+
+
+def result(name: str, content: str) -> Any:
+    return {"role": "tool", "tool_call_id": name, "content": content}
+
+
+def read(number: int, tokens: int) -> list[Any]:
+    """A call and its result."""
+    return [calls(f"c{number}"), result(f"c{number}", text(number, tokens))]
+
+
+def answered_reads(number: int, tokens: int) -> list[Any]:
+    """So many questions, each with a call, its result and an answer."""
+    return [
+        message
+        for step in range(number)
+        for message in (
+            said("user", f"Read report {step}."),
+            *read(step, tokens),
+            said("assistant", f"Report {step} is fine."),
+        )
+    ]
+
+
+def planned(proxy: Steno, messages: list[Any], **members: Any) -> Any:
+    found = post(proxy.url, chat(messages, **members), target="/context/plan")
+    assert found.status == 200, found.body
+    return found.json
+
+
+def estimate(proxy: Steno, messages: list[Any], **members: Any) -> int:
+    tokens: int = planned(proxy, messages, **members)["context"]["tokens"]["estimated"]
+    return tokens
+
+
+def instructions(proxy: Steno, messages: list[Any], **members: Any) -> int:
+    """What instructions and tools take."""
+    tokens: int = planned(proxy, messages, **members)["parts"][0]["tokens"]
+    return tokens
+
+
+def padded(proxy: Steno, messages: list[Any], at: int, tokens: int, **members: Any) -> list[Any]:
+    """The messages with the one at that place filled up, so that the prompt has exactly so many tokens."""
+    missing = tokens - estimate(proxy, messages, **members)
+    assert missing >= 0, f"{-missing} tokens too many"
+    filled = {**messages[at], "content": messages[at]["content"] + " the" * missing}
+    return [*messages[:at], filled, *(messages[at + 1 :] if at != -1 else [])]
+
+
+def sent(simulator: Simulator, place: int = -1) -> list[Any]:
+    messages = simulator.chats[place].messages
+    assert messages is not None
+    return messages
+
+
+def context(answered: Answer) -> Any:
+    assert answered.status == 200, answered.body
+    return answered.json["context"]
+
+
+def before(answered: Answer) -> int:
+    return int(answered.header("x-context-tokens-before") or 0)
+
+
+def original_size(content: str) -> int:
+    found = NOTICE.search(content)
+    assert found, content[:400]
+    return int(found[1])
+
+
+def left(content: str) -> int:
+    """Characters that are left of a shortened text."""
+    return len(NOTICE.sub("", content, count=1))
+
+
+def shortened(messages: list[Any]) -> list[Any]:
+    return [m for m in messages if m["role"] == "tool" and NOTICE.search(m["content"])]
+
+
+def prompts(record: Record) -> str:
+    """All that a summary call was told."""
+    return json.dumps(record.messages, ensure_ascii=False)
+
+
+def check_pairs(messages: list[Any]) -> None:
+    """Every call is answered right after it, every result called for."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] in waiting
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting
+        assert message.get("tool_calls") != []
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    assert not waiting
+
+
+def spoken(messages: list[Any]) -> list[Any]:
+    return [m["content"] for m in messages if m["role"] == "assistant" and m["content"]]
+
+
+def wide(window: int, simulator: Simulator) -> Any:
+    """Settings for a larger window; the provider has it too."""
+    simulator.window = window
+    return [{"match": "*", "context_window": window}]
+
+
+# A: with summaries
+
+
+def at_pressure(proxy: Steno, tokens: int) -> list[Any]:
+    """Answered results; the messages, without instructions and tools, have so many tokens."""
+    talk = [said("system", "Be brief."), *answered_reads(9, 600), QUESTION]
+    return padded(proxy, talk, -1, instructions(proxy, talk) + tokens)
+
+
+@checklist("A1")
+def test_from_a_pressure_of_0_80_on_answered_results_are_masked(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    under = chat(at_pressure(proxy, ceil(0.80 * LIMIT) - 1))
+    assert context(post(proxy.url, under))["actions"] == []
+    assert simulator.chats[-1].body == under
+    talk = at_pressure(proxy, ceil(0.80 * LIMIT))
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["masked"]
+    for message, whole in zip(sent(simulator), talk, strict=True):
+        if whole["role"] != "tool":
+            assert message == whole
+            continue
+        assert left(message["content"]) == 300
+        assert message["content"].startswith(whole["content"][:210])
+        assert message["content"].endswith(whole["content"][-90:])
+        assert original_size(message["content"]) == len(whole["content"])
+    assert not simulator.summaries
+
+
+@checklist("A2")
+def test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_while_the_prompt_fits(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    long = [said("user", "Tell me more."), said("assistant", text(90, 900)), said("user", "Go on.")]
+    newest = [*read(50, 700), calls("c51", "c52"), result("c51", text(51, 900)), result("c52", text(52, 900))]
+    talk = padded(proxy, [*answered_reads(5, 500), *long, *newest], -1, LIMIT)
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["masked"]
+    payload = sent(simulator)
+    assert payload[-5:] == newest[:-1] + talk[-1:]
+    assert spoken(payload) == spoken(talk)
+    assert len(shortened(payload)) == 5
+
+
+@checklist("A2")
+def test_no_text_of_the_assistant_is_shortened_where_the_prompt_does_not_fit(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    talk = [
+        *(said("user", "Tell me."), said("assistant", text(1, 900)), QUESTION),
+        *(calls("c1", content=text(2, 900)), result("c1", text(3, 9_000))),
+    ]
+    post(proxy.url, chat(talk))
+    assert spoken(sent(simulator)) == spoken(talk)
+
+
+@checklist("A3")
+def test_a_masked_message_keeps_its_bytes_for_ten_requests_and_a_restart(
+    simulator: Simulator, steno: StartSteno, tmp_path: Path
+) -> None:
+    settings: Any = {"compaction": SUMMING_UP, "storage": {"url": f"sqlite:///{tmp_path}/steno.db"}}
+    settings["models"] = wide(16_000, simulator)
+    proxy = steno(**settings)
+    talk = [*answered_reads(14, 900), QUESTION]
+    for turn in range(11):
+        if turn == 5:
+            proxy.stop()
+            proxy = steno(**settings)
+        assert "masked" in context(post(proxy.url, chat(talk)))["actions"]
+        talk += [*read(20 + turn, 300), said("assistant", "Fine."), said("user", f"And {turn}?")]
+    held = [{m["tool_call_id"]: m for m in shortened(sent(simulator, place))} for place in range(11)]
+    assert len(held[0]) == 14
+    for earlier, later in pairwise(held):
+        assert earlier.items() <= later.items()
+    assert not simulator.summaries
+
+
+def test_masks_of_later_results_come_in_batches(simulator: Simulator, steno: StartSteno) -> None:
+    """Each new mask breaks the provider's prompt cache, so most payloads extend the one before."""
+    proxy = steno(compaction=SUMMING_UP, models=wide(16_000, simulator))
+    talk = [*answered_reads(14, 900), QUESTION]
+    for turn in range(12):
+        post(proxy.url, chat(talk))
+        talk += [*read(20 + turn, 1_200), said("assistant", "Fine."), said("user", f"And {turn}?")]
+    payloads = [sent(simulator, place) for place in range(12)]
+    broken = [later[: len(earlier)] != earlier for earlier, later in pairwise(payloads)]
+    assert 1 <= sum(broken) <= 3
+
+
+@checklist("A4")
+def test_a_result_larger_than_the_budget_is_cut_to_30_percent_of_it(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    huge = result("c1", text(1, 30_000))
+    talk = [said("system", "Be brief."), QUESTION, calls("c1", arguments='{"name": "r"}'), huge]
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["shortened"]
+    payload = sent(simulator)
+    assert payload[:-1] == talk[:-1]
+    room = LIMIT - instructions(proxy, talk)
+    assert left(payload[-1]["content"]) == int(0.30 * room) * 4
+    assert original_size(payload[-1]["content"]) == len(huge["content"])
+    assert not simulator.summaries
+
+
+@checklist("A4")
+def test_of_several_such_results_the_oldest_keeps_6_percent(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    names = [f"c{number}" for number in range(5)]
+    arguments = json.dumps({"query": "all of it " * 3_000})
+    talk = [QUESTION, calls(*names, arguments=arguments), *(result(name, text(7, 9_000)) for name in names)]
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["shortened"]
+    payload = sent(simulator)
+    share = int(0.30 * (LIMIT - instructions(proxy, talk))) * 4
+    sizes = [left(message["content"]) for message in payload[2:]]
+    assert sizes == [pytest.approx(weight * share, abs=1) for weight in (0.2, 0.4, 0.6, 0.8, 1.0)]
+    for call in payload[1]["tool_calls"]:
+        assert isinstance(json.loads(call["function"]["arguments"]), dict)
+        assert len(call["function"]["arguments"]) < len(arguments)
+    check_pairs(payload)
+
+
+@checklist("A5")
+@pytest.mark.parametrize("model", [MODEL, "house-model"])
+def test_the_second_request_is_judged_with_what_the_provider_reported_for_the_first(
+    model: str, simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.models, simulator.skew = "any", 1.25
+    proxy = steno(compaction=SUMMING_UP, models=wide(64_000, simulator))
+    talk = [*answered_reads(20, 2_100), QUESTION]
+    first = post(proxy.url, chat(talk, model=model))
+    local = (simulator.chats[0].prompt_tokens or 0) / 1.25
+    assert local < 0.80 * 60_800 < 1.25 * local
+    assert context(first)["actions"] == []
+    second = post(proxy.url, chat(talk, model=model))
+    assert before(second) / local == pytest.approx(1.25, abs=0.02)
+    assert context(second)["actions"] == ["masked"]
+
+
+def completion(prompt: int, **usage: Any) -> bytes:
+    told = {"prompt_tokens": prompt, "completion_tokens": 2, "total_tokens": prompt + 2, **usage}
+    return answer(json.dumps({**COMPLETION, "usage": told}).encode())
+
+
+FIRST_FRAME = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Ye"}}]}\n\n'
+UNUSABLE = {
+    "below half": completion(2_900),
+    "cached only": completion(9, prompt_tokens_details={"cached_tokens": 9}),
+    "cached beside": completion(9, cache_read_input_tokens=6_000),
+    "failed": answer(b'{"error": {"message": "Broken.", "type": "server_error"}}', status=b"500 Broken"),
+    "failed stream": stream_head() + chunked(FIRST_FRAME) + LAST_CHUNK,
+    "error in stream": stream_head()
+    + chunked(FIRST_FRAME + b'data: {"error":{"message":"Broken."}}\n\ndata: [DONE]\n\n')
+    + LAST_CHUNK,
+}
+
+
+@checklist("A5")
+@pytest.mark.parametrize("unusable", UNUSABLE.values(), ids=UNUSABLE)
+def test_reports_that_cannot_be_right_change_nothing(
+    unusable: bytes, scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    proxy = before_scripted(compaction=SUMMING_UP)
+    body = chat(padded(proxy, [QUESTION], 0, 6_000), stream=b"event-stream" in unusable)
+    for _ in range(2):
+        scripted.then(unusable)
+        assert before(post(proxy.url, body)) == 6_000
+    scripted.then(completion(7_500))
+    post(proxy.url, chat(padded(proxy, [QUESTION], 0, 6_000)))
+    assert before(post(proxy.url, body)) == pytest.approx(7_500, abs=75)
+
+
+def calibration(proxy: Steno) -> Any:
+    (entry,) = get(proxy.url, "/context/calibration").json["data"]
+    return entry
+
+
+@checklist("A5")
+@pytest.mark.parametrize(("skew", "least", "most"), [(9.0, 2.0, 5.0), (0.52, 0.5, 1.0)])
+def test_the_ratio_stays_within_its_bounds(
+    skew: float, least: float, most: float, simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP, models=wide(1_000_000, simulator))
+    simulator.skew = skew
+    for number in (10, 20, 30, 40):
+        post(proxy.url, chat(turns(number, 500)))
+    assert least <= calibration(proxy)["ratio"] <= most
+
+
+@checklist("A5")
+def test_the_ratio_survives_a_restart(simulator: Simulator, steno: StartSteno, tmp_path: Path) -> None:
+    settings: Any = {"compaction": SUMMING_UP, "storage": {"url": f"sqlite:///{tmp_path}/steno.db"}}
+    settings["models"] = wide(64_000, simulator)
+    simulator.skew = 1.25
+    proxy = steno(**settings)
+    body = chat(turns(25, 500))
+    post(proxy.url, body)
+    learnt = calibration(proxy)
+    assert learnt["source"] == "learnt"
+    proxy.stop()
+    again = steno(**settings)
+    assert before(post(again.url, body)) / (simulator.chats[0].prompt_tokens or 0) == pytest.approx(1, abs=0.016)
+    assert calibration(again)["ratio"] == pytest.approx(learnt["ratio"], rel=0.05)
+
+
+@checklist("A5")
+def test_usage_above_the_configured_window_is_a_measurement(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.window, simulator.skew = 32_000, 1.4
+    proxy = steno(compaction=SUMMING_UP)
+    body = chat(padded(proxy, [*turns(9, 300), QUESTION], -1, 7_000))
+    post(proxy.url, body)
+    assert (simulator.chats[0].prompt_tokens or 0) > 8_000
+    answered = post(proxy.url, body)
+    assert before(answered) == pytest.approx(9_800, rel=0.02)
+    assert context(answered)["status"] == "summarized"
+
+
+def schemas(number: int) -> list[Any]:
+    """Tools that take about 35 tokens each."""
+    properties = {"order": {"type": "string", "description": "The order's number, as it is printed on the parcel."}}
+    parameters = {"type": "object", "properties": properties}
+    return [
+        {
+            "type": "function",
+            "function": {"name": f"find_{tool}", "description": "Where the parcel is.", "parameters": parameters},
+        }
+        for tool in range(number)
+    ]
+
+
+@checklist("A6")
+def test_tool_schemas_that_cost_half_as_much_again_are_learnt_apart_from_the_messages(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    tools = schemas(40)
+    proxy = steno(compaction=SUMMING_UP, models=wide(128_000, simulator))
+    schema_tokens = instructions(proxy, [QUESTION], tools=tools)
+    assert schema_tokens > 1_000
+    simulator.offset = schema_tokens // 2
+    for number in (1, 12, 3, 25, 6):
+        post(proxy.url, chat(turns(number, 500), tools=tools))
+    assert calibration(proxy)["ratio"] == pytest.approx(1, abs=0.03)
+    learnt = instructions(proxy, [QUESTION], tools=tools)
+    assert learnt == pytest.approx(1.5 * schema_tokens, rel=0.15)
+
+
+FIRES = {
+    "none": (None, LIMIT + 1),
+    "token_ratio": ({"token_ratio": 0.60}, int(0.60 * LIMIT) + 1),
+    "token_ratio of the window": ({"token_ratio": 0.60, "of": "window"}, 4_801),
+    "tokens": ({"tokens": 5_000}, 5_001),
+    "remaining_tokens": ({"remaining_tokens": 2_000}, 6_000),
+    "overflow": ({"overflow": True}, LIMIT + 1),
+}
+
+
+@checklist("A7")
+@pytest.mark.parametrize(("trigger", "tokens"), FIRES.values(), ids=FIRES)
+def test_a_trigger_in_tokens_fires_at_its_value_and_not_one_before(
+    trigger: Any, tokens: int, simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP | ({"trigger": trigger} if trigger else {}))
+    under = chat(padded(proxy, turns(8), 0, tokens - 1))
+    assert context(post(proxy.url, under))["status"] == "full"
+    assert simulator.chats[0].body == under
+    assert context(post(proxy.url, chat(padded(proxy, turns(8), 0, tokens))))["status"] == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+@checklist("A7")
+def test_tokens_since_the_last_summary_fire_at_their_value_and_not_one_before(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP | {"trigger": {"since_checkpoint_ratio": 0.25, "of": "window"}})
+    talk = [said("system", "Be brief." * 50), *turns(3)]
+    fixed = instructions(proxy, talk)
+    assert context(post(proxy.url, chat(padded(proxy, talk, 1, fixed + 2_000))))["status"] == "full"
+    assert context(post(proxy.url, chat(padded(proxy, talk, 1, fixed + 2_001))))["status"] == "summarized"
+
+
+@checklist("A7")
+@pytest.mark.parametrize(
+    ("trigger", "turns_before"), [({"messages": 6}, 3), ({"turns": 3}, 4)], ids=["messages", "turns"]
+)
+def test_a_trigger_in_messages_or_turns_fires_at_its_value_and_not_one_before(
+    trigger: Any, turns_before: int, simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP | {"trigger": trigger})
+    assert context(post(proxy.url, chat(turns(turns_before - 1))))["status"] == "full"
+    assert context(post(proxy.url, chat(turns(turns_before))))["status"] == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+@checklist("A7")
+def test_an_unknown_kind_of_trigger_is_refused_at_the_start_with_its_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"compaction\.trigger\.moon_phase is no setting"):
+        load(compaction=SUMMING_UP | {"trigger": {"moon_phase": 3}})
+
+
+@checklist("A8")
+def test_no_second_summary_while_no_message_was_added(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    for _ in range(3):
+        assert context(post(proxy.url, chat(turns(20))))["status"] == "summarized"
+    assert len(simulator.summaries) == 1
+    assert sent(simulator, 0) == sent(simulator, 1) == sent(simulator, 2)
+
+
+@checklist("A8")
+def test_after_an_overflow_error_another_is_made_all_the_same(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.window = 32_000
+    tail = {"tail": {"turns": 14}}
+    proxy = steno(compaction=SUMMING_UP | tail, models=[{"match": "*", "context_window": 16_000}])
+    body = chat(turns(40))
+    assert context(post(proxy.url, body))["actions"] == ["summarized"]
+    made = len(simulator.summaries)
+    kept = len(sent(simulator))
+    simulator.window = 5_000
+    answered = post(proxy.url, body)
+    assert context(answered)["actions"] == ["summarized", "recovered"]
+    assert [record.status for record in simulator.chats] == [200, 400, 200]
+    assert len(simulator.summaries) > made
+    assert len(sent(simulator)) < kept
+
+
+@checklist("A9")
+def test_the_summariser_reads_in_full_what_was_masked(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    talk = [*answered_reads(9, 600), *turns(1, 300)]
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["masked"]
+    grown = [*talk, said("assistant", "Fine."), *turns(8, 400)]
+    assert context(post(proxy.url, chat(grown)))["status"] == "summarized"
+    shown = "".join(map(prompts, simulator.summaries))
+    for step in range(9):
+        assert text(step, 600) in shown
+    assert "characters in all" not in shown
+
+
+def summary_message(payload: list[Any]) -> str:
+    found = [m["content"] for m in payload if m["role"] == "user" and m["content"].startswith("[Notes on messages")]
+    assert len(found) == 1
+    content: str = found[0]
+    return content
+
+
+@checklist("A10")
+def test_after_a_compaction_only_the_instructions_the_summary_and_the_last_question_are_left(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    system = said("system", "You are kind and brief.")
+    post(steno(compaction=SUMMING_UP).url, chat([system, *turns(20)]))
+    payload = sent(simulator)
+    assert [message["role"] for message in payload] == ["system", "user", "user"]
+    assert payload[0] == system
+    assert summary_message(payload) == payload[1]["content"]
+    assert payload[2] == turns(20)[-1]
+    assert LIBRECHAT_PROMPT in prompts(simulator.summaries[0]).replace("\\n", "\n")
+
+
+@checklist("A10")
+def test_in_an_agents_turn_all_from_the_last_question_on_stays(simulator: Simulator, steno: StartSteno) -> None:
+    agent = [QUESTION, *read(1, 300), *read(2, 300), calls("c3", "c4"), result("c3", "a"), result("c4", "b")]
+    post(steno(compaction=SUMMING_UP).url, chat([*turns(20)[:-1], *agent]))
+    payload = sent(simulator)
+    summary_message(payload)
+    assert payload[1:] == agent
+
+
+@checklist("A10")
+def test_with_a_tail_of_two_turns_the_last_two_stay(simulator: Simulator, steno: StartSteno) -> None:
+    post(steno(compaction=SUMMING_UP | {"tail": {"turns": 2}}).url, chat(turns(20)))
+    payload = sent(simulator)
+    summary_message(payload)
+    assert payload[1:] == turns(20)[-3:]
+
+
+@checklist("A10")
+def test_the_second_compaction_updates_the_first_ones_summary(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    post(proxy.url, chat(turns(20)))
+    first = simulator.summaries[0].text or ""
+    assert LIBRECHAT_UPDATE_PROMPT not in prompts(simulator.summaries[0]).replace("\\n", "\n")
+    simulator.clear_log()
+    post(proxy.url, chat(turns(40)))
+    told = prompts(simulator.summaries[0]).replace("\\n", "\n")
+    assert LIBRECHAT_UPDATE_PROMPT in told
+    assert json.dumps(first, ensure_ascii=False)[1:-1].replace("\\n", "\n") in told
+    payload = sent(simulator)
+    assert len(payload) == 2
+    assert "messages 1 to 80" in summary_message(payload)
+
+
+@checklist("A10")
+def test_each_compaction_reads_the_whole_conversation_again(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    post(proxy.url, chat(turns(20)))
+    simulator.clear_log()
+    post(proxy.url, chat(turns(40)))
+    shown = "".join(map(prompts, simulator.summaries))
+    for turn in range(1, 41):
+        assert f"Question {turn}, order ORD-{turn:04d}." in shown
+
+
+def of_model(name: str) -> Any:
+    return lambda record: record.kind == "summary" and record.payload["model"] == name
+
+
+@checklist("A11")
+def test_a_summariser_that_is_down_is_replaced_by_the_fallback(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.when(of_model(MODEL), status=500)
+    proxy = steno(compaction=SUMMING_UP, summary={"fallbacks": [{"model": "gpt-4.1-mini"}]})
+    answered = post(proxy.url, chat(turns(20), conversation_id="one"))
+    assert context(answered)["status"] == "summarized"
+    assert simulator.summaries[-1].payload["model"] == "gpt-4.1-mini"
+    (stored,) = get(proxy.url, "/context/conversations/one/summaries").json["data"]
+    assert stored["model"] == "gpt-4.1-mini"
+
+
+@checklist("A11")
+def test_where_both_are_down_nothing_is_stored_and_the_conversation_goes_on(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.summary_default = Fault(status=500)
+    proxy = steno(compaction=SUMMING_UP, summary={"fallbacks": [{"model": "gpt-4.1-mini"}]})
+    answered = post(proxy.url, chat(turns(20), conversation_id="one"))
+    assert answered.status == 200
+    assert context(answered)["status"] == "full"
+    assert context(answered)["actions"] == ["pruned", "stub"]
+    assert "summariser_status_500" in (answered.header("x-context-reason") or "")
+    assert sent(simulator)[-1] == turns(20)[-1]
+    assert {record.payload["model"] for record in simulator.summaries} == {MODEL, "gpt-4.1-mini"}
+    assert get(proxy.url, "/context/conversations/one/summaries").json["data"] == []
+
+
+@checklist("A12")
+def test_failed_results_stand_after_the_summary_at_most_eight_of_240_characters(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    failing: list[Any] = []
+    for number in range(11):
+        failure = f"Error: step {number} broke. " + "x" * 500
+        failing += [said("user", f"Step {number}."), calls(f"f{number}"), result(f"f{number}", failure)]
+        failing.append(said("assistant", "It failed."))
+    fine = [said("user", "Step."), calls("ok"), result("ok", "all went well, no errors"), said("assistant", "Good.")]
+    post(steno(compaction=SUMMING_UP).url, chat([*failing, *fine, *turns(18)]))
+    _, _, listed = summary_message(sent(simulator)).partition("Tool calls that failed:\n")
+    lines = listed.split("\n</notes")[0].split("\n")
+    assert len(lines) == 8
+    for number, line in zip(range(3, 11), lines, strict=True):
+        assert line.startswith(f"- read: Error: step {number} broke.")
+        assert len(line.removeprefix("- read: ")) == 240
+
+
+@checklist("A12")
+def test_of_two_results_for_one_call_the_last_failure_is_told_once(simulator: Simulator, steno: StartSteno) -> None:
+    twice = [said("user", "Go."), calls("f"), result("f", "Error: first"), said("assistant", "Once more.")]
+    twice += [said("user", "Go."), calls("f"), result("f", '{"error": "second"}'), said("assistant", "No.")]
+    post(steno(compaction=SUMMING_UP).url, chat([*twice, *turns(20)]))
+    notes = summary_message(sent(simulator))
+    assert notes.count("- read: ") == 1
+    assert '- read: {"error": "second"}' in notes
+
+
+@checklist("A13")
+def test_instructions_over_the_budget_are_named_and_nothing_is_summarised(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.window = 32_000
+    proxy = steno(compaction=SUMMING_UP)
+    tools = schemas(40)
+    talk = [said("system", "rule" + " the" * 7_000), *turns(5)]
+    declared = instructions(proxy, [QUESTION], tools=tools)
+    answered = post(proxy.url, chat(talk, tools=tools))
+    reason = context(answered)["reason"]
+    assert reason.startswith("floor_exceeds_limit")
+    told = re.search(r"the instructions take about (\d+) tokens, tools and format (\d+)", reason)
+    assert told
+    assert int(told[1]) == pytest.approx(7_005, abs=10)
+    assert int(told[2]) == pytest.approx(declared, abs=10)
+    assert sent(simulator) == talk
+    assert not simulator.summaries
+
+
+def agents_day(turn: int) -> list[Any]:
+    """A turn with parallel calls, a long result now and then, and text between the calls."""
+    one, two, three = f"a{turn}", f"b{turn}", f"c{turn}"
+    return [
+        said("user", f"Task {turn}." + " the" * (50 * (turn % 5))),
+        calls(one, two, content="I look." if turn % 2 else None),
+        result(one, text(turn, 400 if turn % 3 else 1_500)),
+        result(two, text(turn, 30)),
+        calls(three, arguments=json.dumps({"what": "the " * (20 + 300 * (turn % 7 == 0))})),
+        result(three, text(turn, 900 if turn % 4 == 0 else 60)),
+        said("assistant", f"Task {turn} is done."),
+    ]
+
+
+@checklist("A14")
+@pytest.mark.parametrize("preset", ["librechat", "librechat-fading"])
+def test_no_payload_holds_an_unpaired_call_or_result(preset: str, simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction={"preset": preset})
+    talk: list[Any] = [said("system", "Be brief.")]
+    for turn in range(14):
+        day = agents_day(turn)
+        for stop in (1, 4, 6):
+            assert post(proxy.url, chat([*talk, *day[:stop]])).status == 200
+        talk += day
+    for record in simulator.log:
+        check_pairs(record.messages or [])
+    assert {"librechat": simulator.summaries != (), "librechat-fading": True}[preset]
+
+
+@checklist("A14")
+def test_what_a_client_cut_apart_is_whole_again_after_a_compaction(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    cut = [QUESTION, calls("x1", "x2"), result("x1", "one"), result("gone", "of a call that is not there")]
+    answered = post(proxy.url, chat([*turns(20)[:-1], *cut]))
+    assert context(answered)["actions"] == ["summarized", "repaired"]
+    check_pairs(sent(simulator))
+    assert [call["id"] for call in sent(simulator)[2]["tool_calls"]] == ["x1"]
+    for record in simulator.summaries:
+        check_pairs(record.messages or [])
+
+
+# B: without summaries
+
+
+@checklist("B1")
+def test_no_summary_is_ever_made_and_the_actions_name_what_was_done(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=FADING)
+    talk: list[Any] = [said("system", "Be brief.")]
+    done: set[str] = set()
+    for turn in range(16):
+        talk += agents_day(turn)
+        for added in ([QUESTION], [QUESTION, *read(1, 500), *read(2, 1_500)], [QUESTION, *read(1, 4_000)]):
+            told = context(post(proxy.url, chat([*talk, *added])))
+            assert told["status"] == "full"
+            done.update(told["actions"])
+    assert not simulator.summaries
+    assert {"masked", "faded", "pruned"} <= done
+    assert done <= {"masked", "faded", "pruned", "truncated"}
+
+
+WINDOW = 40_000
+BUDGET = 38_000
+BANDS = {0.80: 1.0, 0.85: 0.5, 0.90: 0.2, 0.99: 0.05}
+
+
+def waiting_results(proxy: Steno, tokens: int) -> list[Any]:
+    """An agent's turn with results that are not answered in text yet; the messages have so many tokens."""
+    talk = [said("system", "Be brief."), QUESTION, *(m for number in range(5) for m in read(number, 5_800))]
+    return padded(proxy, talk, 1, instructions(proxy, talk) + tokens)
+
+
+@checklist("B2")
+@pytest.mark.parametrize(("pressure", "factor"), BANDS.items())
+def test_a_faded_result_has_the_size_of_the_formula(
+    pressure: float, factor: float, simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=FADING, models=wide(WINDOW, simulator))
+    talk = waiting_results(proxy, ceil(pressure * BUDGET))
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["faded"]
+    base = max(1_024, int((BUDGET - instructions(proxy, talk)) * factor))
+    longest = min(int(0.30 * base) * 4, 400_000)
+    expected = [
+        min(len(m["content"]), max(200, int(longest * (0.2 + 0.2 * rank)))) for rank, m in enumerate(talk[3::2])
+    ]
+    now = [m for m in sent(simulator) if m["role"] == "tool"]
+    assert [left(m["content"]) for m in now] == [pytest.approx(size, abs=1) for size in expected]
+    assert left(now[0]["content"]) == pytest.approx(0.2 * longest, abs=1)
+    for message, whole in zip(sent(simulator), talk, strict=True):
+        if whole["role"] == "tool" and message != whole:
+            assert original_size(message["content"]) == len(whole["content"])
+
+
+@checklist("B2")
+@pytest.mark.parametrize("pressure", BANDS)
+def test_a_band_begins_at_its_pressure_and_not_one_token_before(
+    pressure: float, simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=FADING, models=wide(WINDOW, simulator))
+    sizes = []
+    for tokens in (ceil(pressure * BUDGET) - 1, ceil(pressure * BUDGET)):
+        body = chat(waiting_results(proxy, tokens))
+        post(proxy.url, body)
+        sizes.append(sum(len(m["content"]) for m in sent(simulator) if m["role"] == "tool"))
+        assert (pressure, simulator.chats[-1].body == body) in {(pressure, False), (0.80, True)}
+    assert sizes[1] < 0.8 * sizes[0]
+
+
+@checklist("B2")
+def test_no_faded_result_has_less_than_200_characters(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=FADING, models=wide(2_000, simulator))
+    talk = [QUESTION, *(m for number in range(3) for m in read(number, 650))]
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["faded"]
+    small = [m for number in range(12) for m in read(number, 130)]
+    answered = post(proxy.url, chat([QUESTION, *small]))
+    assert context(answered)["actions"] == ["faded"]
+    sizes = [left(m["content"]) for m in sent(simulator) if m["role"] == "tool"]
+    assert min(sizes) >= 200
+
+
+def old_and_new(size: int) -> list[Any]:
+    """Ten turns with a result of so many characters each; the last of them is 5 % of the conversation old."""
+    content = "the " * (size // 4)
+    return [
+        message
+        for number in range(10)
+        for message in (
+            said("user", f"Read {number}."),
+            calls(f"c{number}"),
+            result(f"c{number}", content),
+            said("assistant", f"Report {number} is long."),
+        )
+    ]
+
+
+@checklist("B3")
+def test_position_pruning_is_off_by_default(simulator: Simulator, steno: StartSteno) -> None:
+    body = chat([*old_and_new(60_000), QUESTION])
+    assert context(post(steno(compaction=FADING, models=wide(400_000, simulator)).url, body))["actions"] == []
+    assert simulator.chats[0].body == body
+
+
+@checklist("B3")
+def test_position_pruning_clears_what_is_old_and_leaves_what_is_new(simulator: Simulator, steno: StartSteno) -> None:
+    settings: Any = {"position_pruning": {"enabled": True}}
+    proxy = steno(compaction=FADING | settings, models=wide(400_000, simulator))
+    talk = [*old_and_new(60_000), QUESTION]
+    assert context(post(proxy.url, chat(talk)))["actions"] == ["trimmed", "cleared"]
+    payload = sent(simulator)
+    kinds = {}
+    for index, (message, whole) in enumerate(zip(payload, talk, strict=True)):
+        if whole["role"] != "tool":
+            assert message == whole
+            continue
+        age = (len(talk) - index) / len(talk)
+        if message["content"] == "[Old tool result content cleared]":
+            kinds[age] = "cleared"
+        elif message == whole:
+            kinds[age] = "whole"
+        else:
+            kinds[age] = "trimmed"
+            assert message["content"].startswith(whole["content"][:1_500] + "\n")
+            assert "60000 chars" in message["content"]
+    assert all(kind == "cleared" for age, kind in kinds.items() if age >= 0.5)
+    assert all(kind == "trimmed" for age, kind in kinds.items() if 0.3 <= age < 0.5)
+    assert all(kind == "whole" for age, kind in kinds.items() if age < 0.3)
+    assert set(kinds.values()) == {"cleared", "trimmed", "whole"}
+
+
+@checklist("B3")
+def test_position_pruning_leaves_small_results_and_the_last_three_turns_of_the_assistant(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    settings: Any = {"position_pruning": {"enabled": True}}
+    proxy = steno(compaction=FADING | settings, models=wide(400_000, simulator))
+    body = chat([*old_and_new(49_996), QUESTION])
+    post(proxy.url, body)
+    assert simulator.chats[-1].body == body
+    talk = [*old_and_new(60_000)[:16], QUESTION]
+    post(proxy.url, chat(talk))
+    whole = [message == original for message, original in zip(sent(simulator), talk, strict=True)]
+    assert [whole[index] for index in (2, 6, 10, 14)] == [False, True, True, True]
+
+
+@checklist("B4")
+def test_over_the_budget_the_oldest_leave_first_in_whole_units(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=FADING)
+    system = said("system", "You are kind and brief.")
+    rule = said("system", "From now on answer in French.")
+    talk = [system, *turns(6)[:-1], rule, *answered_reads(6, 60), *turns(16)[:-1], *agents_day(1)[:4]]
+    answered = post(proxy.url, chat(talk, conversation_id="one"))
+    assert context(answered)["actions"] == ["masked", "faded", "pruned"] or "pruned" in context(answered)["actions"]
+    payload = sent(simulator)
+    check_pairs(payload)
+    assert payload[:2] == [system, rule]
+    assert payload[-4] == talk[-4]
+    parts = get(proxy.url, "/context/conversations/one/coverage").json["parts"]
+    gone = [part for part in parts if part["kind"] == "pruned"]
+    assert gone[0]["first_index"] == 0
+    assert gone[-1]["last_index"] < len(talk) // 2 + 4
+    kept = [m for m in payload if m not in (system, rule)]
+    assert len(kept) == len(talk) - 2 - sum(part["last_index"] - part["first_index"] + 1 for part in gone)
+    first = talk.index(kept[0], talk.index(rule))
+    assert [m["role"] for m in kept] == [m["role"] for m in talk[first:]]
+    assert not simulator.summaries
+
+
+@checklist("B4")
+def test_what_left_once_does_not_come_back(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=FADING)
+    for number in range(14, 40, 2):
+        assert post(proxy.url, chat(turns(number))).status == 200
+    starts = [sent(simulator, place)[0]["content"].split(",")[0] for place in range(len(simulator.chats))]
+    numbers = [int(start.removeprefix("Question ")) for start in starts]
+    assert numbers == sorted(numbers)
+    assert 3 <= len(set(numbers)) < len(numbers)
+
+
+@checklist("B5")
+def test_a_result_larger_than_the_window_is_faded_and_later_whole_again(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=FADING)
+    huge = [QUESTION, calls("c1"), result("c1", text(1, 20_000))]
+    answered = post(proxy.url, chat(huge))
+    assert set(context(answered)["actions"]) <= {"faded", "truncated"}
+    assert original_size(sent(simulator)[-1]["content"]) == len(huge[-1]["content"])
+    check_pairs(sent(simulator))
+
+
+@checklist("B5")
+def test_emergency_truncation_makes_a_valid_payload_and_is_for_one_request_only(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=FADING)
+    names = [f"c{number}" for number in range(60)]
+    first = result(names[0], text(0, 2_000))
+    everything = [QUESTION, calls(*names), first, *(result(name, text(1, 2_000)) for name in names[1:])]
+    answered = post(proxy.url, chat(everything))
+    assert context(answered)["actions"] == ["truncated"]
+    payload = sent(simulator)
+    check_pairs(payload)
+    assert simulator.chats[-1].prompt_tokens == int(answered.header("x-context-tokens-after") or 0) <= LIMIT
+    for message, whole in zip(payload[2:], everything[2:], strict=True):
+        assert original_size(message["content"]) == len(whole["content"])
+    smaller = chat([QUESTION, calls(names[0]), first])
+    assert context(post(proxy.url, smaller))["actions"] == []
+    assert simulator.chats[-1].body == smaller
+
+
+@checklist("B6")
+def test_a_clients_orphans_are_repaired_counted_and_reported(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=FADING)
+    orphans = [
+        *(result("nobody", "of no call"), calls("unanswered")),
+        *(said("user", "Both?"), calls("x1", "x2", content="Both."), result("x1", "one"), said("assistant", "One.")),
+    ]
+    talk = [*turns(20)[:-1], *orphans, QUESTION]
+    answered = post(proxy.url, chat(talk, conversation_id="one"))
+    assert context(answered)["actions"] == ["pruned", "repaired"]
+    check_pairs(sent(simulator))
+    assert [call["id"] for m in sent(simulator) for call in m.get("tool_calls") or ()] == ["x1"]
+    parts = get(proxy.url, "/context/conversations/one/coverage").json["parts"]
+    first = len(turns(20)) - 1
+    removed = [(p["first_index"], p["last_index"]) for p in parts if p["kind"] == "pruned" and p["by"] == "repaired"]
+    assert [place for start, stop in removed for place in range(start, stop + 1)] == [first, first + 1]
+    assert [p["first_index"] for p in parts if p["kind"] == "repaired"] == [first + 3]
+
+
+@checklist("B6")
+def test_where_the_payload_is_the_clients_own_it_is_for_the_provider_to_judge(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    body = chat([*turns(2)[:-1], result("nobody", "of no call"), QUESTION])
+    answered = post(steno(compaction=FADING).url, body)
+    assert answered.status == 400
+    assert simulator.chats[0].body == body

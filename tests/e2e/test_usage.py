@@ -1,0 +1,320 @@
+"""The ledger: what `GET .../usage` tells adds up to what the provider reported, by call, by turn and in all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from app.simulator import Record, Simulator
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import CHAT, connected, get, post, read_until, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+
+MODEL = "gpt-4o"
+NAMED: Any = {"x-conversation-id": "c-1"}
+PRICES: Any = [{"match": "gpt-4o", "prompt": 15, "completion": 75}]
+HELLO: Any = [{"role": "user", "content": "What is in my cart?"}]
+LONG: Any = turns(15)
+TOOLS: Any = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def usage(steno: Steno, query: str = "", conversation: str = "c-1") -> Any:
+    told = get(steno.url, f"/context/conversations/{conversation}/usage?{query}")
+    assert told.status == 200, told.body
+    return told.json
+
+
+def say(steno: Steno, messages: Any = HELLO, **options: Any) -> Any:
+    return steno.sdk().chat.completions.create(model=MODEL, messages=messages, extra_headers=NAMED, **options)
+
+
+def stream(steno: Steno, messages: Any = HELLO, **options: Any) -> None:
+    for _ in say(steno, messages, stream=True, **options):
+        pass
+
+
+def reported(records: Iterable[Record], name: str) -> int:
+    """What the provider's own log says, added up."""
+    return sum(record.usage[name] for record in records if record.usage)
+
+
+def agent_turn(calls: int) -> list[Any]:
+    """The histories of a turn's requests: each holds one more result than the one before."""
+    history: list[Any] = [*HELLO, {"role": "assistant", "content": "Two books."}, {"role": "user", "content": "Look."}]
+    histories = [list(history)]
+    for number in range(calls - 1):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        history.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        history.append({"role": "tool", "tool_call_id": f"call_{number}", "content": "a shelf of books " * 40})
+        histories.append(list(history))
+    return histories
+
+
+def test_an_answer_is_recorded_as_the_provider_reported_it(steno: StartSteno) -> None:
+    proxy = steno()
+    answered = say(proxy)
+    [record] = usage(proxy)["data"]
+    assert record["tokens"]["prompt"] == answered.usage.prompt_tokens
+    assert record["tokens"]["completion"] == answered.usage.completion_tokens
+    assert (record["tokens"]["cached"], record["tokens"]["reasoning"]) == (0, 0)
+    assert record["tokens"]["forwarded"] == record["tokens"]["estimated"] == answered.usage.prompt_tokens
+    shown = ("object", "turn", "purpose", "upstream", "model", "status", "context_status", "cost")
+    assert [record[name] for name in shown] == ["usage", 1, "message", "default", MODEL, 200, "full", None]
+    assert record["created_at"].endswith("Z")
+
+
+def test_each_row_is_an_amount_times_a_rate(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.next_chat(usage={"prompt_tokens": 2_761, "completion_tokens": 100, "prompt_tokens_details": None})
+    proxy = steno(prices=PRICES)
+    say(proxy)
+    told = usage(proxy)
+    assert told["data"][0]["rows"] == [
+        {"kind": "prompt", "amount": -2_761, "rate": 15, "value": -41_415},
+        {"kind": "completion", "amount": -100, "rate": 75, "value": -7_500},
+    ]
+    assert told["data"][0]["cost"] == told["totals"]["cost"] == 0.048915
+    assert told["totals"]["unpriced"] == 0
+
+
+def test_only_what_has_a_price_has_a_cost(steno: StartSteno) -> None:
+    proxy = steno(prices=PRICES)
+    say(proxy)
+    post(proxy.url, chat(HELLO, model="gpt-4o-mini"), b"x-conversation-id: c-1")
+    told = usage(proxy)
+    assert [record["cost"] is None for record in told["data"]] == [True, False]
+    assert told["totals"]["cost"] == told["data"][1]["cost"]
+    assert told["totals"]["unpriced"] == 1
+    assert [row["value"] for row in told["data"][0]["rows"]] == [None, None]
+
+
+def test_a_stream_that_tells_its_usage_is_recorded_with_it(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
+    stream(proxy, stream_options={"include_usage": True})
+    told = usage(proxy)
+    assert told["totals"]["prompt"] == reported(simulator.chats, "prompt_tokens") > 0
+    assert told["totals"]["completion"] == reported(simulator.chats, "completion_tokens") > 0
+
+
+def test_a_stream_that_does_not_keeps_its_estimate(steno: StartSteno) -> None:
+    """Steno changes nothing in a request just to know what it took."""
+    proxy = steno()
+    stream(proxy)
+    told = usage(proxy)
+    tokens = told["data"][0]["tokens"]
+    assert (tokens["prompt"], tokens["completion"]) == (None, None)
+    assert tokens["forwarded"] == told["turns"][0]["first_forwarded"] > 0
+    assert told["turns"][0]["first_prompt"] is None
+    assert (told["totals"]["prompt"], told["totals"]["unreported"], told["data"][0]["rows"]) == (0, 1, [])
+
+
+def test_a_stream_whose_messages_are_replaced_is_asked_for_its_usage(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
+    stream(proxy, LONG)
+    totals = usage(proxy)["totals"]
+    assert totals["prompt"] == reported(simulator.chats, "prompt_tokens") > 0
+    assert totals["summary"]["prompt"] == reported(simulator.summaries, "prompt_tokens") > 0
+    assert totals["unreported"] == 0
+
+
+def test_a_turn_is_the_sum_of_its_calls_with_the_first_prompt_apart(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(prices=PRICES)
+    say(proxy)
+    simulator.clear_log()
+    for history in agent_turn(3):
+        say(proxy, history, tools=TOOLS)
+    prompts = [record.usage["prompt_tokens"] for record in simulator.chats if record.usage]
+    told = usage(proxy, "order=asc")
+    assert [(turn["turn"], turn["calls"], turn["requests"]) for turn in told["turns"]] == [(1, 1, 1), (2, 3, 3)]
+    turn = told["turns"][1]
+    assert turn["prompt"] == sum(prompts)
+    assert turn["first_prompt"] == prompts[0] < prompts[1] < prompts[2]
+    assert turn["completion"] == reported(simulator.chats, "completion_tokens")
+    values = [row["value"] for record in told["data"][1:] for row in record["rows"]]
+    assert turn["cost"] == pytest.approx(-sum(values) / 1_000_000)
+
+
+def test_a_summary_is_counted_apart_from_the_request_it_was_made_for(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(prices=PRICES)
+    answered = say(proxy, LONG)
+    told = usage(proxy, "order=asc")
+    totals, [*summaries, message] = told["totals"], told["data"]
+    assert len(simulator.summaries) == len(summaries) == totals["summary"]["calls"] > 0
+    assert {summary["purpose"] for summary in summaries} == {"summary"}
+    assert {record["request_id"] for record in told["data"]} == {message["request_id"]}
+    assert {(summary["upstream"], summary["model"], summary["context_status"]) for summary in summaries} == {
+        ("default", MODEL, None)
+    }
+    for kind, records in (("prompt", simulator.chats), ("completion", simulator.chats)):
+        assert totals[kind] == reported(records, f"{kind}_tokens")
+        assert totals["summary"][kind] == reported(simulator.summaries, f"{kind}_tokens") > 0
+    tokens = answered.to_dict()["context"]["tokens"]
+    assert message["context_status"] == "summarized"
+    assert [message["tokens"][name] for name in ("estimated", "forwarded", "saved")] == [
+        tokens[name] for name in ("estimated", "forwarded", "saved")
+    ]
+    assert totals["saved"] == tokens["saved"] > 0
+    assert totals["cost"] == pytest.approx(sum(record["cost"] for record in told["data"]))
+    assert told["turns"][0]["first_prompt"] == message["tokens"]["prompt"]
+
+
+def test_the_sums_of_a_long_conversation_are_the_providers(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno()
+    for number in (8, 12, 15, 19, 24, 30):
+        history = turns(number)
+        say(proxy, history)
+        stream(proxy, [*history[:-1], {"role": "user", "content": "And then?"}], stream_options={"include_usage": True})
+    totals = usage(proxy)["totals"]
+    summary = totals["summary"]
+    every = [*simulator.chats, *simulator.summaries]
+    assert len(simulator.summaries) > 1
+    for name in ("prompt", "completion"):
+        assert totals[name] + summary[name] == reported(every, f"{name}_tokens")
+    assert totals["calls"] + summary["calls"] == len(every)
+    details = [record.usage["prompt_tokens_details"] for record in simulator.chats if record.usage]
+    assert totals["cached"] == sum(detail["cached_tokens"] for detail in details) > 0
+
+
+def test_records_are_listed_in_pages(steno: StartSteno) -> None:
+    proxy = steno()
+    for number in range(5):
+        say(proxy, [{"role": "user", "content": f"Question {number}?"}])
+    found: list[str] = []
+    query = "limit=2"
+    while True:
+        page = usage(proxy, query)
+        found += [record["id"] for record in page["data"]]
+        assert (page["object"], page["totals"]["calls"]) == ("list", 5)
+        if not page["has_more"]:
+            break
+        query = f"limit=2&after={page['last_id']}"
+    assert len(found) == 5
+    assert found == sorted(set(found), reverse=True)
+    told = get(proxy.url, "/context/conversations/c-1/usage?after=use_none")
+    assert (told.status, told.json["error"]["param"]) == (400, "after")
+
+
+def test_another_tenants_usage_is_not_found(steno: StartSteno) -> None:
+    proxy = steno()
+    say(proxy)
+    target = "/context/conversations/c-1/usage"
+    told = send(proxy.url, request_bytes(None, b"authorization: Bearer sk-b", method="GET", target=target, usual=False))
+    assert (told.status, told.json["error"]["code"]) == (404, "conversation_not_found")
+    assert get(proxy.url, target).status == 200
+
+
+def test_a_deleted_conversation_leaves_no_records(steno: StartSteno) -> None:
+    proxy = steno()
+    say(proxy, LONG)
+    assert get(proxy.url, "/context/conversations/c-1", method="DELETE").status == 200
+    assert get(proxy.url, "/context/conversations/c-1/usage").status == 404
+    say(proxy)
+    assert usage(proxy)["totals"]["calls"] == 1
+
+
+def test_a_refused_call_is_recorded_and_saves_nothing(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.next_chat(status=500)
+    proxy = steno()
+    post(proxy.url, chat(LONG), b"x-conversation-id: c-1")
+    told = usage(proxy)
+    assert (told["data"][0]["status"], told["data"][0]["rows"], told["data"][0]["tokens"]["saved"]) == (500, [], 0)
+    assert (told["totals"]["calls"], told["totals"]["saved"], told["totals"]["unreported"]) == (1, 0, 0)
+    assert told["turns"][0]["first_prompt"] is None
+
+
+def test_a_request_that_is_sent_twice_has_two_records(simulator: Simulator, steno: StartSteno) -> None:
+    """The refusal for its size, and the answer to the smaller prompt."""
+    proxy = steno(models=[{"match": "*", "context_window": 32_000}])
+    post(proxy.url, chat(turns(22)), b"x-conversation-id: c-1")
+    told = usage(proxy, "order=asc")
+    messages = [record for record in told["data"] if record["purpose"] == "message"]
+    assert sorted(record["status"] for record in messages) == [200, 400]
+    assert len({record["request_id"] for record in told["data"]}) == 1
+    assert told["totals"]["requests"] == 1
+    answered = next(record for record in messages if record["status"] == 200)
+    assert answered["tokens"]["prompt"] == reported(simulator.chats, "prompt_tokens")
+    assert told["turns"][0]["first_prompt"] == answered["tokens"]["prompt"]
+
+
+def test_a_stream_that_begins_with_a_refusal_counts_as_refused(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    message = "This model's maximum context length is 8000 tokens. However, your messages resulted in 9100 tokens."
+    error = {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
+    scripted.default = (stream_head() + chunked(b"data: " + json.dumps(error).encode() + b"\n\n") + LAST_CHUNK,)
+    proxy = before_scripted(models=[{"match": "*", "context_window": 32_000}], compaction={"overflow_retries": 0})
+    post(proxy.url, chat(turns(22), stream=True), b"x-conversation-id: c-1")
+    assert [record["status"] for record in usage(proxy)["data"]] == [400]
+
+
+def test_an_answer_without_usage_is_recorded_without(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.next_chat(omit_usage=True)
+    proxy = steno()
+    say(proxy)
+    told = usage(proxy)
+    assert [(record["status"], record["tokens"]["prompt"]) for record in told["data"]] == [(200, None)]
+    assert told["totals"]["unreported"] == 1
+
+
+def test_an_answer_that_is_no_json_is_recorded_without(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    scripted.default = (answer(b"not json at all"),)
+    proxy = before_scripted()
+    post(proxy.url, chat(HELLO), b"x-conversation-id: c-1")
+    assert [(record["status"], record["tokens"]["prompt"]) for record in usage(proxy)["data"]] == [(200, None)]
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_a_record(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.next_chat(chunk_delay=0.2, words=200)
+    proxy = steno()
+    with connected(proxy.url) as connection:
+        connection.sendall(request_bytes(chat(HELLO, stream=True), b"x-conversation-id: c-1", target=CHAT))
+        read_until(connection, b"data: ")
+    assert simulator.wait_for(lambda records: any(record.disconnected_at for record in records))
+    records: list[Any] = []
+    for _ in range(100):
+        told = get(proxy.url, "/context/conversations/c-1/usage")
+        records = told.json["data"] if told.status == 200 else []
+        if records:
+            break
+        time.sleep(0.05)
+    assert [(record["status"], record["tokens"]["prompt"]) for record in records] == [(200, None)]
+
+
+def test_a_call_that_was_never_answered_has_no_record(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    scripted.default = ("close",)
+    proxy = before_scripted()
+    assert post(proxy.url, chat(HELLO), b"x-conversation-id: c-1").status == 502
+    assert usage(proxy)["data"] == []
+
+
+def test_a_ledger_that_does_not_work_fails_no_request(steno: StartSteno) -> None:
+    proxy = steno()
+    broken: Any = None
+    proxy.services.ledger = broken
+    assert say(proxy).usage.prompt_tokens > 0
+    stream(proxy)
+    assert usage(proxy)["data"] == []
+
+
+def test_what_a_message_counts_as_has_nothing_to_do_with_what_its_turn_took(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """A count belongs to a message's content. Booked by usage, this one would be as large as its whole turn."""
+    simulator.next_chat(usage={"prompt_tokens": 39_000, "completion_tokens": 1_000, "total_tokens": 40_000})
+    proxy = steno(models=[{"match": "*", "context_window": 128_000}])
+    message = "Please tell me now which of my two orders will arrive the first."
+    assert len(message) == 64
+    question: Any = {"role": "user", "content": message}
+    first = say(proxy, [question])
+    assert usage(proxy)["totals"]["prompt"] == 39_000
+    later = [question, {"role": "assistant", "content": first.choices[0].message.content}, question]
+    planned = post(proxy.url, chat(later), b"x-conversation-id: c-1", target="/context/plan").json
+    assert sum(part["tokens"] for part in planned["parts"] if part["kind"] == "verbatim") < 100
+    assert planned["context"]["tokens"]["estimated"] < 200
+    say(proxy, later)
+    newest = usage(proxy)["data"][0]["tokens"]
+    assert newest["estimated"] == newest["prompt"] == reported(simulator.chats[-1:], "prompt_tokens")

@@ -1,0 +1,264 @@
+"""Usage records: stored behind the requests, never twice, summed as the provider told them, erased with their owner."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from app.core.usage import Price, Tokens
+from app.store import Store, StoreUnavailable, UnknownCursor, Usage, UsageRecord, UsageSum, write_behind
+from app.store.tables import usage_records
+from app.store.usage import write_usage
+from tests.databases import Gate
+from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
+
+_NUMBERS = count(1)
+PRICE = Price(prompt=2.5, completion=10.0, cached=1.25)
+
+
+def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any) -> UsageRecord:
+    """The next call, each later than the one before."""
+    number = next(_NUMBERS)
+    first = UsageRecord(
+        tenant=tenant,
+        id=f"use_{number:08}",
+        conversation_id=conversation_id,
+        request_id=f"req_{number}",
+        turn=1,
+        purpose="message",
+        upstream="default",
+        model="gpt-4o",
+        estimated=100,
+        forwarded=100,
+        saved=0,
+        tokens=Tokens(prompt=100, completion=10, cached=0, reasoning=0),
+        price=None,
+        cost=None,
+        status=200,
+        context_status="full",
+    )
+    return replace(first, **changes)
+
+
+async def usage(store: Store, conversation_id: str = "c1", **options: Any) -> Usage:
+    return await store.usage(TENANT, conversation_id, **{"limit": 100, "after": None, "order": "asc", **options})
+
+
+async def stored(store: Store) -> int:
+    """Records in the database itself; reading through the store would flush first."""
+    async with store._database.reading() as connection:
+        return await connection.scalar(select(func.count()).select_from(usage_records)) or 0
+
+
+async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
+    whole = record(price=PRICE, cost=0.25, upstream="azure", context_status="summarized", saved=40, turn=7)
+    bare = record(
+        purpose="summary",
+        estimated=None,
+        forwarded=None,
+        tokens=Tokens(),
+        price=replace(PRICE, cached=None),
+        status=500,
+    )
+    for one in (whole, bare):
+        store.record_usage(one)
+    found = (await usage(store)).page.data
+    assert [each.record for each in found] == [whole, bare]
+    assert all(each.created_at.year >= 2024 for each in found)
+
+
+async def test_records_are_stored_in_the_background(store: Store) -> None:
+    store.record_usage(record())
+    assert await stored(store) == 0
+    for _ in range(100):
+        await asyncio.sleep(0.05)
+        if await stored(store):
+            break
+    assert await stored(store) == 1
+
+
+async def test_closing_stores_the_records_that_wait(open_store: OpenStore, shared_url: str) -> None:
+    store = open_store(shared_url)
+    await store.start()
+    store.record_usage(record())
+    await store.close()
+    again = open_store(shared_url)
+    await again.start()
+    assert await stored(again) == 1
+
+
+async def test_records_wait_for_a_database_that_is_not_there(open_store: OpenStore, shared_url: str) -> None:
+    store = open_store(shared_url)
+    store.record_usage(record())
+    await store.start()
+    assert len((await usage(store)).page.data) == 1
+
+
+async def test_a_full_queue_of_records_counts_what_it_drops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has no part in what happens to conversations."""
+    monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
+    for _ in range(5):
+        store.record_usage(record())
+    store.record(seen())
+    assert (store.dropped, store.dropped_records) == (0, 3)
+    assert len((await usage(store)).page.data) == 2
+
+
+async def test_a_record_the_database_refuses_does_not_take_others_with_it(store: Store) -> None:
+    store.record(seen())
+    for tokens in (1, 2**63, 3):
+        store.record_usage(record(tokens=Tokens(prompt=tokens)))
+    found = (await usage(store)).page.data
+    assert [each.record.tokens.prompt for each in found] == [1, 3]
+    assert (store.dropped, store.dropped_records) == (0, 1)
+
+
+async def test_a_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_behind, "BATCH_CONVERSATIONS", 3)
+    for _ in range(8):
+        store.record_usage(record())
+    assert len((await usage(store)).page.data) == 8
+
+
+async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:
+    """A flush that was given up may have been carried out all the same."""
+    one = record()
+    for _ in range(2):
+        async with store._database.writing() as connection:
+            await write_usage(connection, [one])
+    assert await stored(store) == 1
+
+
+async def test_sums_are_those_of_the_records(store: Store) -> None:
+    reported = [Tokens(100, 10, 40, 5), Tokens(200, 20, None, None), Tokens()]
+    for tokens in reported:
+        store.record_usage(
+            record(tokens=tokens, saved=7, request_id="r1", price=PRICE, cost=0.5 if tokens.prompt else None)
+        )
+    store.record_usage(record(purpose="summary", tokens=Tokens(1_000, 50, 0, 0), request_id="r1", cost=0.125))
+    store.record_usage(record(status=429, tokens=Tokens()))
+    sums = (await usage(store)).sums
+    assert sums.messages == UsageSum(
+        requests=2,
+        calls=4,
+        unreported=1,
+        unpriced=1,
+        prompt=300,
+        completion=30,
+        cached=40,
+        reasoning=5,
+        saved=21,
+        cost=1.0,
+    )
+    assert sums.summaries == UsageSum(requests=1, calls=1, prompt=1_000, completion=50, cost=0.125)
+
+
+async def test_sums_are_larger_than_what_one_page_shows(store: Store) -> None:
+    for _ in range(5):
+        store.record_usage(record())
+    assert (await usage(store, limit=2)).sums.messages.prompt == 500
+
+
+async def test_large_sums_are_whole_numbers(store: Store) -> None:
+    """PostgreSQL adds up to decimals, which would not be written as JSON numbers."""
+    for _ in range(3):
+        store.record_usage(record(tokens=Tokens(prompt=100_000_000, completion=1)))
+    prompt = (await usage(store)).sums.messages.prompt
+    assert prompt == 300_000_000
+    assert type(prompt) is int
+
+
+async def test_each_turn_on_the_page_is_summed_over_all_its_calls(store: Store) -> None:
+    """Its first answered call stands apart: the others show no compaction."""
+    for turn, prompt in ((1, 50), (2, 900), (2, 1_000), (2, 1_100), (3, 70)):
+        store.record_usage(record(turn=turn, tokens=Tokens(prompt, 1)))
+    store.record_usage(record(turn=2, purpose="summary", tokens=Tokens(5_000, 100)))
+    page = await usage(store, limit=2)
+    assert [each.record.tokens.prompt for each in page.page.data] == [50, 900]
+    assert [(turn.turn, turn.sums.messages.prompt, turn.sums.summaries.prompt) for turn in page.turns] == [
+        (1, 50, 0),
+        (2, 3_000, 5_000),
+    ]
+    assert [turn.first and turn.first.tokens.prompt for turn in page.turns] == [50, 900]
+
+
+async def test_a_turns_first_call_is_the_first_that_was_answered(store: Store) -> None:
+    """Not a summary, nor a refusal that a smaller request came after."""
+    store.record_usage(record(purpose="summary", tokens=Tokens(5_000, 100)))
+    store.record_usage(record(status=400, tokens=Tokens()))
+    store.record_usage(record(turn=2, status=500, tokens=Tokens()))
+    expected = record(tokens=Tokens(700, 1))
+    store.record_usage(expected)
+    store.record_usage(record(tokens=Tokens(800, 1)))
+    assert [turn.first for turn in (await usage(store)).turns] == [expected, None]
+
+
+async def test_records_are_listed_in_pages_both_ways(store: Store) -> None:
+    records = [record() for _ in range(5)]
+    for one in records:
+        store.record_usage(one)
+    for order in ("asc", "desc"):
+        found: list[str] = []
+        after = None
+        for _ in range(3):
+            page = (await usage(store, limit=2, after=after, order=order)).page
+            found += [each.record.id for each in page.data]
+            after = page.last_id
+            assert page.has_more == (len(found) < 5)
+        assert found == sorted((one.id for one in records), reverse=order == "desc")
+    with pytest.raises(UnknownCursor):
+        await usage(store, after="use_none")
+
+
+async def test_nothing_recorded_is_an_empty_page(store: Store) -> None:
+    found = await usage(store)
+    assert (found.page.data, found.turns, found.sums.messages, found.sums.summaries) == ([], [], UsageSum(), UsageSum())
+
+
+async def test_records_belong_to_one_tenant_and_one_conversation(store: Store) -> None:
+    foreign = record(tenant=STRANGER)
+    for one in (record(), record("c2"), foreign):
+        store.record_usage(one)
+    assert (await usage(store)).sums.messages.calls == 1
+    with pytest.raises(UnknownCursor):
+        await usage(store, after=foreign.id)
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["while they wait", "once they are stored"])
+async def test_records_go_with_their_conversation(store: Store, waits: bool) -> None:
+    store.record(seen("c1"))
+    await store.flush()
+    for one in (record(), record("c2"), record(tenant=STRANGER)):
+        store.record_usage(one)
+    if not waits:
+        await store.flush()
+    assert await store.delete_conversation(TENANT, "c1")
+    await store.flush()
+    assert (await usage(store)).page.data == []
+    assert await stored(store) == 2
+
+
+async def test_names_that_no_database_can_keep_are_kept_as_far_as_they_can(store: Store) -> None:
+    store.record_usage(record(model="gpt\0-4o\ud800"))
+    assert [each.record.model for each in (await usage(store)).page.data] == ["gpt\ufffd-4o\ufffd"]
+
+
+async def test_records_outlast_an_outage(open_store: OpenStore, gate: Gate) -> None:
+    """A flush that fails keeps them, in their order."""
+    await gate.open()
+    store = open_store(gate.url)
+    await store.start()
+    records = [record() for _ in range(3)]
+    store.record_usage(records[0])
+    await gate.close()
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    for one in records[1:]:
+        store.record_usage(one)
+    await gate.open()
+    assert [each.record for each in (await usage(store)).page.data] == records

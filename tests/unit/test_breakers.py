@@ -1,0 +1,131 @@
+"""What is left alone for a while because it does not help, and when it is tried again."""
+
+import pytest
+
+from app.breakers import ConversationBreaker, ModelBreaker
+
+LIMIT = 10_000
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def failed(times: int, clock: Clock) -> ModelBreaker:
+    breaker = ModelBreaker(clock)
+    for _ in range(times):
+        breaker.failed("m")
+    return breaker
+
+
+def test_two_failures_in_a_row_are_bad_luck_and_three_are_not() -> None:
+    assert failed(2, Clock()).admits("m")
+    breaker = failed(3, Clock())
+    assert not breaker.admits("m")
+    assert breaker.admits("another")
+
+
+def test_an_answer_in_between_begins_the_count_anew() -> None:
+    breaker = failed(2, Clock())
+    breaker.answered("m")
+    breaker.failed("m")
+    assert breaker.admits("m")
+
+
+def test_after_thirty_seconds_one_caller_is_the_probe() -> None:
+    clock = Clock()
+    breaker = failed(3, clock)
+    clock.now = 29.9
+    assert not breaker.admits("m")
+    clock.now = 30.0
+    assert [breaker.admits("m") for _ in range(3)] == [True, False, False]
+
+
+def test_a_probe_that_fails_begins_another_pause() -> None:
+    clock = Clock()
+    breaker = failed(3, clock)
+    clock.now = 30.0
+    assert breaker.admits("m")
+    clock.now = 50.0
+    breaker.failed("m")
+    clock.now = 79.9
+    assert not breaker.admits("m")
+    clock.now = 80.0
+    assert breaker.admits("m")
+
+
+def test_a_probe_that_succeeds_ends_it_for_everybody() -> None:
+    clock = Clock()
+    breaker = failed(3, clock)
+    clock.now = 30.0
+    assert breaker.admits("m")
+    breaker.answered("m")
+    assert [breaker.admits("m") for _ in range(3)] == [True] * 3
+
+
+def test_a_probe_that_never_reports_is_followed_by_another() -> None:
+    clock = Clock()
+    breaker = failed(3, clock)
+    clock.now = 30.0
+    assert breaker.admits("m")
+    clock.now = 60.0
+    assert breaker.admits("m")
+
+
+def test_two_passes_in_a_row_that_freed_hardly_anything_are_enough() -> None:
+    breaker = ConversationBreaker()
+    breaker.finished("c", 8_000, 8_000, 7_201, LIMIT)
+    assert breaker.blocks("c", 8_000, LIMIT) is None
+    breaker.finished("c", 9_500, 8_700, 8_000, LIMIT)
+    assert breaker.blocks("c", 9_500, LIMIT) == "compaction_ineffective"
+    assert breaker.blocks("another", 9_500, LIMIT) is None
+
+
+def test_a_pass_that_freed_a_tenth_begins_the_count_anew() -> None:
+    breaker = ConversationBreaker()
+    for tokens, after in ((8_000, 7_900), (20_000, 7_200), (32_000, 7_900)):
+        breaker.finished("c", tokens, 8_000, after, LIMIT)
+    assert breaker.blocks("c", 32_000, LIMIT) is None
+
+
+@pytest.mark.parametrize("tokens", [11_500, 7_500])
+def test_an_ineffective_compaction_is_tried_again_once_the_history_is_another(tokens: int) -> None:
+    """Grown, or cut by its client: by a fifth of the limit. Then one more vain pass is enough to stop again."""
+    breaker = ConversationBreaker()
+    for _ in range(2):
+        breaker.finished("c", 9_500, 8_000, 7_900, LIMIT)
+    toward = 1 if tokens < 9_500 else -1
+    assert breaker.blocks("c", tokens + toward, LIMIT) == "compaction_ineffective"
+    assert breaker.blocks("c", tokens, LIMIT) is None
+    breaker.finished("c", tokens, 8_000, 7_900, LIMIT)
+    assert breaker.blocks("c", tokens, LIMIT) == "compaction_ineffective"
+
+
+def test_three_compactions_with_hardly_any_growth_between_them_are_enough() -> None:
+    breaker = ConversationBreaker()
+    for tokens in (8_000, 8_999):
+        breaker.finished("c", tokens, 8_000, 4_000, LIMIT)
+    assert breaker.blocks("c", 9_998, LIMIT) is None
+    breaker.finished("c", 9_998, 8_000, 4_000, LIMIT)
+    assert breaker.blocks("c", 9_998, LIMIT) == "compaction_too_frequent"
+    assert breaker.blocks("c", 11_997, LIMIT) == "compaction_too_frequent"
+    assert breaker.blocks("c", 11_998, LIMIT) is None
+
+
+def test_compactions_with_growth_between_them_may_go_on_for_ever() -> None:
+    breaker = ConversationBreaker()
+    for tokens in range(8_000, 200_000, 1_000):
+        assert breaker.blocks("c", tokens, LIMIT) is None
+        breaker.finished("c", tokens, 8_000, 4_000, LIMIT)
+
+
+def test_only_so_much_is_remembered() -> None:
+    breaker = ConversationBreaker()
+    for number in range(10_001):
+        for _ in range(2):
+            breaker.finished(number, 8_000, 8_000, 8_000, LIMIT)
+    assert breaker.blocks(0, 8_000, LIMIT) is None
+    assert breaker.blocks(1, 8_000, LIMIT) == "compaction_ineffective"

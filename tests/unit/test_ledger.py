@@ -1,0 +1,171 @@
+"""The ledger: what a call took and cost, in a form that adds up, and never in a request's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.core.usage import Price, Spend, Tokens, cost, saved, spends
+from app.ledger import Call, Ledger, new_request_id
+from app.settings import load
+from app.store import UsageRecord
+
+PRICE = Price(prompt=15, completion=75)
+CACHING = Price(prompt=15, completion=75, cached=1.5)
+
+
+class Kept:
+    """A store that keeps records in a list."""
+
+    def __init__(self) -> None:
+        self.records: list[UsageRecord] = []
+
+    def record_usage(self, record: UsageRecord) -> None:
+        self.records.append(record)
+
+
+def call(**changes: Any) -> Call:
+    members: dict[str, Any] = {
+        "tenant": "t",
+        "conversation_id": "c",
+        "request_id": "req_1",
+        "turn": 3,
+        "purpose": "message",
+        "upstream": "default",
+        "model": "gpt-4o",
+        "status": 200,
+        "usage": {"prompt_tokens": 2_761, "completion_tokens": 100},
+        "estimated": 5_000,
+        "forwarded": 2_700,
+        "context_status": "summarized",
+    }
+    return Call(**{**members, **changes})
+
+
+def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
+    store: Any = Kept()
+    ledger = Ledger(store, lambda _: price)
+    for each in calls:
+        ledger.record(each)
+    records: list[UsageRecord] = store.records
+    return records
+
+
+# Rows
+
+
+def test_a_rows_value_is_its_amount_times_its_rate() -> None:
+    assert spends(Tokens(2_761, 100), PRICE) == (
+        Spend("prompt", -2_761, 15, -41_415),
+        Spend("completion", -100, 75, -7_500),
+    )
+
+
+def test_a_row_without_a_price_has_its_amount_only() -> None:
+    assert spends(Tokens(2_761, 100, 50), None) == (
+        Spend("prompt", -2_761, None, None),
+        Spend("completion", -100, None, None),
+    )
+
+
+def test_cached_tokens_leave_the_prompts_row_only_for_a_row_of_their_own() -> None:
+    tokens = Tokens(2_761, 100, 2_000)
+    assert [row.amount for row in spends(tokens, CACHING)] == [-761, -2_000, -100]
+    assert [row.amount for row in spends(tokens, PRICE)] == [-2_761, -100]
+    assert [row.kind for row in spends(Tokens(2_761, 100, 0), CACHING)] == ["prompt", "completion"]
+    assert [row.kind for row in spends(Tokens(2_761, 100, None), CACHING)] == ["prompt", "completion"]
+
+
+def test_what_was_not_reported_has_no_row() -> None:
+    assert spends(Tokens(), PRICE) == ()
+    assert [row.kind for row in spends(Tokens(completion=5), PRICE)] == ["completion"]
+
+
+def test_the_cost_is_what_the_rows_add_up_to() -> None:
+    assert cost(Tokens(2_761, 100), PRICE) == pytest.approx(0.048915)
+    assert cost(Tokens(2_761, 100, 2_000), CACHING) == pytest.approx((761 * 15 + 2_000 * 1.5 + 7_500) / 1e6)
+
+
+def test_a_cost_that_is_not_known_in_full_is_not_known() -> None:
+    assert cost(Tokens(2_761, 100), None) is None
+    assert cost(Tokens(2_761, None), PRICE) is None
+    assert cost(Tokens(None, 100), PRICE) is None
+
+
+def test_what_is_free_costs_nothing_rather_than_less() -> None:
+    assert str(cost(Tokens(2_761, 100), Price(0, 0))) == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("estimated", "forwarded", "status", "expected"),
+    [(5_000, 2_700, 200, 2_300), (5_000, 5_000, 200, 0), (5_000, 2_700, 429, 0), (None, 3, 200, 0), (3, None, 200, 0)],
+)
+def test_tokens_are_saved_where_an_answer_came(
+    estimated: int | None, forwarded: int | None, status: int, expected: int
+) -> None:
+    assert saved(estimated, forwarded, status) == expected
+
+
+# Records
+
+
+def test_a_call_is_recorded_with_its_tokens_and_what_they_cost() -> None:
+    [record] = recorded(call(), price=PRICE)
+    assert record.tokens == Tokens(2_761, 100)
+    assert record.cost == pytest.approx(0.048915)
+    assert (record.price, record.saved, record.turn, record.request_id) == (PRICE, 2_300, 3, "req_1")
+
+
+def test_a_call_whose_usage_was_not_told_keeps_its_estimate() -> None:
+    [record] = recorded(call(usage=None), price=PRICE)
+    assert (record.tokens, record.cost) == (Tokens(), None)
+    assert (record.estimated, record.forwarded, record.saved) == (5_000, 2_700, 2_300)
+
+
+def test_ids_grow_in_the_order_of_the_calls() -> None:
+    ids = [record.id for record in recorded(*[call()] * 1_000)]
+    assert ids == sorted(set(ids))
+
+
+def test_ids_grow_although_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((2_000_000_000_000_000_000, 1_000_000_000_000_000_000))
+    monkeypatch.setattr("app.ledger.time_ns", lambda: next(times))
+    first, second = recorded(call(), call())
+    assert first.id < second.id
+
+
+def test_requests_are_told_apart() -> None:
+    assert new_request_id() != new_request_id()
+
+
+def test_a_models_name_is_kept_up_to_a_length() -> None:
+    [record] = recorded(call(model="m" * 1_000_000))
+    assert record.model == "m" * 300
+
+
+def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
+    class Broken:
+        def record_usage(self, _: UsageRecord) -> None:
+            raise RuntimeError
+
+    store: Any = Broken()
+    with capture_logs() as logs:
+        Ledger(store, lambda _: None).record(call())
+    assert [entry["event"] for entry in logs] == ["a call was not recorded"]
+
+
+# Prices
+
+
+def test_the_first_price_that_matches_holds() -> None:
+    settings = load(
+        prices=[
+            {"match": "gpt-4o-mini*", "prompt": 0.15, "completion": 0.6, "cached": 0.075},
+            {"match": "gpt-4o*", "prompt": 2.5, "completion": 10},
+        ]
+    )
+    assert settings.price_of("openai/gpt-4o-mini") == Price(0.15, 0.6, 0.075)
+    assert settings.price_of("gpt-4o-2024-11-20") == Price(2.5, 10)
+    assert settings.price_of("o3") is None

@@ -1,0 +1,212 @@
+"""Providers: which upstream a request goes to, what each knows of its models, and what settings are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import UnknownUpstream
+from app.main import open_providers
+from app.providers import Provider, Providers
+from app.settings import ConfigurationError, load
+from app.store import Store
+from tests.e2e import running
+from tests.unit.providers import FakeUpstream, listing
+
+KEY = "sk-operators-own"
+HERE: dict[str, Any] = {"base_url": "http://here.example/v1"}
+THERE: dict[str, Any] = {"base_url": "http://there.example/v1"}
+
+Open = Callable[..., Providers]
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    running.forget_environment(monkeypatch)
+    monkeypatch.setenv("PROVIDER_KEY", KEY)
+
+
+def opened(**sections: Any) -> Providers:
+    return open_providers(load(**sections), Store.open("memory"))
+
+
+def refusal(**sections: Any) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        load(**sections)
+    return str(refused.value)
+
+
+def names(providers: Providers, *models: str) -> list[str]:
+    return [providers.of(model).name for model in models]
+
+
+# Choice
+
+
+def test_a_model_goes_to_the_first_upstream_whose_globs_fit_it_and_else_to_the_default_one() -> None:
+    providers = opened(
+        upstreams={"near": {**HERE, "models": ["llama-*", "qwen"]}, "far": {**THERE, "models": ["*"]}, "idle": HERE}
+    )
+    assert names(providers, "llama-3", "meta/llama-3", "qwen", "qwen-3", "") == ["near", "near", "near", "far", "far"]
+    assert names(opened(upstreams={"near": HERE}), "llama-3") == ["default"]
+    assert names(opened(), "llama-3") == ["default"]
+
+
+def test_a_name_in_the_base_url_wins_over_the_model() -> None:
+    providers = opened(upstreams={"near": {**HERE, "models": ["llama-*"]}, "idle": THERE})
+    assert providers.of("llama-3", "idle").settings.base_url == THERE["base_url"]
+    assert providers.of("llama-3", "default") is providers.default
+    assert providers.named(None) is providers.default
+
+
+def test_a_name_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UnknownUpstream) as refused:
+        opened(upstreams={"near": HERE, "far": THERE}).of("gpt-4o", "neer")
+    assert refused.value.status == 404
+    assert refused.value.message == "There is no upstream 'neer' (/u/{name}/v1). Known here: default, near, far."
+
+
+def test_an_upstream_has_a_preset_and_a_trigger_of_its_own() -> None:
+    providers = opened(upstreams={"near": {**HERE, "preset": "off", "trigger": {"token_ratio": 0.6}}})
+    near = providers.named("near")
+    assert near.preset == "off"
+    assert near.trigger is not None
+    assert near.trigger.token_ratio == 0.6
+    assert (providers.default.preset, providers.default.trigger) == (None, None)
+
+
+def test_a_model_may_have_a_preset_or_a_trigger_and_no_window() -> None:
+    settings = load(models=[{"match": "a", "preset": "off"}, {"match": "b", "trigger": {"token_ratio": 0.6}}])
+    assert [entry.preset for entry in settings.models] == ["off", None]
+    assert opened(models=[{"match": "gpt-4o", "preset": "off"}]).default.windows.of("gpt-4o").source == "bundled"
+
+
+# What is known
+
+
+async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    providers = opened(
+        upstreams={"near": {**HERE, "models": ["llama-*"]}}, models=[{"match": "llama-4", "context_window": 9_000}]
+    )
+    await discover(providers.default, monkeypatch, "gpt-4o", "both")
+    await discover(providers.named("near"), monkeypatch, "llama-3", "both")
+    known = providers.known(["used", "llama-2"])
+    assert {name: [provider.name for provider in having] for name, having in known.items()} == {
+        "both": ["default", "near"],
+        "gpt-4o": ["default"],
+        "llama-2": ["near"],
+        "llama-3": ["near"],
+        "llama-4": ["near"],
+        "used": ["default"],
+    }
+
+
+async def discover(provider: Provider, monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
+    upstream = FakeUpstream({"/v1/models": listing(*({"id": model} for model in models))})
+    monkeypatch.setattr(provider.windows._discovery, "_upstream", upstream)
+    await provider.windows.discover()
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", ["default", "Fast", "a b", "a/b", "", "a" * 65, "ä"])
+def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+    message = refusal(upstreams={name: HERE})
+    assert f"upstreams: {name[:80]!r} cannot be the name of an upstream" in message
+    assert "1 to 64 of a-z, 0-9, _ and -, and not 'default'" in message
+
+
+@pytest.mark.parametrize("name", ["a", "0", "my_own-llm", "a" * 64])
+def test_a_name_that_can_be_one_is_taken(name: str) -> None:
+    assert list(load(upstreams={name: HERE}).upstreams) == [name]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"models": ["a"]}, "upstreams.near: base_url is needed"),
+        ({"base_url": "here/v1"}, "upstreams.near.base_url: an http(s) URL without credentials or query is needed"),
+        ({**HERE, "connect_seconds": 0}, "upstreams.near.connect_seconds"),
+        ({**HERE, "modles": ["a"]}, "upstreams.near.modles is no setting; known there: base_url, connect_seconds"),
+        ({**HERE, "trigger": {"token_ratio": 8}}, "upstreams.near.trigger.token_ratio"),
+        ({**HERE, "api_key_env": "ABSENT"}, "upstreams.near: api_key_env names ABSENT, an environment variable"),
+        ("http://here/v1", "upstreams.near: "),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_refused_by_its_name(entry: Any, said: str) -> None:
+    assert said in refusal(upstreams={"near": entry})
+
+
+def test_one_glob_at_two_upstreams_is_refused() -> None:
+    message = refusal(upstreams={"near": {**HERE, "models": ["a", "b"]}, "far": {**THERE, "models": ["b"]}})
+    assert "far.models has 'b', which near.models has too" in message
+
+
+def test_two_upstreams_of_one_name_in_the_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "steno.yaml"
+    entry = 'near: {base_url: "http://here.example/v1"}'
+    path.write_text(f"upstreams:\n  {entry}\n  {entry}\n")
+    monkeypatch.setenv("STENO_CONFIG", str(path))
+    assert refusal().endswith("line 3: near is there twice.")
+    path.write_text(f"shared: &shared {{{entry}}}\nupstreams:\n  <<: *shared\n")
+    assert "shared is no setting" in refusal()
+
+
+def test_entries_of_file_and_environment_are_one_map_with_those_of_the_file_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "steno.yaml"
+    path.write_text(
+        'upstreams: {near: {base_url: "http://here.example/v1"}, far: {base_url: "http://there.example/v1"}}'
+    )
+    monkeypatch.setenv("STENO_CONFIG", str(path))
+    monkeypatch.setenv("STENO_UPSTREAMS__AWAY__BASE_URL", "http://away.example/v1")
+    monkeypatch.setenv("STENO_UPSTREAMS__FAR__MODELS", '["llama-*"]')
+    upstreams = load().upstreams
+    assert list(upstreams) == ["near", "far", "away"]
+    assert upstreams["far"].models == ("llama-*",)
+    assert upstreams["far"].base_url == THERE["base_url"]
+
+
+# Keys
+
+
+def test_a_key_is_shown_by_nothing_that_holds_it() -> None:
+    settings = load(
+        upstream={"api_key_env": "PROVIDER_KEY"}, upstreams={"near": {**HERE, "api_key_env": "PROVIDER_KEY"}}
+    )
+    providers = open_providers(settings, Store.open("memory"))
+    key = settings.upstream.api_key
+    assert key is not None
+    assert key.get_secret_value() == KEY
+    shown = [settings, settings.upstreams, key, providers, *providers.all, settings.model_dump()]
+    assert KEY not in "".join(map(repr, shown))
+
+
+@pytest.mark.parametrize("given", ["sk-proj-4711aBc", "gsk_4711aBc", "Bearer sk-4711aBc", "provider_key_4711aBc", ""])
+def test_a_key_in_the_place_of_its_variable_is_refused_and_not_shown(given: str) -> None:
+    for section in ({"upstream": {"api_key_env": given}}, {"upstreams": {"near": {**HERE, "api_key_env": given}}}):
+        message = refusal(**section)
+        assert "api_key_env must be the name of an environment variable, in capitals" in message
+        assert "4711aBc" not in message
+
+
+@pytest.mark.parametrize("value", ["", "  ", "two words", "line\nbreak", "clé"])
+def test_a_variable_without_a_key_that_can_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", value)
+    message = refusal(upstream={"api_key_env": "PROVIDER_KEY"})
+    assert "upstream: api_key_env names PROVIDER_KEY" in message
+    assert not value.strip() or value not in message
+
+
+def test_a_line_end_after_the_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", f"{KEY}\n")
+    key = load(upstream={"api_key_env": "PROVIDER_KEY"}).upstream.api_key
+    assert key is not None
+    assert key.get_secret_value() == KEY
