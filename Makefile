@@ -11,7 +11,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay test properties coverage bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc test properties coverage bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -37,6 +37,10 @@ doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL 
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
+
+poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.poc
 
 test: dev-env ## all tests; options: PYTEST_ARGS='-k lease'
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -284,7 +284,8 @@ class Compactor:
         if isinstance(lease, Busy):
             turn.tell(started)
             return await self._wait(turn, plan)
-        work = self._tasks.start(self._run(job, plan, lease, lambda: turn.tell(started)), f"compaction {started.id}")
+        running = self._run(job, plan, lease, frozenset(turn.chunks), lambda: turn.tell(started))
+        work = self._tasks.start(running, f"compaction {started.id}")
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
         await asyncio.wait({work}, timeout=turn.seconds_left)
         if not work.done():
@@ -317,14 +318,18 @@ class Compactor:
         turn.reason = "summary_takes_too_long"
         return False
 
-    async def _run(self, job: Job, plan: Plan, lease: Lease, announce: Callable[[], None]) -> Outcome:
-        """The owned task: from the lease to its release, whoever is still waiting."""
+    async def _run(
+        self, job: Job, plan: Plan, lease: Lease, known: Collection[str], announce: Callable[[], None]
+    ) -> Outcome:
+        """The owned task: from the lease to its release, whoever is still waiting. `known` are the chunks it was
+        planned with."""
         began = monotonic()
         outcome = Outcome((), LEASE_LOST)
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease))
-                outcome = await self._drive(_flow(job, plan), job, lease, announce)
+                if not await self._is_overtaken(job, known):
+                    outcome = await self._drive(_flow(job, plan), job, lease, announce)
                 beating.cancel()
         except* _LeaseLost:
             pass
@@ -341,6 +346,11 @@ class Compactor:
             reason=outcome.failure,
         )
         return outcome
+
+    async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
+        """Whether a chunk was stored between our look and our lease: what is to be made may have been made."""
+        found = await self._store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
+        return any(chunk.id not in known for chunk in found)
 
     async def _drive(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Outcome:
         """Performs what the flow asks for, until it returns."""

@@ -48,7 +48,7 @@ PEOPLE = (
     "Dario", "Edith", "Egon", "Elif", "Emil", "Enzo", "Esther", "Fabio", "Felix", "Frida",
     "Georg", "Greta", "Hanna", "Hugo", "Ilona", "Imre", "Ines", "Jakob", "Jonas", "Judith",
     "Karin", "Klara", "Lars", "Leonie", "Lotte", "Magnus", "Marek", "Milan", "Nadia", "Nils",
-    "Oskar", "Paula", "Petra", "Quirin", "Ronja", "Selma", "Tilda", "Ulrik", "Viggo", "Zeno",
+    "Oskar", "Paula", "Petra", "Quirin", "Ronja", "Selma", "Thea", "Ulrik", "Viggo", "Zeno",
 )  # fmt: skip
 """Each answer names one of them, later in its first sentence: what a summary gives up first."""
 ADVICE = (

@@ -315,7 +315,7 @@ class Exchange:
             broken = error
         rest = editor.edit(splitter.flush())
         if observed is not None:
-            observed.usage(editor.usage)
+            observed.usage(editor.usage, whole=editor.complete and not editor.failed)
             if editor.window_full:
                 observed.window_full(editor.usage, editor.text_bytes)
         if editor.complete:

@@ -26,6 +26,7 @@ from app.services import HEURISTIC_CAUTION, Services
 from app.settings import PromptSettings
 from app.store import ConversationSeen
 from app.summariser import Route
+from app.upstream import CREDENTIALS
 from app.wire.chat_completions import ChatRequest, render
 from app.wire.events import EVENT_SHAPES, EventShape
 from app.wire.sse import StreamEditor
@@ -79,6 +80,7 @@ class Understood:
         """The `context` object of an answer."""
         before, after = self.tokens(prepared)
         window = self.window.context
+        changed = prepared.view.changed if prepared.view else {}
         return {
             "conversation_id": self.job.conversation_id,
             "status": prepared.status,
@@ -86,6 +88,7 @@ class Understood:
             "tokens": {"estimated": before, "forwarded": after, "saved": before - after, "window": window},
             "chunks": [chunk.id for chunk in prepared.view.chunks] if prepared.view else [],
             "reason": prepared.reason,
+            **({"messages": changed} if changed else {}),
         }
 
     def status_members(self, prepared: Decision) -> bytes:
@@ -278,11 +281,20 @@ class Writing:
         )
 
     def routes(self, services: Services, headers: Headers) -> tuple[Route, ...]:
-        """Whom to ask, the first choice first. An upstream with a key of its own puts it in place of the caller's."""
+        """Whom to ask, the first choice first. An upstream with a key of its own adds that itself."""
         summary = self.rules.summary
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
         reached = ((model or self.model, self._at(services, upstream)) for model, upstream in asked)
-        return tuple(Route(model, provider.upstream, headers, provider.name) for model, provider in reached)
+        return tuple(
+            Route(model, provider.upstream, self._shown_to(provider, headers), provider.name)
+            for model, provider in reached
+        )
+
+    def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
+        """The caller's key is meant for the conversation's own upstream and for no other."""
+        if provider is self.provider:
+            return headers
+        return [(name, value) for name, value in headers if name not in CREDENTIALS]
 
     @property
     def pinned_text(self) -> str:

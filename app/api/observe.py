@@ -90,11 +90,13 @@ class Observation:
         """A call was answered; what it took may still be told."""
         self._answered.append(Answered(status))
 
-    def usage(self, usage: object) -> None:
-        """An answer came, and said that it cost this much."""
+    def usage(self, usage: object, *, whole: bool = True) -> None:
+        """An answer came, and said that it cost this much. From one that broke off nothing is learnt."""
         if self._answered:
             self._answered[-1].usage = usage
         self.settle()
+        if not whole:
+            return
         try:
             self._usage(usage)
         except Exception:

@@ -28,6 +28,7 @@ from app.core.plan import (
     summary_tokens,
 )
 from app.core.prompts import SummaryRequest
+from app.core.repair import repair
 from app.core.view import Conversation, Path, Verbatim, View, build_view
 
 AIMED_SHARE = 0.5
@@ -235,6 +236,7 @@ class _ChunkMaker:
     def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk over everything before the span's end, from the last such chunk and the span; not kept."""
         transcript = self.conversation.transcript
+        prior = prior and self._without_failed_results(prior)
         kept = carried_in(transcript, 0, span.stop)
         chunk = self._blank(0, span.stop, kept, ())
         carried = tuple(index - span.start for index in kept if index >= span.start)
@@ -282,13 +284,15 @@ class _ChunkMaker:
         if view.tokens - rest > self.settings.input_tokens:
             return None
         parts = (*(part for part in view.parts if not isinstance(part, Verbatim)), Verbatim(path.covered, span.stop))
-        return View(parts, view.tokens - rest)
+        # A provider refuses a call that the client left without its result. What repairing saves is of no account.
+        return repair(self.conversation, View(parts, view.tokens - rest), lambda _: 0)
 
     def fold(self, chunks: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
 
         Without that the user messages of an agent's turns, each split by some cut, would pile up in the payload.
         """
+        chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
         transcript = self.conversation.transcript
@@ -355,6 +359,10 @@ class _ChunkMaker:
         return prompts.failed_results(
             transcript.messages[chunk.first_index : chunk.last_index + 1], self.settings.failed_results
         )
+
+    def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
+        """As the summariser wrote it: what it reads it copies, and then the list would be there twice."""
+        return replace(chunk, text=chunk.text.removesuffix(self._failed_results(chunk)))
 
     @property
     def _focus(self) -> tuple[str, ...]:

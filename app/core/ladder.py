@@ -97,6 +97,7 @@ def settle(case: Case, reason: str | None = None, *, in_vain: bool = False) -> D
     """
     conversation = case.conversation
     untrimmed = whole(conversation)
+    wrong = ["over_the_limit"]  # Where nothing may be made to fit.
     for view, why in _steps(case, reason):
         failed = in_vain and why is not None
         if view == untrimmed and view.tokens <= case.budget.limit:
@@ -104,8 +105,8 @@ def settle(case: Case, reason: str | None = None, *, in_vain: bool = False) -> D
         repaired = view if view == untrimmed else repair(conversation, view, case.cost)
         if not (wrong := problems(conversation, repaired, case.budget.limit)):
             return Decision(repaired, repaired.actions, why, failed)
-        reason = f"{reason}: {', '.join(wrong)}" if reason else ", ".join(wrong)
-    return Decision(None, (), reason or "over_the_limit", in_vain)
+    told = ", ".join(wrong)
+    return Decision(None, (), f"{reason}: {told}" if reason else told, in_vain)
 
 
 def can_do_without_summary(case: Case) -> bool:
@@ -148,7 +149,7 @@ def _shaped(case: Case, view: View) -> View:
         view = prune_by_position(conversation, view, policy.position_pruning, cost)
     window = policy.window
     if window.turns is not None or window.tokens is not None:
-        most = window.tokens or view.tokens
+        most = budget.line.estimate(window.tokens) if window.tokens is not None else view.tokens
         view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=window.turns)
     return view
 

@@ -11,7 +11,7 @@ from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.mask import Boundary, MaskSettings
 from app.core.messages import INSTRUCTION_ROLES, Transcript
 from app.core.policy import CUMULATIVE, Strategy
-from app.core.view import Conversation, Masking, Path, size_after, widest_path
+from app.core.view import Conversation, Masking, Path, pinned_tokens, size_after, widest_path
 
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
@@ -116,7 +116,7 @@ def _plan_cumulative(
     spans = split_span(conversation.transcript, Span(start, cut), summary)
     if replaced_tokens(conversation.transcript, Span(0, cut)) < SMALLEST_PART:
         return None
-    view = conversation.instruction_tokens + base.tokens + conversation.transcript.tokens(base.covered)
+    view = _present_view(conversation, base)
     if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget), cut, budget):
         return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
@@ -142,7 +142,7 @@ def plan_mask(
     held = max(masking.usable(base.covered), default=base.covered)
     if last <= held:
         return None
-    view = conversation.instruction_tokens + base.tokens + transcript.tokens(base.covered)
+    view = _present_view(conversation, base)
     before, after = (view - masking.masks.saved(base.covered, position) for position in (held, last))
     if before - after < max(1, settings.minimum_gain * before):
         return None
@@ -167,7 +167,7 @@ def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], bud
     """
     if any(replaced_tokens(conversation.transcript, span) < SMALLEST_PART for span in spans):
         return False
-    view = conversation.instruction_tokens + base.tokens + conversation.transcript.tokens(base.covered)
+    view = _present_view(conversation, base)
     cut = spans[-1].stop
     return _frees_enough(conversation, view, _expected_view(conversation, base, cut, len(spans), budget), cut, budget)
 
@@ -187,7 +187,14 @@ def _expected_view(conversation: Conversation, base: Path, cut: int, parts: int,
     folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
     summaries = 2 * budget.summary if folds else held + new
     carried = base.tokens - held + sum(map(transcript.tokens_of, carried_in(transcript, base.covered, cut)))
-    return conversation.instruction_tokens + summaries + carried + transcript.tokens(cut)
+    pinned = pinned_tokens(conversation, cut)
+    return conversation.instruction_tokens + summaries + carried + pinned + transcript.tokens(cut)
+
+
+def _present_view(conversation: Conversation, base: Path) -> int:
+    """The view over the chunks there are, unmasked."""
+    pinned = pinned_tokens(conversation, base.covered)
+    return conversation.instruction_tokens + base.tokens + pinned + conversation.transcript.tokens(base.covered)
 
 
 def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk]) -> bool:

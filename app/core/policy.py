@@ -60,5 +60,5 @@ class Policy:
             pressures.append(self.mask.pressure)
         thresholds = [budget.trigger.tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
         if self.window.tokens is not None:
-            thresholds.append(self.window.tokens)
+            thresholds.append(budget.line.estimate(self.window.tokens))
         return min(budget.limit, *thresholds)

@@ -159,7 +159,7 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
         return ""
     names = {call.id: call.name for message in messages for call in message.calls}
     failed = {
-        message.answers: f"- {names.get(message.answers) or message.name}: {message.text[:LONGEST_FAILURE]}"
+        message.answers: f"- {names.get(message.answers) or message.name or 'tool'}: {message.text[:LONGEST_FAILURE]}"
         for message in messages
         if message.role in RESULT_ROLES and _tells_of_error(message.text)
     }

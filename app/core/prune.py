@@ -24,7 +24,7 @@ class SlidingWindow:
 
     turns: int | None = None
     tokens: int | None = None
-    """In our estimate, instructions included."""
+    """In the provider's tokens, instructions included."""
 
 
 @dataclass(slots=True)

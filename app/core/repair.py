@@ -30,8 +30,9 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
                 now = part if message.answers in answered else Pruned(index, index + 1, "repaired")
                 answered.discard(message.answers)
             elif message.calls and not message.calls[0].legacy:
-                following = _results(conversation, items[place + 1 :])
-                now, answered = _with_calls(index, part, message, following, place + 1 == len(items), cost)
+                rest = items[place + 1 :]
+                following, is_last = _results(conversation, rest), _is_end(conversation, rest)
+                now, answered = _with_calls(index, part, message, following, is_last, cost)
             elif message.role != "function":
                 answered = set()
         elif not isinstance(part, Pruned):
@@ -56,6 +57,12 @@ def _results(conversation: Conversation, items: Sequence[Standing]) -> set[str]:
             break
         found.add(message.answers)
     return found
+
+
+def _is_end(conversation: Conversation, items: Sequence[Standing]) -> bool:
+    """Whether nothing follows that would stay: results of no call will not."""
+    messages = conversation.transcript.messages
+    return all(isinstance(part, Pruned) or (i is not None and messages[i].role == "tool") for i, part in items)
 
 
 def _with_calls(

@@ -39,6 +39,7 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
         (0 <= transcript.last_user not in verbatim, "last_user_message_changed"),
         (_instructions(transcript.messages) - verbatim != set(), "instructions_changed"),
         (bool(_orphans(transcript.messages, sent, kept_calls)), "tool_pair_split"),
+        (not (sent or view.chunks or conversation.instructions), "nothing_left"),
         (view.tokens > limit, "over_the_limit"),
     )
     return [problem for failed, problem in checks if failed]

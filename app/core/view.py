@@ -9,7 +9,8 @@ extends the previous one.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Literal
@@ -211,9 +212,18 @@ class View:
         return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
 
     @property
+    def changed(self) -> Mapping[str, int]:
+        """How many messages were cut or left out, by the stage that did it."""
+        changed: Counter[str] = Counter()
+        for part in self.parts:
+            if isinstance(part, Altered | Pruned):
+                changed[part.by] += part.stop - part.start if isinstance(part, Pruned) else 1
+        return changed
+
+    @property
     def actions(self) -> tuple[str, ...]:
         """What was done to the history, in the order of the stages."""
-        done: set[str] = {part.by for part in self.parts if isinstance(part, Altered | Pruned)}
+        done = set(self.changed)
         kinds = {type(part) for part in self.parts}
         stub = any(isinstance(part, Note) and part.kind == "stub" for part in self.parts)
         others = {"summarized": Summary in kinds, "pinned": Pinned in kinds, "stub": stub}
@@ -371,6 +381,14 @@ def _view_tokens(conversation: Conversation, path: Path) -> int:
 def _before_rest(conversation: Conversation, path: Path) -> int:
     pinned = sum(_part_tokens(conversation, part) for part in _pinned(conversation, path))
     return conversation.instruction_tokens + path.tokens + pinned
+
+
+def pinned_tokens(conversation: Conversation, covered: int) -> int:
+    """What pins add at most to a view in which summaries stand for so many messages."""
+    if not covered:
+        return 0
+    copies = sum(conversation.transcript.tokens(*unit) for unit in conversation.pinned_units if unit[0] < covered)
+    return copies + (conversation.pins.note.tokens if conversation.pins.note else 0)
 
 
 def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:

@@ -19,7 +19,8 @@ class Tally:
     requests: int = 0
     summary_calls: int = 0
     compactions: int = 0
-    """Requests in which summaries were made or taken up, or other messages than before shortened or left out."""
+    """Accepted requests in which summaries were made or taken up, or other messages than before shortened or left
+    out."""
     folds: int = 0
     prefix_breaks: int = 0
     previous_bytes: int = 0
@@ -56,7 +57,6 @@ class Tally:
         """One more request, with the tokens of the client's own history, of its payload, of its summary calls."""
         self.requests += 1
         self.summary_calls += verdict.summary_calls
-        self.compactions += verdict.compaction
         self.folds += verdict.folds
         self.resent += verdict.resent
         self.tokens_direct += direct
@@ -70,6 +70,7 @@ class Tally:
             self.refused += verdict.messages
 
     def _add_payload(self, verdict: Verdict, tokens: int) -> None:
+        self.compactions += verdict.compaction
         self.prefix_breaks += verdict.broke
         self.previous_bytes += verdict.previous_bytes
         self.kept_bytes += verdict.kept_bytes

@@ -361,7 +361,7 @@ def _alternating(payload: Sequence[bytes], notes: Container[int], placed: Contai
             content = msgspec.json.encode([*_parts(merged[-1]), *_parts(raw)])
             # The message that is no note keeps its other members.
             kept = merged[-1] if index in notes else raw
-            merged[-1] = RawObject(kept).spliced({"content": content})
+            merged[-1] = _spliced(kept, {"content": content})
         else:
             merged.append(raw)
     return merged
@@ -387,9 +387,15 @@ def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] 
     elif isinstance(content, list):
         replaced["content"] = [{**part, "text": next(remaining)} if _is_text(part) else part for part in content]
     encoded = {name: msgspec.json.encode(value) for name, value in replaced.items() if value != content}
-    if calls is None:
-        return RawObject(raw).spliced(encoded)
-    return RawObject(raw).spliced(*_with_calls(message, calls, encoded))
+    return _spliced(raw, encoded) if calls is None else _spliced(raw, *_with_calls(message, calls, encoded))
+
+
+def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Iterable[str] = ()) -> bytes:
+    """A message with some members replaced or removed."""
+    try:
+        return RawObject(raw).spliced(replaced, removed)
+    except Unreadable:  # A key that stands twice: as it was read, with the last of them.
+        return RawObject(msgspec.json.encode(_decoded(raw))).spliced(replaced, removed)
 
 
 def _with_calls(

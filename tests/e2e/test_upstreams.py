@@ -335,6 +335,32 @@ def test_a_conversation_that_moves_to_another_upstream_goes_on_with_its_summarie
     assert (moved.messages or [])[0]["content"].startswith("[Notes on messages 1 to 24 of this conversation")
 
 
+def test_a_summariser_elsewhere_never_sees_the_clients_key(
+    both: StartBoth, simulator: Simulator, other: Simulator
+) -> None:
+    """The key is meant for the conversation's own provider."""
+    running = both(other={"models": []}, summary={"model": "llama-3", "upstream": "other"})
+    answered = ask(running, messages=long_history())
+    assert json.loads(answered.body)["context_status"] == "summarized"
+    assert not simulator.summaries
+    (summary,) = other.summaries
+    assert summary.payload["model"] == "llama-3"
+    assert CLIENTS_KEY.encode() not in everything(summary)
+
+
+def test_a_fallback_elsewhere_is_asked_with_its_own_key(
+    both: StartBoth, simulator: Simulator, other: Simulator
+) -> None:
+    simulator.summary_default = Fault(status=500)
+    running = both(other={"api_key_env": "OTHER_KEY"}, summary={"fallbacks": [{"upstream": "other"}]})
+    answered = ask(running, messages=long_history())
+    assert json.loads(answered.body)["context_status"] == "summarized"
+    (summary,) = other.summaries
+    assert summary.payload["model"] == MODEL
+    assert CLIENTS_KEY.encode() not in everything(summary)
+    assert OWN_KEY.encode() in everything(summary)
+
+
 def test_one_model_has_another_window_at_each_upstream(both: StartBoth, simulator: Simulator, other: Simulator) -> None:
     simulator.models = {"both": Model("both", window=64_000), "one": Model("one")}
     other.models = {"both": Model("both", window=32_000), "llama-3": Model("llama-3")}

@@ -1,8 +1,11 @@
 """The budget of DESIGN section 5."""
 
+from typing import Any
+
 import pytest
 
-from app.core.budget import Line, Shares, Window, budget_for
+from app.core.budget import Line, Rule, Shares, Window, budget_for
+from app.core.trigger import Size, Trigger
 
 
 def test_the_limit_is_the_window_less_what_the_request_reserves() -> None:
@@ -73,3 +76,55 @@ def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
 def test_a_trigger_over_the_limit_is_the_limit() -> None:
     budget = budget_for(Window(8_000, "config"), 400, Shares(), threshold=50_000)
     assert (budget.trigger.tokens, budget.target) == (7_600, 3_800)
+
+
+SIZES = Window(100_000, "config")
+
+
+def trigger_of(*rules: Rule, **more: Any) -> Trigger:
+    return budget_for(SIZES, 10_000, Shares(trigger=rules, floor_tokens=0), **more).trigger
+
+
+@pytest.mark.parametrize(
+    ("rule", "most"),
+    [
+        (Rule(token_ratio=0.5), 45_000),
+        (Rule(token_ratio=0.5, of="window"), 50_000),
+        (Rule(tokens=30_000), 30_000),
+        (Rule(remaining_tokens=20_000), 79_999),
+        (Rule(overflow=True), 90_000),
+        (Rule(token_ratio=0.5, tokens=60_000), 60_000),
+        (Rule(remaining_tokens=20_000, overflow=True), 90_000),
+    ],
+)
+def test_every_kind_of_trigger_fires_one_token_over_what_it_says(rule: Rule, most: int) -> None:
+    trigger = trigger_of(rule)
+    assert not trigger.fires(Size(most))
+    assert trigger.fires(Size(most + 1))
+    assert trigger.tokens == most
+
+
+def test_of_several_alternatives_one_is_enough() -> None:
+    trigger = trigger_of(Rule(tokens=30_000), Rule(turns=5))
+    assert trigger.fires(Size(30_001))
+    assert trigger.fires(Size(10, turns=6))
+    assert not trigger.fires(Size(30_000, turns=5))
+
+
+def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
+    rules = [Rule(since_checkpoint_ratio=0.10, of="window"), Rule(since_checkpoint_ratio=0.10)]
+    for rule, most in zip(rules, (8_000, 7_200), strict=True):
+        trigger = trigger_of(rule, line=Line(offset=900, ratio=1.25))
+        assert not trigger.fires(Size(50_000, since=most))
+        assert trigger.fires(Size(50_000, since=most + 1))
+
+
+def test_a_trigger_by_turns_or_messages_leaves_the_target_a_share_of_the_limit() -> None:
+    budget = budget_for(SIZES, 10_000, Shares(trigger=(Rule(messages=3),), floor_tokens=0))
+    assert budget.target == 45_000
+    assert budget.trigger.fires(Size(1, messages=3))
+    assert not budget.trigger.fires(Size(1, messages=2))
+
+
+def test_the_target_is_never_over_a_trigger_in_tokens() -> None:
+    assert budget_for(SIZES, 10_000, Shares(trigger=(Rule(tokens=20_000),))).target == 20_000

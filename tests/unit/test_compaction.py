@@ -1,16 +1,30 @@
 """The compaction as a list of effects: what is asked for, in which order, and what becomes of each reply."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from app.core.chunks import SummaryChunk
-from app.core.compaction import Announce, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
 from app.core.gate import Answer
 from app.core.plan import SummarySettings, plan_compaction
 from app.core.policy import Strategy
-from app.core.view import Conversation, least_view, widest_path
-from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, drive, message, notes, play, turns
+from app.core.prompts import SummaryRequest
+from app.core.view import Conversation, Part, Pruned, Verbatim, least_view, widest_path
+from tests.unit.conversations import (
+    SETTINGS,
+    budget,
+    chunk,
+    conversation,
+    count,
+    drive,
+    message,
+    notes,
+    play,
+    turns,
+    words,
+)
 
 QUESTION = message("user", "the last question")
 TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
@@ -149,6 +163,85 @@ def test_what_was_reached_before_a_failure_is_kept() -> None:
     assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 7)]
     assert outcome.failure == "timeout"
     assert play(flow(settings=FULL), Failure("timeout"))[1] == Outcome((), "timeout")
+
+
+def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
+    return [effect.request for effect in effects if isinstance(effect, Summarise)]
+
+
+def test_a_part_of_it_that_overflows_is_halved_at_most_three_times() -> None:
+    overflow = Failure("too large", overflow=True)
+    settings = replace(FULL, input_tokens=10_000)
+    _, outcome = play(flow(settings=settings), overflow, notes(), notes())
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
+    effects, outcome = play(flow(settings=settings), *[overflow] * 4)
+    assert len(requests(effects)) == 4
+    assert outcome == Outcome((), "too large")
+
+
+PREFIX = replace(SETTINGS, strategy="full", style="prefix", update_prompt="Update.", failed_results=8)
+
+
+def shown(request: SummaryRequest) -> tuple[Part, ...]:
+    assert request.shown is not None
+    return request.shown.parts
+
+
+def test_the_conversation_itself_is_shown_where_it_can_be_read() -> None:
+    effects, _ = play(flow(settings=PREFIX), notes())
+    (request,) = requests(effects)
+    assert shown(request) == (Verbatim(0, 14),)
+    assert request.transcript == ""
+    assert request.instructions.startswith("Summarise.")
+    effects, _ = play(flow(settings=replace(PREFIX, input_tokens=500, part_tokens=200)), *[notes()] * 4)
+    assert all(request.shown is not None for request in requests(effects))
+    effects, _ = play(flow(settings=replace(PREFIX, strategy="additive", input_tokens=500)), notes(), notes())
+    assert any(request.shown is None for request in requests(effects))
+
+
+def test_what_a_client_left_unpaired_is_not_shown() -> None:
+    orphans = [message("assistant", calls=["a"], tokens=9), message("tool", "r", answers="b")]
+    talk = conversation(*turns(5, size=40), *orphans, *turns(4, size=40, first=5), QUESTION)
+    effects, _ = play(flow(talk, settings=PREFIX), notes())
+    assert shown(requests(effects)[0])[1:3] == (Pruned(10, 11, "repaired"), Pruned(11, 12, "repaired"))
+
+
+def test_the_second_summary_of_everything_reads_the_first_and_all_messages() -> None:
+    stored = chunk(TALK, 0, 6)
+    effects, _ = play(flow(TALK, (stored,), settings=PREFIX, trigger=400), notes())
+    (request,) = requests(effects)
+    assert request.instructions.startswith("Update.")
+    assert stored.text in request.instructions
+    assert shown(request) == (Verbatim(0, 14),)
+
+
+@pytest.mark.parametrize("strategy", ["checkpoint", "rolling"])
+def test_other_strategies_go_on_from_the_last_summary_and_what_it_carried(strategy: Strategy) -> None:
+    agent = conversation(
+        message("user", "do it"),
+        *(message("assistant", f"step-{n}: {words(48)}") for n in range(14)),
+        *turns(1),
+        QUESTION,
+    )
+    stored = chunk(agent, 0, 6, carried=(0,))
+    settings = replace(SETTINGS, strategy=strategy, update_prompt="Update.")
+    effects, outcome = play(flow(agent, (stored,), settings=settings, trigger=400), notes())
+    (request,) = requests(effects)
+    assert stored.text in request.transcript
+    assert "do it" in request.transcript
+    assert agent.transcript.messages[2].text not in request.transcript
+    assert agent.transcript.messages[8].text in request.transcript
+    assert [(made.first_index, made.carried) for made in outcome.made] == [(0, ())]
+
+
+def test_failed_results_stand_once_after_a_summary_that_goes_on_from_another() -> None:
+    failing = [message("assistant", calls=["f"], tokens=9), message("tool", "Error: no disk", answers="f", tokens=30)]
+    talk = conversation(message("user", "go"), *failing, *turns(9, size=40), QUESTION)
+    listed = "\n\nTool calls that failed:\n- tool_f: Error: no disk"
+    stored = chunk(talk, 0, 5, text=f"notes{listed}")
+    effects, outcome = play(flow(talk, (stored,), settings=PREFIX, trigger=400), notes())
+    assert listed not in requests(effects)[0].instructions
+    assert outcome.made[0].text == notes().text + listed
 
 
 def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:

@@ -1,8 +1,13 @@
 """Fit: the mechanical step, where no summary can be had."""
 
-from app.core.fit import fit
-from app.core.messages import Message
-from app.core.view import Altered, Conversation, Path, Summary, Verbatim, build_view, whole
+import json
+import re
+from dataclasses import replace
+
+from app.core.alter import CUT_ARGUMENTS
+from app.core.fit import fit, truncations
+from app.core.messages import Message, ToolCall
+from app.core.view import Altered, Conversation, Path, Summary, Verbatim, View, build_view, whole
 from tests.unit.conversations import chunk, conversation, cost, message
 
 
@@ -61,6 +66,39 @@ def test_summaries_stay_where_they_are() -> None:
 def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
     talk = conversation(message("user", "w" * 210), message("user", "q"))
     assert fit(talk, whole(talk), 1, cost) == whole(talk)
+
+
+def test_a_text_that_was_masked_is_cut_from_the_original_if_at_all() -> None:
+    talk = conversation(*result(0, 20_000), message("user", "q"))
+    masked = Altered(1, ("w " * 5_000,), 5_000, "masked")
+    view = fit(talk, View((Verbatim(0, 1), masked, Verbatim(2, 3)), 5_011), 2_000, cost)
+    assert isinstance(view.parts[1], Altered)
+    assert "20000 characters in all" in view.parts[1].texts[0]
+
+
+def test_in_an_emergency_every_result_and_all_arguments_are_truncated_further_and_further() -> None:
+    calls = tuple(ToolCall(f"c{number}", "tool", "w " * 10_000) for number in range(8))
+    caller = replace(message("assistant", "I look. " * 500, tokens=90_000), calls=calls)
+    held = [message("tool", "w " * 10_000, answers=call.id) for call in calls]
+    talk = conversation(message("user", "q"), caller, *held)
+    views = list(truncations(talk, whole(talk), 7_000, cost))
+    assert [lengths(view) for view in views] == [{size} for size in (2_800, 1_400, 700, 350, 200)]
+    assert all(view.actions == ("truncated",) for view in views)
+    said = next(part for part in views[-1].parts if isinstance(part, Altered) and part.index == 1)
+    assert said.texts == caller.texts
+
+
+def test_without_room_the_truncation_is_the_shortest() -> None:
+    talk = conversation(*result(0, 2_000), message("user", "q"), fixed=5_000)
+    assert [lengths(view) for view in truncations(talk, whole(talk), 2_000, cost)] == [{200}]
+
+
+def lengths(view: View) -> set[int]:
+    """Characters that are left of the results and of arguments."""
+    parts = [part for part in view.parts if isinstance(part, Altered)]
+    texts = [part.texts[0] for part in parts if part.calls is None]
+    texts += [json.loads(arguments)[CUT_ARGUMENTS] for part in parts for _, arguments in part.calls or ()]
+    return {len(re.sub(r"\n\[.*\]\n", "", text)) for text in texts}
 
 
 def test_no_room_at_all_still_leaves_two_hundred_characters() -> None:

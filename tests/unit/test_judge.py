@@ -283,6 +283,13 @@ def test_tool_result_may_be_nothing_else(left: str) -> None:
     assert {"changed", "lost"} <= kinds(verdict)
 
 
+def test_size_that_the_result_itself_tells_is_no_notice() -> None:
+    result = f"1000 {'x' * 995}"
+    history = changed(LONG_HISTORY, 3, content=result)
+    payload = changed(LONG_HISTORY, 3, content=f"{result[:300]}\n[cut]\n{result[-50:]}")
+    assert {"changed", "lost"} <= kinds(Conversation().request(history, payload))
+
+
 def test_shortened_result_keeps_the_id_of_its_call() -> None:
     payload = changed(LONG_HISTORY, 3, content=CUT, tool_call_id="call_2")
     assert {"changed", "lost"} <= kinds(Conversation().request(LONG_HISTORY, payload))
@@ -365,7 +372,7 @@ def test_message_named_as_pruned_and_yet_there_is_misnamed(conversation: Convers
 
 def test_stub_may_stand_where_messages_are_left_out(conversation: Conversation) -> None:
     stub = {"role": "user", "content": "[4 earlier messages are left out here.]"}
-    parts = [{"kind": "pruned", "first_index": 0, "last_index": 3}, {"kind": "stub"}]
+    parts: Messages = [{"kind": "pruned", "first_index": 0, "last_index": 3}, {"kind": "stub"}]
     report = Report(frozenset({"pruned", "stub"}), lambda: parts)
     assert not conversation.request(HISTORY, [SYSTEM, stub, *TURNS[4:]], report=report).violations
     assert "changed" in kinds(conversation.request(HISTORY, [SYSTEM, stub, stub, *TURNS[4:]], report=report))
@@ -383,7 +390,7 @@ def test_pinned_messages_stand_behind_the_summary_as_a_copy(conversation: Conver
 def test_call_that_nothing_answers_may_be_repaired_away() -> None:
     unanswered = [SYSTEM, *TURNS[:2], *TURNS[3:]]
     payload = [SYSTEM, TURNS[0], *TURNS[3:]]
-    parts = [{"kind": "pruned", "by": "repaired", "first_index": 1, "last_index": 1}]
+    parts: Messages = [{"kind": "pruned", "by": "repaired", "first_index": 1, "last_index": 1}]
     report = Report(frozenset({"repaired"}), lambda: parts)
     assert not Conversation().request(unanswered, payload, report=report).violations
     spoken = changed(unanswered, 2, content="I will look.")

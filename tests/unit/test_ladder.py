@@ -1,12 +1,21 @@
 """The ladder: what is sent, from the stored summaries down to the client's own bytes."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from app.core.budget import Line
 from app.core.chunks import SummaryChunk
 from app.core.coverage import coverage_of
-from app.core.ladder import Decision, settle, untouched
+from app.core.ladder import Decision, can_do_without_summary, fits_shortened, settle, untouched
+from app.core.mask import Boundary, Masks, MaskSettings
 from app.core.policy import Policy
-from app.core.view import Conversation, Path, build_view
-from tests.unit.conversations import budget, case, chunk, conversation, message, turns
+from app.core.position_pruning import PositionPruning
+from app.core.prune import SlidingWindow
+from app.core.session_pruning import SessionPruning
+from app.core.view import Altered, Conversation, Masking, Note, Path, Pins, Pruned, View, build_view
+from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -103,3 +112,136 @@ def test_instructions_in_the_middle_are_part_of_the_floor() -> None:
     decision = untouched(talk, Policy(), budget(950), "m")
     assert decision is not None
     assert (decision.reason or "").startswith("floor_exceeds_limit")
+
+
+def test_coverage_names_copies_notes_and_what_is_left_out() -> None:
+    talk = conversation(*turns(4, size=20), QUESTION)
+    talk.pin(Pins((1,), Note("pinned_text", "The rules hold.", 4)))
+    made = chunk(talk, 0, 4)
+    view = build_view(talk, Path((made,), 4, made.tokens))
+    (_, *parts) = coverage_of(talk, View((*view.parts[:-1], Pruned(4, 6, "repaired"), view.parts[-1]), view.tokens))
+    assert parts == [
+        {"kind": "summarized", "first_index": 0, "last_index": 3, "summary_id": "c0-4", "tokens": 20},
+        {"kind": "pinned", "first_index": 1, "last_index": 1, "tokens": 20},
+        {"kind": "pinned_text", "tokens": 4},
+        {"kind": "pruned", "by": "repaired", "first_index": 4, "last_index": 5, "tokens": 0},
+        {"kind": "verbatim", "first_index": 4, "last_index": 8, "tokens": 83},
+    ]
+
+
+def test_a_summary_can_be_done_without_where_shortening_is_enough() -> None:
+    document = [message("user", "w " * 2_000), message("assistant", "ok"), QUESTION]
+    large = conversation(*turns(20, size=60), QUESTION)
+    assert can_do_without_summary(case(TALK))
+    assert can_do_without_summary(case(conversation(*document)))
+    assert not can_do_without_summary(case(conversation(*document), policy=Policy(fit=False)))
+    assert not can_do_without_summary(case(large))
+    assert can_do_without_summary(case(large, chunk(large, 0, 30), policy=Policy(fit=False)))
+
+
+def test_where_the_last_unit_alone_is_too_large_it_is_shortened_in_place_of_a_summary() -> None:
+    step = [message("assistant", calls=["a"]), message("tool", "w " * 2_000, answers="a")]
+    agent = conversation(message("user", "do it"), *step)
+    assert fits_shortened(case(agent))
+    assert not fits_shortened(case(agent, policy=Policy(fit=False)))
+    assert not fits_shortened(case(TALK))
+    assert not fits_shortened(case(conversation(*turns(20, size=60), message("user", "do it"), *step)))
+
+
+def test_where_neither_fitting_nor_pruning_is_allowed_the_reason_is_the_limit() -> None:
+    large = conversation(*turns(20, size=60), QUESTION)
+    held = settle(case(large, policy=Policy(fit=False, prune=False, emergency=False)))
+    assert held == Decision(None, (), "over_the_limit")
+
+
+def test_the_oldest_messages_are_left_out_before_everything_is_truncated() -> None:
+    large = conversation(*turns(20, size=60), QUESTION)
+    decision = settle(case(large, policy=Policy(strategy="none", mask=None, stub=False)))
+    assert (decision.status, decision.actions) == ("full", ("pruned",))
+
+
+def test_without_pruning_every_result_is_truncated_in_an_emergency() -> None:
+    steps = [
+        part
+        for number in range(12)
+        for part in (
+            message("assistant", calls=[f"c{number}"]),
+            message("tool", "w " * 300, answers=f"c{number}"),
+        )
+    ]
+    agent = conversation(message("user", "do it"), *steps, QUESTION)
+    policy = Policy(strategy="none", mask=None, fit=False, prune=False)
+    decision = settle(case(agent, policy=policy, limits=budget(1_800)))
+    assert decision.actions == ("truncated",)
+
+
+def test_a_window_in_tokens_counts_them_as_the_provider_does() -> None:
+    """With a provider that counts twice as much, half as many of ours."""
+    talk = conversation(*turns(6, size=50), QUESTION)
+    policy = Policy(strategy="window", mask=None, stub=False, window=SlidingWindow(tokens=600))
+    for ratio, most in ((1.0, 600), (2.0, 300)):
+        limits = budget(1_000, line=Line(ratio=ratio))
+        decision = settle(case(talk, policy=policy, limits=limits))
+        assert decision.actions == ("pruned",)
+        assert decision.view is not None
+        assert most - 50 < decision.view.tokens <= most
+    at = conversation(*turns(3, size=50))
+    assert untouched(at, policy, budget(line=Line(ratio=2.0)), "m") == Decision(None)
+    assert untouched(conversation(*turns(3, size=50), QUESTION), policy, budget(line=Line(ratio=2.0)), "m") is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "action"),
+    [
+        ({"session_pruning": SessionPruning(mode="aggressive", keep_last_assistants=0)}, "cleared"),
+        ({"fade": True}, "faded"),
+        ({"position_pruning": PositionPruning(keep_last_assistants=0, min_prunable_tool_chars=100)}, "cleared"),
+    ],
+)
+def test_every_stage_with_a_threshold_of_its_own_is_gone_through(stage: dict[str, Any], action: str) -> None:
+    step = [message("assistant", calls=["a"]), message("tool", "w " * 900, answers="a"), message("assistant", "ok")]
+    talk = conversation(message("user", "do it"), *step, QUESTION)
+    decision = settle(case(talk, policy=Policy(strategy="none", mask=None, **stage), limits=budget(trigger=1_000)))
+    assert decision.actions == (action,)
+    assert decision.reason is None
+
+
+def test_a_trigger_over_the_limit_does_not_let_a_view_over_it_pass() -> None:
+    large = conversation(*turns(20, size=60), QUESTION)
+    policy = Policy(strategy="none", mask=None, stub=False, emergency=False)
+    decision = settle(case(large, policy=policy, limits=budget(trigger=5_000)))
+    assert decision.actions == ("pruned",)
+    assert settle(case(large, policy=replace(policy, prune=False), limits=budget(trigger=5_000))).view is None
+
+
+@pytest.mark.parametrize(("pressure", "altered"), [(0.20, 2), (0.50, 1), (0.60, 0)])
+def test_from_its_pressure_on_all_that_can_be_masked_is_under_the_trigger_too(pressure: float, altered: int) -> None:
+    """The instructions are no part of it: messages alone take 560 of 1,000 tokens."""
+    settings = MaskSettings(pressure=pressure)
+    steps = [
+        part
+        for name in "ab"
+        for part in (
+            message("assistant", calls=[name]),
+            message("tool", "w " * 275, answers=name),
+            message("assistant", "ok"),
+        )
+    ]
+    talk = conversation(message("system", "rule " * 100), message("user", "do it"), *steps, QUESTION)
+    masking = Masking(Masks(talk.transcript, settings, cost), (Boundary(4, 0), Boundary(7, 0)))
+    decision = settle(case(talk, policy=Policy(mask=settings), masking=masking))
+    parts = decision.view.parts if decision.view else ()
+    assert [part.by for part in parts if isinstance(part, Altered)] == ["masked"] * altered
+    assert decision.reason is None
+    widest = case(talk, policy=Policy(mask=settings), masking=masking).widest_view()
+    assert [part.index for part in widest.parts if isinstance(part, Altered)] == [2, 5]
+
+
+def test_where_even_an_emergency_does_not_help_the_clients_bytes_go() -> None:
+    talk = conversation(message("user", "do it"), message("assistant", "w " * 2_000), QUESTION)
+    for prune in (False, True):
+        decision = settle(case(talk, policy=Policy(strategy="none", mask=None, prune=prune)))
+        assert (decision.view is None) == (not prune)
+    alone = conversation(message("user", "do it"), message("assistant", "w " * 2_000))
+    decision = settle(case(alone, policy=Policy(strategy="none", mask=None)), "why")
+    assert decision == Decision(None, (), "why: over_the_limit")

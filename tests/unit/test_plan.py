@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from app.core.chunks import FirstChunk
 from app.core.plan import Span, carried_in, changes_every_turn, choose_cut, halves, plan_compaction, split_span
-from app.core.view import Conversation, Path, widest_path
+from app.core.policy import Strategy
+from app.core.trigger import Condition, Trigger
+from app.core.view import Conversation, Path, Pins, widest_path
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, message, turns, words
 
 QUESTION = message("user", "the last question")
@@ -187,3 +191,78 @@ def test_a_range_too_small_for_any_summary_is_not_tried() -> None:
     """Over the limit, too: the call could only be refused, on every request anew."""
     talk = conversation(*turns(1, size=40), message("user", words(950)))
     assert plan_compaction(talk, [], budget(), SETTINGS, "s") is None
+
+
+# A summary of everything before the tail
+
+
+@pytest.mark.parametrize(("strategy", "start"), [("full", 0), ("checkpoint", 8), ("rolling", 8)])
+def test_a_summary_of_everything_reads_the_originals_or_what_the_last_one_lacks(strategy: Strategy, start: int) -> None:
+    talk = conversation(*turns(12, size=40), QUESTION)
+    plan = plan_compaction(talk, [chunk(talk, 0, 8)], budget(), replace(SETTINGS, strategy=strategy), "s")
+    assert plan is not None
+    assert plan.spans == (Span(start, 18),)
+    assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[0], talk.chain[18])
+
+
+def test_a_summary_of_everything_counts_once_however_many_there_were() -> None:
+    """The chunks it takes the place of leave the view: they do not narrow the tail."""
+    talk = conversation(*turns(8, size=40), QUESTION)
+    base = Path((chunk(talk, 0, 4, tokens=300),), 4, 300)
+    assert choose_cut(talk, base, budget(), replaces=True) == 10
+    assert choose_cut(talk, base, budget()) == 14
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        conversation(QUESTION),  # nothing stands before the last unit
+        conversation(*turns(1, size=40), message("user", words(950))),  # too little for a summary
+        conversation(*turns(1, size=60), message("user", words(650)), message("assistant", words(300))),  # frees little
+    ],
+)
+def test_where_little_can_be_summarised_no_summary_of_everything_is_made(talk: Conversation) -> None:
+    assert plan_compaction(talk, [], budget(2_000), replace(SETTINGS, strategy="rolling"), "s") is None
+
+
+def agent_turn(steps: int) -> Conversation:
+    """A short turn, and a long one of units of 100 tokens."""
+    units = [
+        step
+        for number in range(steps)
+        for step in (
+            message("assistant", calls=[f"c{number}"], tokens=20),
+            message("tool", "result", tokens=80, answers=f"c{number}"),
+        )
+    ]
+    return conversation(*turns(1), message("user", "do all of it"), *units)
+
+
+CHECKPOINTS = budget(10_000, trigger=Trigger((Condition(since=1_000),)), tail_turns=1, tail=5_000)
+
+
+def test_a_checkpoint_is_made_between_turns_where_what_follows_does_not_fire_the_trigger() -> None:
+    assert choose_cut(agent_turn(9), Path(), CHECKPOINTS, replaces=True) == 2
+
+
+def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
+    """Otherwise the agent's next step would fire it again, and so would every other one."""
+    talk = agent_turn(12)
+    cut = choose_cut(talk, Path(), CHECKPOINTS, replaces=True)
+    assert cut is not None
+    assert talk.transcript.tokens(cut) == 500
+    assert carried_in(talk.transcript, 0, cut) == (2,)
+
+
+def test_a_unit_that_fires_the_trigger_by_itself_stays_all_the_same() -> None:
+    talk = conversation(*turns(3), QUESTION, message("assistant", words(1_500)))
+    assert choose_cut(talk, Path(), CHECKPOINTS, replaces=True) == 7
+    assert plan_compaction(talk, [], CHECKPOINTS, replace(SETTINGS, strategy="checkpoint"), "s") is None
+
+
+def test_pins_count_in_what_a_compaction_brings() -> None:
+    """Copies that fill the view again make each compaction due anew: then none is made."""
+    for pinned, worth_it in ((4, True), (16, False)):
+        talk = conversation(*turns(10, size=40), message("user", "last"))
+        talk.pin(Pins(tuple(range(pinned))))
+        assert (plan_compaction(talk, [], budget(), SETTINGS, "additive") is not None) == worth_it

@@ -2,17 +2,22 @@
 
 from dataclasses import replace
 
+import pytest
+
+from app.core.mask import shorten
 from app.core.messages import Media
 from app.core.prompts import (
+    LONGEST_FAILURE,
     chunk_text,
+    failed_results,
     fence_of,
     prompt_version,
     quote_chunks,
     quote_messages,
-    shorten,
     summary_request,
     summary_text,
 )
+from app.core.view import Verbatim, View
 from tests.unit.conversations import TENANT, chunk, conversation, message, turns
 
 FENCE = "0badcafe"
@@ -93,3 +98,73 @@ def test_a_text_is_shortened_to_head_and_tail_with_its_size() -> None:
 
 def test_another_prompt_has_another_version() -> None:
     assert prompt_version("one") == prompt_version("one") != prompt_version("two")
+
+
+def test_recent_messages_are_marked_from_an_offset_on() -> None:
+    quoted = quote_messages([message("user", "a"), message("assistant", "b")], 4, (1,), FENCE, recent_from=1)
+    assert f"<{FENCE} 5 user>" in quoted
+    assert f"<{FENCE} 6 assistant, stays in the conversation, shown as context, recent>" in quoted
+    assert "recent" not in quote_messages([message("user", "a")], 4, (), FENCE)
+
+
+def test_under_a_conversation_itself_the_rules_come_last_and_there_is_no_transcript() -> None:
+    shown = View((Verbatim(0, 2),), 100)
+    request = summary_request("Keep all ids.", "the transcript", 100, 200, ("a hint",), shown)
+    assert (request.transcript, request.max_tokens, request.shown) == ("", 200, shown)
+    assert request.instructions.startswith("Keep all ids.\na hint\nUse at most 50 words.")
+    assert "call no tool" in request.instructions
+
+
+# Failed results
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: no such file",
+        "  failed to connect",
+        "[ERROR] disk full",
+        "Traceback (most recent call last)",
+        "Exception in thread",
+        '{"error": "not found"}',
+        ' {"isError": true, "content": []}',
+        '{"is_error": 1}',
+    ],
+)
+def test_a_result_that_tells_of_an_error_is_listed(text: str) -> None:
+    listed = failed_results([message("assistant", calls=["c1"]), message("tool", text, answers="c1")], 8)
+    assert listed == f"\n\nTool calls that failed:\n- tool_c1: {text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There was no error.",
+        "errors: 0",
+        '{"error": null, "rows": 4}',
+        '{"rows": ["error"]}',
+        '{"error": ',
+        '{"a":' * 100_000,
+        '["error"]',
+        "",
+    ],
+)
+def test_any_other_result_is_not(text: str) -> None:
+    assert failed_results([message("tool", text, answers="c1")], 8) == ""
+
+
+def test_only_results_are_listed_and_only_where_that_is_wanted() -> None:
+    assert failed_results([message("user", "Error: what does that mean?")], 8) == ""
+    assert failed_results([message("tool", "Error: x", answers="c1")], 0) == ""
+
+
+def test_the_latest_failures_are_listed_once_for_each_call_and_cut() -> None:
+    results = [message("tool", f"Error {number} {'x' * 300}", answers=f"c{number % 10}") for number in range(20)]
+    lines = failed_results(results, 8).splitlines()[3:]
+    assert [line[:16] for line in lines] == [f"- tool: Error {number}" for number in range(12, 20)]
+    assert {len(line) for line in lines} == {len("- tool: ") + LONGEST_FAILURE}
+
+
+def test_a_failure_without_its_call_has_the_name_of_the_result() -> None:
+    result = replace(message("tool", "Error: x", answers="gone"), name="look")
+    assert failed_results([result], 8).endswith("\n- look: Error: x")

@@ -80,7 +80,8 @@ def test_of_several_remarks_all_have_to_be_there(tmp_path: Path) -> None:
 def test_answer_in_a_summary_is_reachable_once(tmp_path: Path) -> None:
     notes = ("Bees stand near the city of Turku.",)
     [hidden] = reached(last(recording(tmp_path), summaries=notes))
-    assert (hidden.verbatim, hidden.summarised, hidden.share) == (0, 1, pytest.approx(1 / 3))
+    assert (hidden.verbatim, hidden.summarised) == (0, 1)
+    assert hidden.share == pytest.approx(1 / 3)
     [shown] = reached(last(recording(tmp_path), 2, summaries=notes))
     assert (shown.verbatim, shown.summarised) == (1, 0)
 
@@ -137,7 +138,8 @@ def test_telling_words_of_an_answer_stand_close_together(answer: str, summary: s
 
 def test_distribution_over_conversations() -> None:
     spread = Distribution.of([Reached(str(share), 10, share) for share in (1, 2, 3, 4, 10)])
-    assert (spread.mean, spread.five) == (pytest.approx(0.4), (0.1, 0.2, 0.3, 0.4, 1.0))
+    assert spread.mean == pytest.approx(0.4)
+    assert spread.five == (0.1, 0.2, 0.3, 0.4, 1.0)
 
 
 def test_distribution_of_one_conversation_is_that_one() -> None:

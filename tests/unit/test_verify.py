@@ -1,7 +1,20 @@
 """Verify: a payload with any of these faults is not sent."""
 
 from app.core.verify import problems
-from app.core.view import Altered, Carried, Part, Path, Summary, Verbatim, View, build_view, whole
+from app.core.view import (
+    Altered,
+    Carried,
+    Note,
+    Part,
+    Path,
+    Pinned,
+    Pruned,
+    Summary,
+    Verbatim,
+    View,
+    build_view,
+    whole,
+)
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(
@@ -66,3 +79,41 @@ def test_a_result_before_its_call_is_an_orphan() -> None:
 
 def test_a_payload_over_the_limit_is_found() -> None:
     assert found(Verbatim(0, 8), tokens=101) == ["over_the_limit"]
+
+
+def test_what_is_left_out_must_be_said() -> None:
+    assert found(Pruned(0, 2), Verbatim(2, 8)) == []
+    assert found(Pruned(0, 2), Verbatim(3, 8)) == ["not_covered_once"]
+
+
+def test_copies_and_notes_cover_nothing() -> None:
+    """A pinned message is summarised like any other; its copy comes beside that."""
+    made = chunk(TALK, 0, 7)
+    parts = (Summary(made), Pinned(5, 7), Note("pinned_text", "Rules.", 1), Verbatim(7, 8))
+    assert found(*parts) == []
+    assert found(*parts[1:]) == ["not_covered_once"]
+    assert found(Summary(made), Pinned(5, 6), Verbatim(7, 8)) == ["tool_pair_split"]
+    assert found(Summary(made), Pinned(6, 7), Verbatim(7, 8)) == ["tool_pair_split"]
+
+
+def test_a_call_that_was_taken_out_leaves_its_result_an_orphan() -> None:
+    def left(*calls: tuple[int, str]) -> Altered:
+        return Altered(5, (), 1, "repaired", calls)
+
+    assert found(Verbatim(0, 5), left((0, "{}")), Verbatim(6, 8)) == []
+    assert found(Verbatim(0, 5), left(), Verbatim(6, 8)) == ["tool_pair_split"]
+    assert found(Verbatim(0, 5), left(), Pruned(6, 7, "repaired"), Verbatim(7, 8)) == []
+
+
+def test_an_instruction_in_the_middle_must_stay_as_it_is() -> None:
+    talk = conversation(*turns(1), message("developer", "rule"), *turns(1, first=1), message("user", "q"))
+    shortened = Altered(2, ("r",), 1, "shortened")
+    carried = chunk(talk, 0, 4, carried=(2,))
+    assert problems(talk, View((Summary(carried), Carried(2), Verbatim(4, 6)), 10), 100) == []
+    assert problems(talk, View((Summary(chunk(talk, 0, 4)), Verbatim(4, 6)), 10), 100) == ["instructions_changed"]
+    assert problems(talk, View((Verbatim(0, 2), shortened, Verbatim(3, 6)), 10), 100) == ["instructions_changed"]
+
+
+def test_a_history_without_a_user_has_no_last_user_message() -> None:
+    talk = conversation(message("assistant", "hello"))
+    assert problems(talk, whole(talk), 10) == []

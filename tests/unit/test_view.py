@@ -1,8 +1,31 @@
 """Reading: the least view that fits."""
 
-from app.core.messages import Message
+from dataclasses import replace
+
+import pytest
+
+from app.core.messages import Media, Message
 from app.core.trigger import over
-from app.core.view import Carried, Path, Summary, Verbatim, build_view, least_view, paths, whole, widest_path
+from app.core.view import (
+    Altered,
+    Carried,
+    Conversation,
+    Note,
+    Part,
+    Path,
+    Pinned,
+    Pins,
+    Pruned,
+    Summary,
+    Verbatim,
+    View,
+    build_view,
+    least_view,
+    paths,
+    pinned_tokens,
+    whole,
+    widest_path,
+)
 from tests.unit.conversations import chunk, conversation, message, turns, words
 
 TALK = conversation(message("system", "rules here"), *turns(10, size=50), message("user", "last question now"))
@@ -146,3 +169,102 @@ def test_paths_hold_the_empty_one() -> None:
 
 def _messages() -> list[Message]:
     return [*TALK.instructions, *TALK.transcript.messages]
+
+
+NOTE = Note("pinned_text", "The rules hold.", 4)
+
+
+def pinned_talk(*positions: int, note: Note | None = None) -> Conversation:
+    talk = conversation(message("system", "rules here"), *turns(10, size=50), message("user", "last question now"))
+    talk.pin(Pins(positions, note))
+    return talk
+
+
+def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> None:
+    talk = pinned_talk(1, 5, 12)
+    made = [chunk(talk, 0, 4), chunk(talk, 4, 8)]
+    view = least_view(talk, made, over(800))
+    assert view is not None
+    assert view.parts == (Summary(made[0]), Summary(made[1]), Pinned(1, 2), Pinned(5, 6), Verbatim(8, 21))
+    assert view.tokens == 2 + 40 + 2 * 50 + 12 * 50 + 3
+    assert view.actions == ("summarized", "pinned")
+
+
+def test_without_summaries_nothing_is_copied() -> None:
+    talk = pinned_talk(1, note=NOTE)
+    assert whole(talk).parts == (Verbatim(0, 21),)
+    assert least_view(talk, [], over(2_000)) == whole(talk)
+
+
+def test_copies_count_where_the_view_is_chosen() -> None:
+    """A view that fits only without them does not fit."""
+    talk = pinned_talk(1)
+    assert least_view(talk, [chunk(talk, 0, 8)], over(674)) is None
+    view = least_view(talk, [chunk(talk, 0, 8)], over(675))
+    assert view is not None
+    assert view.tokens == 675
+
+
+def test_the_operators_text_follows_the_copies_and_stands_without_them_too() -> None:
+    talk = pinned_talk(1, note=NOTE)
+    made = chunk(talk, 0, 8)
+    view = build_view(talk, Path((made,), 8, made.tokens))
+    assert view.parts == (Summary(made), Pinned(1, 2), NOTE, Verbatim(8, 21))
+    assert view.tokens == 2 + 20 + 50 + 4 + 12 * 50 + 3
+    alone = pinned_talk(note=NOTE)
+    view = build_view(alone, Path((made,), 8, made.tokens))
+    assert view.parts == (Summary(made), NOTE, Verbatim(8, 21))
+    assert view.actions == ("summarized",)
+
+
+def test_a_pinned_call_is_copied_with_its_results() -> None:
+    steps = [message("assistant", calls=["a"]), message("tool", "r", answers="a"), message("user", words(30))]
+    talk = conversation(message("user", words(50)), *steps, message("assistant", "done"), message("user", "q"))
+    talk.pin(Pins((2,)))
+    assert talk.pinned_units == ((1, 3),)
+    assert talk.untouchable == {1, 2, 5}
+    made = chunk(talk, 0, 4)
+    assert build_view(talk, Path((made,), 4, 20)).parts == (Summary(made), Pinned(1, 3), Verbatim(4, 6))
+
+
+def test_what_a_summary_carries_is_not_copied_too() -> None:
+    agent = conversation(message("user", "do it"), message("assistant", "a"), message("assistant", "b"))
+    agent.pin(Pins((0,)))
+    made = chunk(agent, 0, 2, carried=(0,))
+    view = build_view(agent, Path((made,), 2, 22))
+    assert view.parts == (Summary(made), Carried(0), Verbatim(2, 3))
+    assert view.tokens == 22 + 1
+
+
+def test_what_pins_add_at_most_grows_with_what_is_summarised() -> None:
+    talk = pinned_talk(1, 5, note=NOTE)
+    assert [pinned_tokens(talk, covered) for covered in (0, 1, 2, 5, 6, 20)] == [0, 4, 54, 54, 104, 104]
+    assert pinned_tokens(pinned_talk(), 20) == 0
+
+
+def test_later_pins_replace_earlier_ones() -> None:
+    talk = pinned_talk(1)
+    assert talk.untouchable == {1, 20}
+    talk.pin(Pins((3,)))
+    assert talk.pinned_units == ((3, 4),)
+    assert talk.untouchable == {3, 20}
+
+
+def test_media_anywhere_are_seen() -> None:
+    picture = replace(message("system", "see"), media=(Media("image", 10),))
+    assert conversation(picture, message("user", "q")).holds_media
+    assert conversation(message("user", "q"), replace(picture, role="user")).holds_media
+    assert not TALK.holds_media
+
+
+@pytest.mark.parametrize(
+    ("parts", "actions"),
+    [
+        ((Verbatim(0, 2),), ()),
+        ((Pruned(0, 1), Note("stub", "[left out]", 3), Verbatim(1, 2)), ("pruned", "stub")),
+        ((Altered(0, ("x",), 1, "faded"), Altered(1, ("x",), 1, "masked")), ("masked", "faded")),
+        ((Pruned(0, 1, "repaired"), Altered(1, ("x",), 1, "truncated")), ("truncated", "repaired")),
+    ],
+)
+def test_actions_stand_in_the_order_of_the_stages(parts: tuple[Part, ...], actions: tuple[str, ...]) -> None:
+    assert View(parts, 10).actions == actions

@@ -80,13 +80,15 @@ def since(proxy: Steno, messages: list[Any]) -> int:
 
 def padded(proxy: Steno, messages: list[Any], tokens: int) -> list[Any]:
     """With so many tokens after the last checkpoint: the last answer of the assistant is made longer."""
-    found, words = messages, 0
-    # By halves: once it is too long, a checkpoint would be planned, and what is left be short.
-    while lacking := tokens - since(proxy, found):
-        assert lacking < tokens or not words
-        words += (lacking + 1) // 2
+    words = 0
+    for _ in range(20):
         found = [*messages[:-2], said(messages[-2]["content"] + " the" * words), messages[-1]]
-    return found
+        lacking = tokens - since(proxy, found)
+        if not lacking:
+            return found
+        # By halves: beyond the trigger a checkpoint would be planned, and little be left after it.
+        words += (lacking + 1) // 2
+    raise AssertionError(f"a checkpoint would be made before {tokens} tokens")
 
 
 def prefix(words: int) -> list[Any]:
@@ -262,7 +264,7 @@ def test_the_usage_of_a_conversation_is_what_the_provider_reported(simulator: Si
     contexts = []
     for _ in range(4):
         contexts.append(ask(proxy, talk).json["context"])
-        talk = continued(talk, "a shelf" + " the" * 7_000)
+        talk = continued(talk, "a shelf" + " the" * 4_000)
     told = usage(proxy)
     totals = told["totals"]
     assert len(simulator.summaries) == totals["summary"]["calls"] == 2
@@ -514,6 +516,8 @@ def test_the_window_of_an_unknown_model_is_200_000(simulator: Simulator, steno: 
     answered = ask(proxy, almost, model="house-model")
     assert answered.header("x-context-window") == "200000"
     assert planned(proxy, almost, model="house-model")["budget"]["window_source"] == "default"
+    [listed] = [model for model in get(proxy.url, "/context/models").json["data"] if model["id"] == "house-model"]
+    assert (listed["context_window"], listed["source"]) == (200_000, "default")
     assert sent(simulator.chats[-1]) == almost
     ask(proxy, filled(talk, 240_000), model="house-model")
     assert len(results(sent(simulator.chats[-1]))[0]) < 4_000

@@ -9,11 +9,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from app.settings import ConfigurationError, load
-from app.simulator import Fault, Record, Simulator
+from app.simulator import Fault, Model, Record, Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.raw import Answer, get, post
@@ -120,6 +121,15 @@ def shortened(messages: list[Any]) -> list[Any]:
     return [m for m in messages if m["role"] == "tool" and NOTICE.search(m["content"])]
 
 
+def masked_bytes(record: Record) -> dict[str, bytes]:
+    """The shortened results as they were sent, to the byte, by the call they answer."""
+    raw = msgspec.json.decode(
+        msgspec.json.decode(record.body, type=dict[str, msgspec.Raw])["messages"], type=list[msgspec.Raw]
+    )
+    pairs = zip(record.messages or [], raw, strict=True)
+    return {m["tool_call_id"]: bytes(part) for m, part in pairs if shortened([m])}
+
+
 def prompts(record: Record) -> str:
     """All that a summary call was told."""
     return json.dumps(record.messages, ensure_ascii=False)
@@ -182,9 +192,9 @@ def test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_whil
     simulator: Simulator, steno: StartSteno
 ) -> None:
     proxy = steno(compaction=SUMMING_UP)
-    long = [said("user", "Tell me more."), said("assistant", text(90, 900)), said("user", "Go on.")]
+    long = [said("user", "Tell me more."), said("assistant", text(90, 900))]
     newest = [*read(50, 700), calls("c51", "c52"), result("c51", text(51, 900)), result("c52", text(52, 900))]
-    talk = padded(proxy, [*answered_reads(5, 500), *long, *newest], -1, LIMIT)
+    talk = padded(proxy, [*long, *answered_reads(5, 500), *newest], -1, LIMIT)
     assert context(post(proxy.url, chat(talk)))["actions"] == ["masked"]
     payload = sent(simulator)
     assert payload[-5:] == newest[:-1] + talk[-1:]
@@ -219,7 +229,7 @@ def test_a_masked_message_keeps_its_bytes_for_ten_requests_and_a_restart(
             proxy = steno(**settings)
         assert "masked" in context(post(proxy.url, chat(talk)))["actions"]
         talk += [*read(20 + turn, 300), said("assistant", "Fine."), said("user", f"And {turn}?")]
-    held = [{m["tool_call_id"]: m for m in shortened(sent(simulator, place))} for place in range(11)]
+    held = [masked_bytes(record) for record in simulator.chats]
     assert len(held[0]) == 14
     for earlier, later in pairwise(held):
         assert earlier.items() <= later.items()
@@ -253,19 +263,23 @@ def test_a_result_larger_than_the_budget_is_cut_to_30_percent_of_it(simulator: S
 
 
 @checklist("A4")
-def test_of_several_such_results_the_oldest_keeps_6_percent(simulator: Simulator, steno: StartSteno) -> None:
+@pytest.mark.parametrize(("number", "characters"), [(2, 30_000), (5, 20)])
+def test_of_several_such_results_the_oldest_keeps_6_percent(
+    number: int, characters: int, simulator: Simulator, steno: StartSteno
+) -> None:
     proxy = steno(compaction=SUMMING_UP)
-    names = [f"c{number}" for number in range(5)]
-    arguments = json.dumps({"query": "all of it " * 3_000})
+    names = [f"c{call}" for call in range(number)]
+    arguments = json.dumps({"query": "all of it " * (characters // 10)})
     talk = [QUESTION, calls(*names, arguments=arguments), *(result(name, text(7, 9_000)) for name in names)]
     assert context(post(proxy.url, chat(talk)))["actions"] == ["shortened"]
     payload = sent(simulator)
-    share = int(0.30 * (LIMIT - instructions(proxy, talk))) * 4
+    room = LIMIT - instructions(proxy, talk)
+    weights = [0.2 + 0.8 * rank / (number - 1) for rank in range(number)]
     sizes = [left(message["content"]) for message in payload[2:]]
-    assert sizes == [pytest.approx(weight * share, abs=1) for weight in (0.2, 0.4, 0.6, 0.8, 1.0)]
+    assert sizes == [pytest.approx(weight * int(0.30 * room) * 4, abs=1) for weight in weights]
     for call in payload[1]["tool_calls"]:
         assert isinstance(json.loads(call["function"]["arguments"]), dict)
-        assert len(call["function"]["arguments"]) < len(arguments)
+        assert len(call["function"]["arguments"]) <= int(0.15 * room) * 4 + 100
     check_pairs(payload)
 
 
@@ -276,7 +290,7 @@ def test_the_second_request_is_judged_with_what_the_provider_reported_for_the_fi
 ) -> None:
     simulator.models, simulator.skew = "any", 1.25
     proxy = steno(compaction=SUMMING_UP, models=wide(64_000, simulator))
-    talk = [*answered_reads(20, 2_100), QUESTION]
+    talk = [*answered_reads(20, 2_010), QUESTION]
     first = post(proxy.url, chat(talk, model=model))
     local = (simulator.chats[0].prompt_tokens or 0) / 1.25
     assert local < 0.80 * 60_800 < 1.25 * local
@@ -292,14 +306,16 @@ def completion(prompt: int, **usage: Any) -> bytes:
 
 
 FIRST_FRAME = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Ye"}}]}\n\n'
+TOLD = b',"usage":{"prompt_tokens":7500,"completion_tokens":1,"total_tokens":7501}'
 UNUSABLE = {
     "below half": completion(2_900),
     "cached only": completion(9, prompt_tokens_details={"cached_tokens": 9}),
     "cached beside": completion(9, cache_read_input_tokens=6_000),
     "failed": answer(b'{"error": {"message": "Broken.", "type": "server_error"}}', status=b"500 Broken"),
     "failed stream": stream_head() + chunked(FIRST_FRAME) + LAST_CHUNK,
+    "failed stream that tells its usage": stream_head() + chunked(FIRST_FRAME[:-3] + TOLD + b"}\n\n") + LAST_CHUNK,
     "error in stream": stream_head()
-    + chunked(FIRST_FRAME + b'data: {"error":{"message":"Broken."}}\n\ndata: [DONE]\n\n')
+    + chunked(FIRST_FRAME[:-3] + TOLD + b'}\n\ndata: {"error":{"message":"Broken."}}\n\ndata: [DONE]\n\n')
     + LAST_CHUNK,
 }
 
@@ -325,15 +341,18 @@ def calibration(proxy: Steno) -> Any:
 
 
 @checklist("A5")
-@pytest.mark.parametrize(("skew", "least", "most"), [(9.0, 2.0, 5.0), (0.52, 0.5, 1.0)])
+@pytest.mark.parametrize(("skew", "expected"), [(7.0, 5.0), (0.6, 0.6)])
 def test_the_ratio_stays_within_its_bounds(
-    skew: float, least: float, most: float, simulator: Simulator, steno: StartSteno
+    skew: float, expected: float, simulator: Simulator, steno: StartSteno
 ) -> None:
+    simulator.models = "any"
     proxy = steno(compaction=SUMMING_UP, models=wide(1_000_000, simulator))
     simulator.skew = skew
     for number in (10, 20, 30, 40):
-        post(proxy.url, chat(turns(number, 500)))
-    assert least <= calibration(proxy)["ratio"] <= most
+        post(proxy.url, chat(turns(number, 500), model="house-model"))
+    ratio = calibration(proxy)["ratio"]
+    assert 0.5 <= ratio <= 5.0
+    assert ratio == pytest.approx(expected, rel=0.03)
 
 
 @checklist("A5")
@@ -417,9 +436,7 @@ def test_a_trigger_in_tokens_fires_at_its_value_and_not_one_before(
 
 
 @checklist("A7")
-def test_tokens_since_the_last_summary_fire_at_their_value_and_not_one_before(
-    simulator: Simulator, steno: StartSteno
-) -> None:
+def test_tokens_since_the_last_summary_fire_at_their_value_and_not_one_before(steno: StartSteno) -> None:
     proxy = steno(compaction=SUMMING_UP | {"trigger": {"since_checkpoint_ratio": 0.25, "of": "window"}})
     talk = [said("system", "Be brief." * 50), *turns(3)]
     fixed = instructions(proxy, talk)
@@ -449,9 +466,11 @@ def test_an_unknown_kind_of_trigger_is_refused_at_the_start_with_its_name() -> N
 @checklist("A8")
 def test_no_second_summary_while_no_message_was_added(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno(compaction=SUMMING_UP)
-    for _ in range(3):
+    assert context(post(proxy.url, chat(turns(20))))["status"] == "summarized"
+    made = len(simulator.summaries)
+    for _ in range(2):
         assert context(post(proxy.url, chat(turns(20))))["status"] == "summarized"
-    assert len(simulator.summaries) == 1
+    assert len(simulator.summaries) == made
     assert sent(simulator, 0) == sent(simulator, 1) == sent(simulator, 2)
 
 
@@ -592,7 +611,8 @@ def test_failed_results_stand_after_the_summary_at_most_eight_of_240_characters(
         failing.append(said("assistant", "It failed."))
     fine = [said("user", "Step."), calls("ok"), result("ok", "all went well, no errors"), said("assistant", "Good.")]
     post(steno(compaction=SUMMING_UP).url, chat([*failing, *fine, *turns(18)]))
-    _, _, listed = summary_message(sent(simulator)).partition("Tool calls that failed:\n")
+    _, *lists = summary_message(sent(simulator)).split("Tool calls that failed:\n")
+    (listed,) = lists
     lines = listed.split("\n</notes")[0].split("\n")
     assert len(lines) == 8
     for number, line in zip(range(3, 11), lines, strict=True):
@@ -656,7 +676,7 @@ def test_no_payload_holds_an_unpaired_call_or_result(preset: str, simulator: Sim
         talk += day
     for record in simulator.log:
         check_pairs(record.messages or [])
-    assert {"librechat": simulator.summaries != (), "librechat-fading": True}[preset]
+    assert bool(simulator.summaries) == (preset == "librechat")
 
 
 @checklist("A14")
@@ -669,6 +689,18 @@ def test_what_a_client_cut_apart_is_whole_again_after_a_compaction(simulator: Si
     assert [call["id"] for call in sent(simulator)[2]["tool_calls"]] == ["x1"]
     for record in simulator.summaries:
         check_pairs(record.messages or [])
+
+
+@checklist("A14")
+def test_the_summariser_is_shown_no_orphan_of_the_clients_either(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP)
+    cut = [said("user", "Both?"), calls("x1", "x2"), result("x1", "one"), result("gone", "of no call"), calls("x3")]
+    answered = post(proxy.url, chat([*turns(2)[:-1], *cut, *turns(20, first=3)]))
+    assert context(answered)["actions"] == ["summarized"]
+    shown = [record.messages or [] for record in simulator.summaries]
+    assert any(call["id"] == "x1" for messages in shown for m in messages for call in m.get("tool_calls") or ())
+    for messages in shown:
+        check_pairs(messages)
 
 
 # B: without summaries
@@ -728,13 +760,14 @@ def test_a_band_begins_at_its_pressure_and_not_one_token_before(
     pressure: float, simulator: Simulator, steno: StartSteno
 ) -> None:
     proxy = steno(compaction=FADING, models=wide(WINDOW, simulator))
-    sizes = []
+    sizes, untouched = [], []
     for tokens in (ceil(pressure * BUDGET) - 1, ceil(pressure * BUDGET)):
         body = chat(waiting_results(proxy, tokens))
         post(proxy.url, body)
         sizes.append(sum(len(m["content"]) for m in sent(simulator) if m["role"] == "tool"))
-        assert (pressure, simulator.chats[-1].body == body) in {(pressure, False), (0.80, True)}
-    assert sizes[1] < 0.8 * sizes[0]
+        untouched.append(simulator.chats[-1].body == body)
+    assert untouched == [pressure == 0.80, False]
+    assert sizes[1] < 0.9 * sizes[0]
 
 
 @checklist("B2")
@@ -820,7 +853,7 @@ def test_over_the_budget_the_oldest_leave_first_in_whole_units(simulator: Simula
     rule = said("system", "From now on answer in French.")
     talk = [system, *turns(6)[:-1], rule, *answered_reads(6, 60), *turns(16)[:-1], *agents_day(1)[:4]]
     answered = post(proxy.url, chat(talk, conversation_id="one"))
-    assert context(answered)["actions"] == ["masked", "faded", "pruned"] or "pruned" in context(answered)["actions"]
+    assert context(answered)["actions"] == ["faded", "pruned"]
     payload = sent(simulator)
     check_pairs(payload)
     assert payload[:2] == [system, rule]
@@ -848,15 +881,19 @@ def test_what_left_once_does_not_come_back(simulator: Simulator, steno: StartSte
 
 
 @checklist("B5")
-def test_a_result_larger_than_the_window_is_faded_and_later_whole_again(
+def test_a_result_larger_than_the_window_is_cut_and_for_a_larger_model_whole_again(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    proxy = steno(compaction=FADING)
+    simulator.models = {"gpt-4o": Model("gpt-4o"), "gpt-4.1": Model("gpt-4.1", window=64_000)}
+    windows: Any = [{"match": "gpt-4.1", "context_window": 64_000}, {"match": "*", "context_window": 8_000}]
+    proxy = steno(compaction=FADING, models=windows)
     huge = [QUESTION, calls("c1"), result("c1", text(1, 20_000))]
-    answered = post(proxy.url, chat(huge))
-    assert set(context(answered)["actions"]) <= {"faded", "truncated"}
-    assert original_size(sent(simulator)[-1]["content"]) == len(huge[-1]["content"])
-    check_pairs(sent(simulator))
+    assert context(post(proxy.url, chat(huge)))["actions"] == ["faded"]
+    payload = sent(simulator)
+    assert payload[:-1] == huge[:-1]
+    assert original_size(payload[-1]["content"]) == len(huge[-1]["content"])
+    assert context(post(proxy.url, chat(huge, model="gpt-4.1")))["actions"] == []
+    assert sent(simulator) == huge
 
 
 @checklist("B5")
@@ -871,7 +908,7 @@ def test_emergency_truncation_makes_a_valid_payload_and_is_for_one_request_only(
     assert context(answered)["actions"] == ["truncated"]
     payload = sent(simulator)
     check_pairs(payload)
-    assert simulator.chats[-1].prompt_tokens == int(answered.header("x-context-tokens-after") or 0) <= LIMIT
+    assert (simulator.chats[-1].prompt_tokens or 0) <= int(answered.header("x-context-tokens-after") or 0) <= LIMIT
     for message, whole in zip(payload[2:], everything[2:], strict=True):
         assert original_size(message["content"]) == len(whole["content"])
     smaller = chat([QUESTION, calls(names[0]), first])

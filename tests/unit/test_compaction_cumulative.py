@@ -1,0 +1,230 @@
+"""Compactions whose summary stands for everything before the tail, and the other ways to ask for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core.chunks import SummaryChunk
+from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.gate import Answer
+from app.core.messages import Message
+from app.core.plan import SummarySettings, plan_compaction
+from app.core.policy import Strategy
+from app.core.prompts import SummaryRequest
+from app.core.view import Conversation, Summary, Verbatim, View, least_view
+from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, message, notes, play, turns
+
+QUESTION = message("user", "the last question")
+TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
+ROLLING = replace(SETTINGS, strategy="rolling")
+FULL = replace(SETTINGS, strategy="full")
+CHECKPOINT = replace(SETTINGS, strategy="checkpoint")
+STRATEGIES: tuple[Strategy, ...] = ("additive", "full", "rolling", "checkpoint")
+SMALL_CALLS: Any = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, "summary": 40}
+
+
+def flow(
+    talk: Conversation = TALK,
+    stored: tuple[SummaryChunk, ...] = (),
+    settings: SummarySettings = SETTINGS,
+    **changes: int,
+) -> Flow:
+    limits = budget(**changes)
+    plan = plan_compaction(talk, stored, limits, settings, "s")
+    assert plan is not None
+    return compact(talk, "conv", plan, limits, settings, count)
+
+
+def asked(effects: Sequence[Effect]) -> list[SummaryRequest]:
+    return [effect.request for effect in effects if isinstance(effect, Summarise)]
+
+
+def holds(text: str, *messages: Message) -> list[bool]:
+    return [message.text in text for message in messages]
+
+
+@pytest.mark.parametrize("settings", [ROLLING, FULL, CHECKPOINT])
+def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummarySettings) -> None:
+    effects, outcome = play(flow(settings=replace(settings, update_prompt="Renew.")), notes())
+    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert [(made.first_index, made.last_index, made.level) for made in outcome.made] == [(0, 13, 0)]
+    [request] = asked(effects)
+    assert request.instructions.startswith("Summarise.")
+    assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
+
+
+@pytest.mark.parametrize("settings", [ROLLING, CHECKPOINT])
+def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: SummarySettings) -> None:
+    stored = chunk(TALK, 0, 8)
+    effects, outcome = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
+    [request], [made] = asked(effects), outcome.made
+    assert effects[0] == Announce(messages=6)
+    assert request.instructions.startswith("Renew.\nThere are notes so far")
+    assert stored.text in request.transcript
+    assert holds(request.transcript, *TALK.transcript.messages[:14]) == [False] * 8 + [True] * 6
+    assert (made.from_digest, made.first_index, made.last_index) == (TALK.chain[0], 0, 13)
+
+
+def test_a_full_summary_reads_the_originals_again() -> None:
+    stored = chunk(TALK, 0, 8)
+    effects, outcome = play(flow(stored=(stored,), settings=FULL), notes())
+    [request] = asked(effects)
+    assert effects[0] == Announce(messages=14)
+    assert request.instructions.startswith("Summarise.\nThere are notes so far")
+    assert stored.text in request.transcript
+    assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
+
+
+def test_the_new_summary_takes_the_place_of_the_last() -> None:
+    talk = conversation(*turns(18, size=40), QUESTION)
+    stored = chunk(talk, 0, 8)
+    _, outcome = play(flow(talk, (stored,), ROLLING), notes())
+    view = least_view(talk, [stored, *outcome.made], budget().trigger)
+    assert view is not None
+    assert view.chunks == outcome.made
+
+
+def test_a_user_message_that_the_last_summary_carried_is_read_once_its_turn_is_over() -> None:
+    stored = chunk(TALK, 0, 8, carried=(6,))
+    effects, outcome = play(flow(stored=(stored,), settings=ROLLING), notes())
+    [request] = asked(effects)
+    assert holds(request.transcript, *TALK.transcript.messages[5:9]) == [False, True, False, True]
+    assert outcome.made[0].carried == ()
+
+
+def test_a_user_message_that_still_stays_is_carried_on() -> None:
+    steps = [message("assistant", f"step {number} " + "w " * 38) for number in range(20)]
+    agent = conversation(message("user", "do all of it"), message("developer", "be brief"), *steps)
+    stored = chunk(agent, 0, 8, carried=(0, 1))
+    effects, outcome = play(flow(agent, (stored,), ROLLING), notes())
+    assert outcome.made[0].carried == (0, 1)
+    assert "do all of it" not in asked(effects)[0].transcript
+
+
+def test_recent_messages_are_marked_for_a_checkpoint_only() -> None:
+    for settings, marked in ((CHECKPOINT, 4), (ROLLING, 0), (FULL, 0)):
+        [request] = asked(play(flow(settings=settings), notes())[0])
+        assert request.transcript.count(", recent>") == marked
+        assert ("marked as recent" in request.instructions) is bool(marked)
+
+
+def test_of_several_parts_each_goes_on_from_the_one_before_and_the_last_is_kept() -> None:
+    settings = replace(ROLLING, input_tokens=300, part_tokens=200)
+    answers = [notes(30 + number) for number in range(4)]
+    effects, outcome = play(flow(settings=settings, **SMALL_CALLS), *answers)
+    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 4, Store]
+    assert [(made.first_index, made.last_index, made.text) for made in outcome.made] == [(0, 15, answers[3].text)]
+    for request, before in zip(asked(effects)[1:], answers, strict=False):
+        assert f"\n{before.text}\n" in request.transcript
+
+
+def test_a_part_that_overflows_is_read_in_two() -> None:
+    overflow = Failure("too large", overflow=True)
+    effects, outcome = play(flow(settings=ROLLING), overflow, notes(31), notes(32))
+    assert [(made.first_index, made.last_index, made.text) for made in outcome.made] == [(0, 13, notes(32).text)]
+    assert notes(31).text in asked(effects)[2].transcript
+    assert play(flow(settings=ROLLING), *[overflow] * 4)[1] == Outcome((), "too large")
+
+
+# The conversation itself in place of a transcript
+
+
+@pytest.mark.parametrize("strategy", ["additive", "full", "rolling"])
+def test_the_summariser_is_shown_the_conversation_up_to_the_cut(strategy: Strategy) -> None:
+    effects, _ = play(flow(settings=replace(SETTINGS, strategy=strategy, style="prefix")), notes())
+    [request] = asked(effects)
+    assert request.transcript == ""
+    assert request.shown == View((Verbatim(0, 14),), 1 + 14 * 40)
+    assert "call no tool" in request.instructions
+
+
+@pytest.mark.parametrize("strategy", ["additive", "rolling", "checkpoint"])
+def test_a_summary_stands_for_what_came_before(strategy: Strategy) -> None:
+    stored = chunk(TALK, 0, 8)
+    settings = replace(SETTINGS, strategy=strategy, style="prefix")
+    [request] = asked(play(flow(stored=(stored,), settings=settings), notes())[0])
+    assert request.shown is not None
+    assert request.shown.parts == (Summary(stored), Verbatim(8, 14))
+    assert stored.text not in request.instructions
+
+
+def test_a_full_summary_is_told_the_last_one_beside_the_originals() -> None:
+    stored = chunk(TALK, 0, 8)
+    [request] = asked(play(flow(stored=(stored,), settings=replace(FULL, style="prefix")), notes())[0])
+    assert request.shown is not None
+    assert request.shown.parts == (Verbatim(0, 14),)
+    assert f"The notes so far:\n{stored.text}" in request.instructions
+
+
+def test_a_summariser_that_went_on_with_the_conversation_is_shown_a_transcript() -> None:
+    effects, outcome = play(flow(settings=replace(FULL, style="prefix")), Answer("", "tool_calls", calls=True), notes())
+    first, second = asked(effects)
+    assert first.shown is not None
+    assert second.shown is None
+    assert all(holds(second.transcript, *TALK.transcript.messages[:14]))
+    assert len(outcome.made) == 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_conversation_too_large_with_its_instructions_is_quoted_without_them(strategy: Strategy) -> None:
+    talk = conversation(message("system", "rule " * 200), *turns(9, size=40), QUESTION)
+    settings = replace(SETTINGS, strategy=strategy, style="prefix", input_tokens=700)
+    [request] = asked(play(flow(talk, settings=settings), notes())[0])
+    assert request.shown is None
+    assert holds(request.transcript, *talk.transcript.messages[:12]) == [True] * 12
+    assert "rule rule" not in request.transcript
+
+
+def test_what_does_not_begin_where_the_view_does_is_quoted() -> None:
+    settings = replace(SETTINGS, style="prefix", input_tokens=330, part_tokens=330)
+    effects, _ = play(flow(settings=settings, **SMALL_CALLS), *[notes()] * 4)
+    first, *others = asked(effects)
+    assert first.shown is not None
+    assert others
+    assert all(request.shown is None for request in others)
+
+
+# Failed results
+
+
+def failing_talk() -> Conversation:
+    failing = [
+        message("user", "try it " + "w " * 38),
+        message("assistant", calls=["c1"]),
+        message("tool", "Error: no such shelf", answers="c1"),
+        message("assistant", "It failed. " + "w " * 38),
+    ]
+    return conversation(*failing, *turns(10, size=40), QUESTION)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_failed_results_stand_after_the_summary(strategy: Strategy) -> None:
+    settings = replace(SETTINGS, strategy=strategy, failed_results=8)
+    [made] = play(flow(failing_talk(), settings=settings), notes())[1].made
+    assert made.text == notes().text + "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
+    assert made.tokens > 30 + 9
+
+
+def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
+    talk = failing_talk()
+    listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
+    stored = chunk(talk, 0, 8, text=f"what was tried{listed}")
+    settings = replace(ROLLING, failed_results=8)
+    effects, outcome = play(flow(talk, (stored,), settings), notes())
+    assert listed not in asked(effects)[0].transcript
+    assert "what was tried" in asked(effects)[0].transcript
+    assert outcome.made[0].text == notes().text + listed
+
+
+def test_a_fold_lists_them_once_too() -> None:
+    talk = failing_talk()
+    listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
+    stored = (chunk(talk, 0, 4, tokens=150, text=f"a{listed}"), *(chunk(talk, n, n + 2, tokens=100) for n in (4, 6)))
+    effects, outcome = play(flow(talk, stored, replace(SETTINGS, failed_results=8)), notes(), notes(21))
+    assert listed not in asked(effects)[1].transcript
+    assert [made.text for made in outcome.made if made.level] == [notes(21).text + listed]

@@ -1,0 +1,84 @@
+"""Policies: what they read and when they have nothing to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.mask import MaskSettings
+from app.core.policy import Policy, Strategy
+from app.core.position_pruning import PositionPruning
+from app.core.prune import SlidingWindow
+from app.core.session_pruning import SessionPruning
+from app.core.trigger import Condition, Trigger
+from tests.unit.conversations import budget, conversation, message, turns
+
+QUESTION = message("user", "the last question")
+CALLED = [message("user", "go"), message("assistant", calls=["c"]), message("tool", "4", answers="c"), QUESTION]
+MECHANICAL = Policy(strategy="none", mask=None)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "summarises"),
+    [("additive", True), ("full", True), ("checkpoint", True), ("rolling", True), ("window", False), ("none", False)],
+)
+def test_strategies_without_summaries_read_none(strategy: Strategy, summarises: bool) -> None:
+    assert Policy(strategy=strategy, mask=None).summarises == summarises
+    assert Policy(strategy=strategy, mask=None).reads_store == summarises
+    assert Policy(strategy=strategy, mask=MaskSettings()).reads_store
+
+
+def test_a_history_at_the_trigger_is_left_alone_and_one_token_more_is_not() -> None:
+    assert Policy().leaves_alone(conversation(message("user", tokens=700)), budget())
+    assert not Policy().leaves_alone(conversation(message("user", tokens=701)), budget())
+
+
+def test_a_history_over_the_limit_is_never_left_alone() -> None:
+    limits = budget(trigger=Trigger((Condition(tokens=5_000),)))
+    assert Policy().leaves_alone(conversation(message("user", tokens=1_000)), limits)
+    assert not Policy().leaves_alone(conversation(message("user", tokens=1_001)), limits)
+
+
+@pytest.mark.parametrize(
+    ("policy", "quiet"),
+    [
+        (Policy(fade=True, mask=None), 799),
+        (Policy(mask=MaskSettings(pressure=0.60)), 599),
+        (Policy(mask=MaskSettings(pressure=None)), 900),
+        (Policy(mask=None, window=SlidingWindow(tokens=300)), 300),
+    ],
+)
+def test_each_stage_has_something_to_do_from_its_own_threshold_on(policy: Policy, quiet: int) -> None:
+    limits = budget(trigger=900)
+    assert policy.leaves_alone(conversation(message("user", tokens=quiet)), limits)
+    assert not policy.leaves_alone(conversation(message("user", tokens=quiet + 1)), limits)
+
+
+def test_a_window_of_turns_counts_them() -> None:
+    window = Policy(strategy="window", mask=None, window=SlidingWindow(turns=3))
+    assert window.leaves_alone(conversation(*turns(2), QUESTION), budget())
+    assert not window.leaves_alone(conversation(*turns(3), QUESTION), budget())
+
+
+def test_position_pruning_looks_at_every_request() -> None:
+    assert not Policy(position_pruning=PositionPruning()).leaves_alone(conversation(QUESTION), budget())
+
+
+def test_session_pruning_goes_by_the_fill_in_characters() -> None:
+    """A window of 100 tokens is one of 400 characters for it: 120 are a fill of 0.30."""
+    adaptive = Policy(strategy="none", mask=None, session_pruning=SessionPruning())
+    for size, quiet in ((119, True), (120, False)):
+        talk = conversation(message("user", "x" * size))
+        assert adaptive.leaves_alone(talk, budget(100, trigger=1_000)) is quiet
+
+
+def test_aggressive_session_pruning_leaves_a_history_without_results_alone() -> None:
+    aggressive = Policy(strategy="none", mask=None, session_pruning=SessionPruning(mode="aggressive"))
+    assert aggressive.leaves_alone(conversation(*turns(2), QUESTION), budget())
+    assert not aggressive.leaves_alone(conversation(*CALLED), budget())
+    assert MECHANICAL.leaves_alone(conversation(*CALLED), budget())
+
+
+def test_a_history_that_is_surely_small_is_not_counted() -> None:
+    unknown = conversation(QUESTION, bound=700)
+    assert Policy().leaves_alone(unknown, budget())
+    assert not Policy().leaves_alone(conversation(message("user", tokens=900), bound=901), budget())

@@ -1,0 +1,130 @@
+"""Repair: calls without a result and results without a call are taken out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.core.messages import Message
+from app.core.repair import repair
+from app.core.verify import problems
+from app.core.view import Altered, Carried, Part, Path, Pruned, Verbatim, View, build_view, whole
+from tests.unit.conversations import chunk, conversation, cost, message
+
+USER = message("user", "q")
+DONE = message("assistant", "done")
+
+
+def result(call: str, text: str = "r") -> Message:
+    return message("tool", text, answers=call)
+
+
+def caller(*calls: str, text: str = "") -> Message:
+    return message("assistant", text, calls=calls, tokens=5)
+
+
+def repaired(*messages: Message) -> tuple[Part, ...]:
+    talk = conversation(*messages)
+    view = repair(talk, whole(talk), cost)
+    assert problems(talk, view, 10_000) == []
+    return view.parts
+
+
+def gone(start: int) -> Pruned:
+    return Pruned(start, start + 1, "repaired")
+
+
+def test_what_is_paired_stays_as_it_is() -> None:
+    talk = conversation(USER, caller("a", "b"), result("b"), result("a"), DONE, USER)
+    view = whole(talk)
+    assert repair(talk, view, cost) is view
+
+
+def test_a_result_without_a_call_goes() -> None:
+    assert repaired(USER, result("x"), DONE, USER) == (Verbatim(0, 1), gone(1), Verbatim(2, 4))
+
+
+def test_a_second_result_for_one_call_goes() -> None:
+    assert repaired(USER, caller("a"), result("a"), result("a"), USER) == (Verbatim(0, 3), gone(3), Verbatim(4, 5))
+
+
+def test_a_result_that_does_not_follow_its_call_goes_and_so_does_the_call() -> None:
+    assert repaired(caller("a"), USER, result("a"), USER) == (gone(0), Verbatim(1, 2), gone(2), Verbatim(3, 4))
+
+
+def test_a_call_without_a_result_goes_and_the_text_beside_it_stays() -> None:
+    parts = repaired(USER, caller("a", text="I look."), DONE, USER)
+    assert parts == (Verbatim(0, 1), Altered(1, ("I look.",), 2, "repaired", ()), Verbatim(2, 4))
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_a_message_that_was_only_calls_goes_with_them(text: str) -> None:
+    assert repaired(USER, caller("a", text=text), DONE, USER) == (Verbatim(0, 1), gone(1), Verbatim(2, 4))
+
+
+@pytest.mark.parametrize("after", [(), (result("x"), result("y"))])
+def test_at_the_end_such_a_message_goes_even_with_text(after: tuple[Message, ...]) -> None:
+    parts = repaired(USER, caller("a", text="I look."), *after)
+    assert parts == (Verbatim(0, 1), *(gone(1 + place) for place in range(1 + len(after))))
+
+
+def test_of_parallel_calls_those_with_results_stay() -> None:
+    parts = repaired(USER, caller("a", "b", "c"), result("c"), result("a"), USER)
+    assert parts == (
+        Verbatim(0, 1),
+        Altered(1, (), 0, "repaired", ((0, '{"a": 1}'), (2, '{"a": 1}'))),
+        Verbatim(2, 5),
+    )
+
+
+def test_of_two_calls_with_one_id_the_first_stays() -> None:
+    parts = repaired(USER, caller("a", "a"), result("a"), result("a"), USER)
+    assert parts == (
+        Verbatim(0, 1),
+        Altered(1, (), 0, "repaired", ((0, '{"a": 1}'),)),
+        Verbatim(2, 3),
+        gone(3),
+        Verbatim(4, 5),
+    )
+
+
+def test_an_id_that_is_used_again_later_is_another_call() -> None:
+    talk = conversation(USER, caller("a"), result("a"), DONE, caller("a"), result("a"), USER)
+    assert repair(talk, whole(talk), cost) == whole(talk)
+
+
+def test_the_tokens_are_those_of_what_is_left() -> None:
+    talk = conversation(USER, caller("a", "b", text="I look."), result("a", "r r"), result("x", "r r r"), USER)
+    assert repair(talk, whole(talk), cost).tokens == 1 + 2 + 2 + 1
+
+
+def test_arguments_that_were_cut_before_stay_cut() -> None:
+    talk = conversation(USER, caller("a", "b"), result("b"), USER)
+    cut = Altered(1, (), 3, "faded", ((0, '{"x": 0}'), (1, '{"y": 0}')))
+    view = View((Verbatim(0, 1), cut, Verbatim(2, 4)), 6)
+    left = repair(talk, view, cost)
+    assert left.parts[1] == Altered(1, (), 0, "repaired", ((1, '{"y": 0}'),))
+    assert left.tokens == 3
+
+
+def test_what_was_pruned_before_stands_in_nobodys_way() -> None:
+    talk = conversation(USER, caller("a"), DONE, result("a"), USER)
+    view = View((Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 5)), 8)
+    assert repair(talk, view, cost) is view
+
+
+def test_a_result_behind_a_summary_or_what_it_carries_has_no_call_there() -> None:
+    talk = conversation(USER, caller("a"), result("a"), USER)
+    view = View((Verbatim(0, 2), Carried(0), Verbatim(2, 4)), 8)
+    assert repair(talk, view, cost).parts == (Verbatim(0, 1), gone(1), Carried(0), gone(2), Verbatim(3, 4))
+    made = chunk(talk, 0, 1)
+    summed = build_view(talk, Path((made,), 1, 20))
+    assert repair(talk, summed, cost) == summed
+
+
+def test_function_calls_of_the_form_before_tools_have_no_ids_and_are_left_alone() -> None:
+    legacy = caller("")
+    legacy = replace(legacy, calls=(replace(legacy.calls[0], id="", legacy=True),))
+    talk = conversation(USER, legacy, message("function", "r"), DONE, USER)
+    assert repair(talk, whole(talk), cost) == whole(talk)
