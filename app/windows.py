@@ -1,4 +1,4 @@
-"""Context windows: config > what the provider announces > learnt from a refusal > the bundled registry > a guess.
+"""Context windows: config > what the provider announces > learnt from an overflow > the bundled registry > a guess.
 
 A learnt limit lowers what is configured or announced and never raises it; over registry and guess it simply wins. It is
 kept for a day, for each provider and model, shared by the replicas through the database, and dropped as soon as a
@@ -238,7 +238,7 @@ class Windows:
         if before is None or learnt != before.limit:
             now = self.of(model)
             log.warning(
-                "learnt a window from a refusal", model=model, limit=learnt, before=was.context, now=now.context
+                "learnt a window from an overflow", model=model, limit=learnt, before=was.context, now=now.context
             )
         self._write(self._keep(model, learnt))
 
@@ -313,7 +313,7 @@ def lowered(base: Window, limit: int) -> Window:
         "learnt",
         max_input=base.max_input if base.max_input and base.max_input < limit else None,
         max_output=base.max_output if base.max_output and base.max_output < limit else None,
-        note=f"from a refusal; otherwise {base.context:,} ({base.source})",
+        note=f"from an overflow; otherwise {base.context:,} ({base.source})",
     )
 
 

@@ -102,7 +102,7 @@ def settle(case: Case, reason: str | None = None, *, in_vain: bool = False) -> D
         failed = in_vain and why is not None
         if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), why, failed)
-        repaired = view if view == untrimmed else repair(conversation, view, case.cost)
+        repaired = repair(conversation, view, case.cost)
         if not (wrong := problems(conversation, repaired, case.budget.limit)):
             return Decision(repaired, repaired.actions, why, failed)
     told = ", ".join(wrong)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from app.core.alter import append, standing
 from app.core.estimate import Cost
-from app.core.messages import INSTRUCTION_ROLES, Message
+from app.core.messages import INSTRUCTION_ROLES, RESULT_ROLES, Message
 from app.core.view import Altered, Conversation, Note, Part, Pruned, View
 
 STUB_TOKENS = 100
@@ -61,14 +61,17 @@ def prune(
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """What is left of the history's units, oldest first; the last one is not to be dropped."""
+    """What is left of the history's units, oldest first; the last one is not to be dropped.
+
+    Only what directly follows a call belongs to it: a result that comes later is taken out by the repair anyway, and
+    one unit over half of the history could not be dropped at all.
+    """
     transcript = conversation.transcript
-    starts = frozenset(transcript.cuts)
     units: list[_Unit] = []
     for index, part in standing(view):
         if index is None:
             continue
-        if index in starts or not units:
+        if transcript.messages[index].role not in RESULT_ROLES or not units:
             units.append(_Unit([], 0, droppable=True))
         unit = units[-1]
         unit.indexes.append(index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -385,9 +385,17 @@ def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] 
     if isinstance(content, str):
         replaced["content"] = next(remaining)
     elif isinstance(content, list):
-        replaced["content"] = [{**part, "text": next(remaining)} if _is_text(part) else part for part in content]
+        replaced["content"] = [left for part in content if (left := _part_left(part, remaining)) is not None]
     encoded = {name: msgspec.json.encode(value) for name, value in replaced.items() if value != content}
     return _spliced(raw, encoded) if calls is None else _spliced(raw, *_with_calls(message, calls, encoded))
+
+
+def _part_left(part: Any, texts: Iterator[str]) -> Any:
+    """A part of a content with what is left of its text; None where that is nothing: some providers refuse it empty."""
+    if not _is_text(part):
+        return part
+    text = next(texts)
+    return {**part, "text": text} if text or not part["text"] else None
 
 
 def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Iterable[str] = ()) -> bytes:

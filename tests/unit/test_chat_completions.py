@@ -433,3 +433,45 @@ def test_a_shortened_message_keeps_everything_but_its_text() -> None:
     assert first == b'{"role": "tool", "tool_call_id": "c", "content": "short", "x": 1.0}'
     assert json.loads(second)["content"] == [{"type": "text", "text": "cut", "k": 1}, {"type": "image"}]
     assert last == history.transcript.messages[2].raw
+
+
+def test_a_text_of_which_nothing_is_left_is_no_empty_part() -> None:
+    texts = [{"type": "text", "text": "long"}, {"type": "text", "text": "too"}, {"type": "text", "text": ""}]
+    history = talk({"role": "tool", "tool_call_id": "c", "content": texts}, {"role": "user", "content": "q"})
+    view = View((Altered(0, ("[cleared]", "", ""), 1, "cleared"), Verbatim(1, 2)), 9)
+    assert json.loads(render(history, view)[0])["content"] == [{"type": "text", "text": "[cleared]"}, texts[2]]
+
+
+def test_calls_that_are_left_keep_their_place_and_those_cut_stay_objects() -> None:
+    calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}, "x": 1} for i in "abc"]
+    history = talk({"role": "assistant", "content": "so", "tool_calls": calls}, {"role": "user", "content": "q"})
+    view = View((Altered(0, ("so",), 1, "repaired", ((0, "{}"), (2, '{"_shortened":"1"}'))), Verbatim(1, 2)), 9)
+    left = json.loads(render(history, view)[0])["tool_calls"]
+    assert [(call["id"], call["function"]["arguments"], call["x"]) for call in left] == [
+        ("a", "{}", 1),
+        ("c", '{"_shortened":"1"}', 1),
+    ]
+    none = View((Altered(0, ("so",), 1, "repaired", ()), Verbatim(1, 2)), 9)
+    assert json.loads(render(history, none)[0]) == {"role": "assistant", "content": "so"}
+
+
+def test_the_arguments_of_a_legacy_call_and_of_a_custom_tool_are_cut_too() -> None:
+    history = talk(
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "long"}},
+        {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "f", "input": "long"}}]},
+        {"role": "assistant", "tool_calls": [{"id": "b"}]},
+        {"role": "user", "content": "q"},
+    )
+    cut = (Altered(place, (), 1, "shortened", ((0, "cut"),)) for place in range(3))
+    legacy, custom, odd, _ = map(json.loads, render(history, View((*cut, Verbatim(3, 4)), 9)))
+    assert legacy["function_call"] == {"name": "f", "arguments": "cut"}
+    assert custom["tool_calls"] == [{"id": "a", "type": "custom", "custom": {"name": "f", "input": "cut"}}]
+    assert odd["tool_calls"] == [{"id": "b"}]
+
+
+def test_a_message_with_a_key_that_stands_twice_is_cut_as_it_was_read() -> None:
+    raw = b'{"role":"tool","content":"first","tool_call_id":"c","content":"second"}'
+    read = reader().read([raw, b'{"role":"user","content":"q"}'])
+    history = Conversation(read, IDENTITY, "t", lambda: Costs([1, 1], 0), 0)
+    payload = render(history, View((Altered(0, ("cut",), 1, "masked"), Verbatim(1, 2)), 9))
+    assert json.loads(payload[0]) == {"role": "tool", "content": "cut", "tool_call_id": "c"}

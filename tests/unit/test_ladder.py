@@ -15,7 +15,7 @@ from app.core.position_pruning import PositionPruning
 from app.core.prune import SlidingWindow
 from app.core.session_pruning import SessionPruning
 from app.core.view import Altered, Conversation, Masking, Note, Path, Pins, Pruned, View, build_view
-from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns
+from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -245,3 +245,10 @@ def test_where_even_an_emergency_does_not_help_the_clients_bytes_go() -> None:
     alone = conversation(message("user", "do it"), message("assistant", "w " * 2_000))
     decision = settle(case(alone, policy=Policy(strategy="none", mask=None)), "why")
     assert decision == Decision(None, (), "why: over_the_limit")
+
+
+def test_an_orphan_is_taken_out_where_that_alone_makes_the_prompt_fit() -> None:
+    """What was left as it came is repaired too where it cannot be sent as it came."""
+    orphan = message("tool", words(150), answers="nobody", tokens=2_000)
+    decision = settled(conversation(*turns(2), orphan, QUESTION))
+    assert (decision.actions, decision.reason) == (("repaired",), None)

@@ -60,6 +60,8 @@ class Steno:
     """What the compactor does, without waiting: one conversation's chunks and masks, and what is decided with them."""
 
     preset: PresetName
+    input_tokens: int = 1_500
+    """What one summary call can read."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
     boundaries: set[tuple[bytes, bytes]] = field(default_factory=set)
     calls: int = 0
@@ -73,7 +75,7 @@ class Steno:
         self.summary = SummarySettings(
             "m",
             "Summarise.",
-            input_tokens=1_500,
+            input_tokens=self.input_tokens,
             part_tokens=700,
             strategy=self.policy.strategy,
             style=loaded.summary.style,
@@ -285,9 +287,10 @@ def test_the_same_request_again_is_the_same_payload_and_costs_no_call(preset: Pr
 @CASES
 @given(SEEDS)
 def test_between_two_compactions_each_payload_extends_the_one_before(preset: PresetName, seed: int) -> None:
-    """In conversations without giants, where nothing has to be cut in haste."""
+    """In conversations without giants, where nothing has to be cut in haste, and summaries are made in one part."""
     random = Random(seed)
-    steno, messages, before, marks = Steno(preset), [], [], (0, 0)
+    steno, messages, marks = Steno(preset, input_tokens=10_000), [], (0, 0)
+    before: list[bytes] = []
     messages.append({"role": "system", "content": "be brief"})
     for _ in range(random.randint(1, 25)):
         messages.append({"role": "user", "content": words(random, 150)})

@@ -9,6 +9,7 @@ import pytest
 
 from app.core.messages import Message
 from app.core.prune import LONGEST_NAME, MOST_NAMES, STUB_TOKENS, prune
+from app.core.repair import repair
 from app.core.verify import problems
 from app.core.view import (
     Altered,
@@ -80,12 +81,21 @@ def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:
     assert gone(pruned(talk, 1)) == [0, 2, 3, 5, 6, 7, 8, 10, 11]
 
 
-def test_a_unit_that_holds_instructions_stays_as_a_whole() -> None:
+def test_instructions_that_split_a_call_from_its_result_stay_and_the_rest_is_left_to_the_repair() -> None:
     rule = message("system", "rule")
     call, result = step("a")
     talk = conversation(*turns(1), call, rule, result, *turns(1), QUESTION)
     view = prune(talk, whole(talk), 60, 60, cost, stub=False)
-    assert gone(view) == [0, 1, 5, 6]
+    assert gone(view) == [0, 1, 2, 5, 6]
+    assert problems(talk, repair(talk, view, cost), 1_000) == []
+
+
+def test_a_result_that_comes_late_makes_no_unit_of_all_that_is_between() -> None:
+    call, result = step("a")
+    talk = conversation(call, *turns(9, size=50), result, QUESTION, message("assistant", "ok"))
+    view = repair(talk, prune(talk, whole(talk), 300, 300, cost, stub=False), cost)
+    assert view.tokens <= 300
+    assert problems(talk, view, 300) == []
 
 
 def test_what_is_left_of_a_shortened_message_counts() -> None:

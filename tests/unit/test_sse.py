@@ -172,3 +172,20 @@ def test_an_error_before_anything_else_is_kept_as_a_refusal_and_a_later_one_is_n
     late.edit(usage_frames()[0])
     late.edit(frame)
     assert (early.refusal, late.refusal) == (b'{"error":{"message":"too long"}}', b"")
+
+
+@pytest.mark.parametrize(("reason", "full"), [(b"model_context_window_exceeded", True), (b"length", False)])
+def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reason: bytes, full: bool) -> None:
+    editor = StreamEditor(b'"a":1', b'"b":2')
+    deltas = (
+        b'{"role":"assistant","content":""}',
+        b'{"content":"a \\"b\\" c"}',
+        b'{"reasoning_content" : "why"}',
+        b'{"tool_calls":[{"index":0,"function":{"name":"read","arguments":"{}"}}]}',
+    )
+    for delta in deltas:
+        editor.edit(event(b'{"choices":[{"index":0,"delta":%b,"finish_reason":null}]}' % delta))
+    editor.edit(event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"%b"}]}' % reason))
+    editor.edit(event(b'{"choices":[],"usage":null}'))
+    assert editor.window_full == full
+    assert editor.text_bytes == len(rb"a \"b\" c") + len("why") + len("{}")

@@ -54,6 +54,7 @@ def test_functions_in_the_old_style_are_not_called_either() -> None:
         ({"message": {"content": [{"type": "text", "text": "t"}]}, "finish_reason": "end_turn"}, ("t", "stop", False)),
         ({"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}, ("", "tool_calls", True)),
         ({"message": {"content": "t"}, "finish_reason": "length"}, ("t", "length", False)),
+        ({"message": {"content": "t"}, "finish_reason": "model_context_window_exceeded"}, ("t", "length", False)),
         ({"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}, ("", "refusal", False)),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.usage import Tokens
-from app.wire.usage import prompt_tokens, read_usage
+from app.wire.usage import prompt_tokens, read_usage, says_window_full, window_was_full
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,32 @@ def test_the_ledger_believes_nothing_that_cannot_be(usage: object) -> None:
 
 def test_more_cached_tokens_than_the_prompt_has_are_none() -> None:
     assert read_usage({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 6}}) == Tokens(5)
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [
+        "model_context_window_exceeded",
+        "context_length_exceeded",
+        "contextWindowExceeded",
+        "context_limit",
+        "model_length",
+    ],
+)
+def test_an_end_that_the_window_brought_is_told_from_others(finish: str) -> None:
+    assert says_window_full(finish)
+    assert window_was_full([{"finish_reason": "stop"}, {"finish_reason": finish}])
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [None, "", "stop", "length", "max_tokens", "tool_calls", "content_filter", "output_token_limit_exceeded", 7],
+)
+def test_every_other_end_says_nothing_of_the_window(finish: object) -> None:
+    assert not says_window_full(finish)
+    assert not window_was_full([{"finish_reason": finish}])
+
+
+@pytest.mark.parametrize("choices", [None, 7, {}, [], [None], ["context_length_exceeded"], [{}]])
+def test_what_are_no_choices_ended_for_no_reason(choices: object) -> None:
+    assert not window_was_full(choices)

@@ -138,6 +138,17 @@ def test_lightspeed_begins_one_token_over_its_share_of_the_window(
     assert simulator.chats[0].body == chat(at)
 
 
+@checklist("E1")
+def test_lightspeed_summarises_what_does_not_fit_though_its_share_is_not_reached(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """A large output leaves room for 4,000 tokens; 0.70 of the window are 5,600."""
+    answered = post(steno(**of_preset("lightspeed")).url, chat(turns(11), max_tokens=4_000))
+    assert 4_000 < context(answered)["tokens"]["estimated"] < 5_600
+    assert context(answered)["actions"] == ["summarized"]
+    assert_covered(sent(simulator.chats[0]), turns(11))
+
+
 def check_lightspeed_tail(simulator: Simulator, steno: StartSteno) -> None:
     """Of four turns of a tenth of the window, three are kept."""
     kept_turns(simulator, steno, 0.10, 3)
