@@ -272,6 +272,7 @@ class Writing:
             update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
             # The prompt stands in a call twice: at four characters a token, half its length.
             input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(prompt + self.focus) // 2),
+            shown_tokens=max(0, room.limit - len(prompt + self.focus) // 2),
             part_tokens=int(PART_SHARE * min(room.window, room.limit)),
             focus=self.focus,
             ratio=line.ratio,

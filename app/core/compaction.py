@@ -25,6 +25,7 @@ from app.core.plan import (
     halves,
     quoted_tokens,
     replaced_tokens,
+    shown_size,
     summary_tokens,
 )
 from app.core.prompts import SummaryRequest
@@ -212,6 +213,8 @@ class _Source:
     """Tokens of what the chunk stands for in a view."""
     shown: View | None = None
     """The conversation itself, where that is what the summariser is to read."""
+    beside: tuple[str, ...] = ()
+    """What the conversation does not show and the quoted text does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +258,9 @@ class _ChunkMaker:
         before = prompts.quote_chunks((prior,), released, prompts.fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
-        if shown is not None and not span.start:
-            notes = (*notes, f"The notes so far:\n{prior.text}")
-        return (yield from self._ask(chunk, _Source(f"{before}\n{quoted}", replaces, shown), prompt, notes))
+        beside = () if span.start else (f"The notes so far:\n{prior.text}",)
+        source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
+        return (yield from self._ask(chunk, source, prompt, notes))
 
     @property
     def _notes(self) -> tuple[str, ...]:
@@ -279,13 +282,13 @@ class _ChunkMaker:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""
         if self.settings.style != "prefix":
             return None
-        view = build_view(self.conversation, path)
-        rest = self.conversation.transcript.tokens(span.stop)
-        if view.tokens - rest > self.settings.input_tokens:
+        tokens = shown_size(self.conversation, path, span)
+        if tokens > self.settings.shown_tokens:
             return None
-        parts = (*(part for part in view.parts if not isinstance(part, Verbatim)), Verbatim(path.covered, span.stop))
+        before = (part for part in build_view(self.conversation, path).parts if not isinstance(part, Verbatim))
+        parts = (*before, Verbatim(path.covered, span.stop))
         # A provider refuses a call that the client left without its result. What repairing saves is of no account.
-        return repair(self.conversation, View(parts, view.tokens - rest), lambda _: 0)
+        return repair(self.conversation, View(parts, tokens), lambda _: 0)
 
     def fold(self, chunks: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
@@ -340,7 +343,8 @@ class _ChunkMaker:
         aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * source.replaces)))
         refused = ""
         for extra, shown in (((), source.shown), ((prompts.STRICTER_NOTE,), None)):
-            hints = (*self._focus, *notes, *(note.format(reason=refused) for note in extra))
+            beside = source.beside if shown is not None else ()
+            hints = (*self._focus, *notes, *beside, *(note.format(reason=refused) for note in extra))
             cap = ceil(room * self.settings.ratio)
             reply = yield Summarise(prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown))
             if not isinstance(reply, Answer):

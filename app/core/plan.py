@@ -11,7 +11,7 @@ from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.mask import Boundary, MaskSettings
 from app.core.messages import INSTRUCTION_ROLES, Transcript
 from app.core.policy import CUMULATIVE, Strategy
-from app.core.view import Conversation, Masking, Path, pinned_tokens, size_after, widest_path
+from app.core.view import Conversation, Masking, Path, build_view, pinned_tokens, size_after, widest_path
 
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
@@ -51,6 +51,8 @@ class SummarySettings:
     strategy: Strategy = "additive"
     style: Literal["transcript", "prefix"] = "transcript"
     """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
+    shown_tokens: int = 0
+    """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
 
@@ -97,7 +99,7 @@ def plan_compaction(
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()
     else:
-        spans = _needed(conversation, base, split_span(conversation.transcript, Span(start, cut), summary), budget)
+        spans = _needed(conversation, base, _spans(conversation, base, Span(start, cut), summary), budget)
         cut = spans[-1].stop
         if not _worth_it(conversation, base, spans, budget):
             return None
@@ -113,13 +115,25 @@ def _plan_cumulative(
     if cut is None:
         return None
     start = 0 if summary.strategy == "full" else base.covered
-    spans = split_span(conversation.transcript, Span(start, cut), summary)
+    spans = _spans(conversation, base if start else empty, Span(start, cut), summary)
     if replaced_tokens(conversation.transcript, Span(0, cut)) < SMALLEST_PART:
         return None
     view = _present_view(conversation, base)
     if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget), cut, budget):
         return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
+
+
+def _spans(conversation: Conversation, base: Path, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
+    """The span whole, where the summariser is shown the conversation up to its end; else as it can read it."""
+    if summary.style == "prefix" and shown_size(conversation, base, span) <= summary.shown_tokens:
+        return (span,)
+    return split_span(conversation.transcript, span, summary)
+
+
+def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
+    """Tokens of the conversation up to the span's end, with the base's summaries and the span as the client wrote it."""
+    return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
 
 
 def plan_mask(

@@ -208,4 +208,6 @@ def test_a_refusal_that_does_not_fit_the_request_changes_no_window(
 def windows(proxy: Steno) -> set[int]:
     """The window that each model is taken to have now."""
     listed = json.loads(get(proxy.url, "/context/models").body)["data"]
-    return {model["context_window"] for model in listed} | {proxy.services.providers.default.windows.of("gpt-4o").context}
+    return {model["context_window"] for model in listed} | {
+        proxy.services.providers.default.windows.of("gpt-4o").context
+    }

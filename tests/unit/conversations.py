@@ -20,7 +20,7 @@ from app.core.view import Conversation, Costs, Masking
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
-SETTINGS = SummarySettings(model="m", prompt="Summarise.", input_tokens=10_000, part_tokens=5_000)
+SETTINGS = SummarySettings(model="m", prompt="Summarise.", input_tokens=10_000, part_tokens=5_000, shown_tokens=10_000)
 
 
 def count(text: str) -> int:

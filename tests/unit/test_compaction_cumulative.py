@@ -173,7 +173,7 @@ def test_a_summariser_that_went_on_with_the_conversation_is_shown_a_transcript()
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_conversation_too_large_with_its_instructions_is_quoted_without_them(strategy: Strategy) -> None:
     talk = conversation(message("system", "rule " * 200), *turns(9, size=40), QUESTION)
-    settings = replace(SETTINGS, strategy=strategy, style="prefix", input_tokens=700)
+    settings = replace(SETTINGS, strategy=strategy, style="prefix", shown_tokens=700)
     [request] = asked(play(flow(talk, settings=settings), notes())[0])
     assert request.shown is None
     assert holds(request.transcript, *talk.transcript.messages[:12]) == [True] * 12
@@ -181,7 +181,7 @@ def test_a_conversation_too_large_with_its_instructions_is_quoted_without_them(s
 
 
 def test_what_does_not_begin_where_the_view_does_is_quoted() -> None:
-    settings = replace(SETTINGS, style="prefix", input_tokens=330, part_tokens=330)
+    settings = replace(SETTINGS, style="prefix", input_tokens=330, part_tokens=330, shown_tokens=330)
     effects, _ = play(flow(settings=settings, **SMALL_CALLS), *[notes()] * 4)
     first, *others = asked(effects)
     assert first.shown is not None

@@ -76,6 +76,7 @@ class Steno:
             "m",
             "Summarise.",
             input_tokens=self.input_tokens,
+            shown_tokens=1_800,
             part_tokens=700,
             strategy=self.policy.strategy,
             style=loaded.summary.style,
