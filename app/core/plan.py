@@ -132,7 +132,7 @@ def _spans(conversation: Conversation, base: Path, span: Span, summary: SummaryS
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
-    """Tokens of the conversation up to the span's end, with the base's summaries and the span as the client wrote it."""
+    """Tokens of the conversation up to the span's end: the base's summaries, and the span as the client wrote it."""
     return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
 
 

@@ -85,7 +85,7 @@ def compare_presets(
 
 
 def measure_recall(files: Sequence[Path], limit: int | None, presets: Sequence[str], options: Options) -> int:
-    """What of the conversations' questions could be answered after each of them. The exit status."""
+    """What of the conversations' questions could be answered after each of them, and at which cost. The exit status."""
     recordings = [recording for _, read in _read(files, 1, limit) for recording in read if recording.questions]
     if not recordings:
         raise UnreadableRecording(f'{_names(files)}: no conversation has questions ("qa") whose evidence is in it.')
@@ -98,9 +98,13 @@ def measure_recall(files: Sequence[Path], limit: int | None, presets: Sequence[s
         found.append((preset or AS_SET, recall.reached()))
     note = REAL_SUMMARIES.format(model=options.model) if options.upstream else STRATEGIES_ONLY
     if options.format == "json":
-        _print_json({"measures": note.replace("\n", " "), "presets": [_recall_json(*each) for each in found]})
+        shown = [
+            {**_recall_json(*each), "replay": tally.as_json()} for each, (_, tally) in zip(found, tallies, strict=True)
+        ]
+        _print_json({"measures": note.replace("\n", " "), "presets": shown})
     else:
         _print_grid(recalled(found, options.window, _names(files), note), options.format)
+        _print_grid(compared(tallies, options.window, _names(files)), options.format)
         _show_violations(tallies)
     return 1 if any(tally.violations for _, tally in tallies) else 0
 
