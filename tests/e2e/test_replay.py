@@ -89,6 +89,15 @@ def test_real_conversations_lose_nothing(file: str, length: int, most: int) -> N
     assert tally.prefix_breaks == tally.compactions >= most
 
 
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
+@pytest.mark.parametrize("preset", PRESET_NAMES)
+def test_no_preset_loses_anything_of_a_real_conversation_without_saying_so(preset: str) -> None:
+    tally = replayed(chain(read_recordings(REAL_DATA / "tau-airline.jsonl"), 8)[:1], 8_000, preset)
+    assert not tally.violations
+    assert tally.lost == 0
+    assert tally.too_large > 10
+
+
 # Several processes
 
 

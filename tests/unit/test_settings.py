@@ -331,8 +331,8 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_SUMMARY__PROMPTS", '[{"model": "m"}]', ("summary.prompts.0.prompt", "required")),
         (
             "STENO_SUMMARY__PROMPTS",
-            '[{"promt": "m"}]',
-            ("summary.prompts.0.promt is no setting", "known there: prompt"),
+            '[{"wording": "m"}]',
+            ("summary.prompts.0.wording is no setting", "known there: prompt"),
         ),
         ("STENO_MODELS", '[{"match": "m", "preset": "libre"}]', ("models.0.preset", "'libre'", "'librechat'")),
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
@@ -420,8 +420,8 @@ def test_alternatives_beside_another_condition_are_refused_with_its_name(monkeyp
 @pytest.mark.parametrize(
     ("key", "summary"),
     [
-        ("summary.upstream", {"upstream": "locall"}),
-        ("summary.fallbacks", {"fallbacks": [{"upstream": "default"}, {"upstream": "locall"}]}),
+        ("summary.upstream", {"upstream": "elsewhere"}),
+        ("summary.fallbacks", {"fallbacks": [{"upstream": "default"}, {"upstream": "elsewhere"}]}),
     ],
 )
 def test_a_summariser_at_an_unknown_upstream_is_refused_with_those_that_are_known(
@@ -429,7 +429,7 @@ def test_a_summariser_at_an_unknown_upstream_is_refused_with_those_that_are_know
 ) -> None:
     message = refusal(summary=summary, upstreams={"local": {"base_url": "http://127.0.0.1:8000/v1"}})
     assert message == (
-        f"Settings that cannot be used: {key} names 'locall', which is no upstream; known: default, local."
+        f"Settings that cannot be used: {key} names 'elsewhere', which is no upstream; known: default, local."
     )
 
 
