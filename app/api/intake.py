@@ -189,7 +189,7 @@ async def understand(
         await asyncio.to_thread(estimator.make_ready, counted_as)
     unread = services.reader.unread_bytes(request.raw_messages)
     conversation, prompt = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
-    if conversation.bound is None or conversation.bound > budget.trigger.tokens:
+    if rules.policy.needs_count(conversation, budget):
         await _count(conversation, prompt)
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)

@@ -40,13 +40,18 @@ class Policy:
     def summarises(self) -> bool:
         return self.strategy in SUMMARISING
 
-    @property
-    def reads_store(self) -> bool:
-        return self.summarises or self.mask is not None
-
     def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
         """Whether no stage has anything to do, told without counting where that is possible."""
-        if self.position_pruning or not conversation.is_within(self._quiet_tokens(budget)):
+        return self._is_quiet(conversation, budget) and conversation.is_within(self._quiet_tokens(budget))
+
+    def needs_count(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether nothing can be decided before the tokens are counted."""
+        bound = conversation.bound
+        return bound is None or bound > self._quiet_tokens(budget) or not self._is_quiet(conversation, budget)
+
+    def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether the stages that do not go by tokens have nothing to do."""
+        if self.position_pruning:
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
             return False

@@ -23,8 +23,6 @@ MECHANICAL = Policy(strategy="none", mask=None)
 )
 def test_strategies_without_summaries_read_none(strategy: Strategy, summarises: bool) -> None:
     assert Policy(strategy=strategy, mask=None).summarises == summarises
-    assert Policy(strategy=strategy, mask=None).reads_store == summarises
-    assert Policy(strategy=strategy, mask=MaskSettings()).reads_store
 
 
 def test_a_history_at_the_trigger_is_left_alone_and_one_token_more_is_not() -> None:
@@ -82,3 +80,13 @@ def test_a_history_that_is_surely_small_is_not_counted() -> None:
     unknown = conversation(QUESTION, bound=700)
     assert Policy().leaves_alone(unknown, budget())
     assert not Policy().leaves_alone(conversation(message("user", tokens=900), bound=901), budget())
+
+
+def test_what_surely_stays_as_it_is_need_not_be_counted() -> None:
+    limits = budget(1_000)
+    small, large = (conversation(*turns(3, size=20), bound=bound) for bound in (700, 701))
+    assert not Policy().needs_count(small, limits)
+    assert Policy().needs_count(large, limits)
+    assert Policy(position_pruning=PositionPruning()).needs_count(small, limits)
+    assert Policy(mask=MaskSettings(pressure=0.5)).needs_count(small, limits)
+    assert Policy(window=SlidingWindow(turns=2)).needs_count(small, limits)
