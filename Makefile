@@ -3,15 +3,21 @@
 PORT ?=
 UPSTREAM ?=
 CONFIG ?=
+SEED ?=
+HOURS ?= 1
+FAULTS ?= 10000
+SCALE ?= 1.0
+SUMMARY ?= 2000
 PYTEST_ARGS ?= -n auto
-# Not taken from the environment: some shells keep the machine's name there.
+# Not taken from the environment: some shells keep the machine's name there, or their own age.
 HOST =
+SECONDS = 60
 
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc test properties coverage bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc test properties coverage lease waiters faults chaos soak scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -51,6 +57,30 @@ properties: dev-env ## the property tests, forty times as long
 
 coverage: COVERAGE = --cov=app/core --cov-branch --cov-fail-under=100
 coverage: test ## all tests; app/core has to be covered to the last branch
+
+lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
+
+waiters: dev-env ## how soon 200 requests go on once the summary they wait for is made
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.waiters
+
+faults: dev-env ## every fault of database, provider and summariser, then random ones; options: FAULTS=10000
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
+		-k "not random" $(PYTEST_ARGS)
+	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/e2e/test_faults.py -k random
+
+chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.soak --hours $(HOURS)
+
+scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
+	$(VENV)/python -m benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
 
 bench: dev-env ## what counting a turn costs, by the length of the history
 	@$(VENV)/python scripts/fetch_tables.py .tables

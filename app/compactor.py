@@ -30,6 +30,7 @@ from app.core.prompts import SummaryRequest
 from app.core.view import Conversation, Masking, Note, Pins, View
 from app.ledger import Call, Ledger, new_request_id
 from app.setbacks import Setbacks
+from app.shared import Shared
 from app.store import Busy, Lease, Store, StoreUnavailable
 from app.summariser import Prefix, Route, Summariser
 from app.tasks import OwnedTasks
@@ -37,7 +38,7 @@ from app.tasks import OwnedTasks
 log = structlog.get_logger("steno.compactor")
 
 HEARTBEAT_SECONDS = 5.0
-POLL_SECONDS = 0.25
+RACE_SECONDS = 0.25
 CHANGES_WITHIN_SECONDS = 3_600.0
 SIDE_BY_SIDE = 4
 """Summary calls of one compaction that are under way at once."""
@@ -97,6 +98,15 @@ class _LeaseLost(Exception):
     """Another holder may have it now."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the store knows of a conversation's history."""
+
+    pins: tuple[int, ...]
+    chunks: tuple[SummaryChunk, ...]
+    boundaries: tuple[Boundary, ...]
+
+
 OnStart = Callable[[Started], None]
 
 
@@ -119,6 +129,8 @@ class _Turn:
     before: int = 0
     """Tokens of the view before the first compaction."""
     told: bool = False
+    waited: bool = False
+    """For somebody else's compaction."""
     reason: str | None = None
 
     @property
@@ -193,6 +205,7 @@ class Compactor:
         self._holder = holder
         self._setbacks = Setbacks()
         self._breaker = ConversationBreaker()
+        self._shared: Shared[_Stored] = Shared()
 
     async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
@@ -241,13 +254,21 @@ class Compactor:
 
     async def _read(self, turn: _Turn, *, bind: bool = True) -> None:
         job = turn.job
-        chain, policy = job.conversation.chain, job.policy
-        turn.pin(await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind))
-        if policy.summarises:
-            turn.learn(await self._store.chunks_in(job.tenant, job.series, chain.digests))
-        if policy.mask is not None:
-            found = await self._store.masks_in(job.tenant, policy.mask.key, chain.digests)
-            turn.learn_masks(Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
+        mask, last = job.policy.mask, job.conversation.chain.digests[-1]
+        what = job.place, job.series, job.policy.summarises, mask.key if mask else None, last, bind
+        # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
+        stored = await self._shared.do(what, lambda: self._find(job, bind=bind))
+        turn.pin(stored.pins)
+        turn.learn(stored.chunks)
+        turn.learn_masks(stored.boundaries)
+
+    async def _find(self, job: Job, *, bind: bool) -> _Stored:
+        chain, mask = job.conversation.chain, job.policy.mask
+        pins = await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind)
+        chunks = await self._store.chunks_in(job.tenant, job.series, chain.digests) if job.policy.summarises else ()
+        found = await self._store.masks_in(job.tenant, mask.key, chain.digests) if mask is not None else ()
+        boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
+        return _Stored(pins, tuple(chunks), tuple(boundaries))
 
     async def _mask(self, turn: _Turn) -> None:
         """Masks tool results where that is due."""
@@ -278,6 +299,9 @@ class Compactor:
             if await self._is_in_vain(job):
                 turn.reason = "history_changes_every_turn"
                 return False
+        if turn.waited:
+            # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
+            await asyncio.sleep(min(turn.seconds_left, RACE_SECONDS * random.random()))
         started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
         chain = job.conversation.chain.positions
         lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)
@@ -311,10 +335,15 @@ class Compactor:
     async def _wait(self, turn: _Turn, plan: Plan) -> bool:
         """Waits for the result of somebody else's compaction, not for the lease."""
         job, chain = turn.job, turn.job.conversation.chain.positions
+        turn.waited = True
         while turn.seconds_left:
-            await asyncio.sleep(min(turn.seconds_left, POLL_SECONDS * random.uniform(0.75, 1.25)))
-            if not await self._store.lease_is_live(job.tenant, job.conversation_id, plan.range, chain):
-                return True
+            try:
+                if await self._store.lease_ended(job.tenant, job.conversation_id, plan.range, chain, turn.seconds_left):
+                    return True
+            except StoreUnavailable:
+                if turn.can_do_without:
+                    raise
+                await asyncio.sleep(min(turn.seconds_left, RACE_SECONDS))
         turn.reason = "summary_takes_too_long"
         return False
 

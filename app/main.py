@@ -106,7 +106,10 @@ def open_store(settings: Settings) -> Store:
     """Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store.open(
-        storage.url.get_secret_value(), timeout=storage.timeout_seconds, statement_cache=storage.statement_cache
+        storage.url.get_secret_value(),
+        timeout=storage.timeout_seconds,
+        statement_cache=storage.statement_cache,
+        listen_notify=storage.listen_notify == "auto",
     )
 
 

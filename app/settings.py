@@ -489,6 +489,8 @@ class StorageSettings(_Section):
     """Bound of one database call on a request's path."""
     statement_cache: bool = True
     """Turn off behind PgBouncer in transaction mode."""
+    listen_notify: Annotated[Literal["auto", "off"], OFF] = "auto"
+    """How requests that wait for a summary hear of its end on PostgreSQL: auto by NOTIFY, off by asking for it."""
 
 
 class IdentitySettings(_Section):

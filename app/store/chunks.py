@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, Select, delete, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.chunks import FirstChunk, SummaryChunk
-from app.store.batches import batches
+from app.store.batches import among, batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
@@ -32,14 +32,10 @@ async def chunks_in(
     """The chunks of the series that apply to the chain: both their digests are in it."""
     known = frozenset(chain)
     found: list[SummaryChunk] = []
-    for batch in batches(list(known)):
-        rows = await connection.execute(
-            select(summary_chunks).where(
-                summary_chunks.c.tenant == tenant,
-                summary_chunks.c.series == series,
-                summary_chunks.c.through_digest.in_(batch),
-            )
-        )
+    for in_the_chain in among(connection, summary_chunks.c.through_digest, list(known)):
+        # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
+        ends = select(summary_chunks).where(in_the_chain).cte("ends").prefix_with("MATERIALIZED", dialect="postgresql")
+        rows = await connection.execute(select(ends).where(ends.c.tenant == tenant, ends.c.series == series))
         found += [_chunk(row) for row in rows if row.from_digest in known]
     return found
 
@@ -50,15 +46,18 @@ async def recent_first_chunks(
     """The chunks made of late that begin a history and end with one of these messages, whatever stood before it."""
     found: list[FirstChunk] = []
     ends = (summary_chunks.c.last_index, summary_chunks.c.last_message_digest, summary_chunks.c.through_digest)
-    for batch in batches(list(frozenset(messages))):
+    # In a subquery the clock is read once, so that the index finds what is recent; there are messages that thousands of
+    # histories end with.
+    now = select(now_ms()).scalar_subquery()
+    for end_there in among(connection, summary_chunks.c.last_message_digest, list(frozenset(messages))):
         rows = await connection.execute(
             select(*ends).where(
                 summary_chunks.c.tenant == tenant,
                 summary_chunks.c.series == series,
                 summary_chunks.c.level == 0,
                 summary_chunks.c.first_index == 0,
-                summary_chunks.c.created_at > now_ms() - within_ms,
-                summary_chunks.c.last_message_digest.in_(batch),
+                summary_chunks.c.created_at > now - within_ms,
+                end_there,
             )
         )
         found += [FirstChunk(*row) for row in rows]

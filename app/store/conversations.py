@@ -12,7 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.recognition import Head
-from app.store.batches import batches
+from app.store.batches import among, batches
 from app.store.chunks import delete_chunks_of
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -83,14 +83,14 @@ async def find_heads(
 ) -> list[Head]:
     """The heads among the digests; `unwritten` are those that still wait in this process."""
     found: dict[bytes, Head] = {}
-    for batch in batches(digests):
+    for seen_with in among(connection, heads.c.digest, digests):
         rows = await connection.execute(
             select(heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns)
             .join(
                 conversations,
                 (conversations.c.tenant == heads.c.tenant) & (conversations.c.id == heads.c.conversation_id),
             )
-            .where(heads.c.tenant == tenant, heads.c.digest.in_(batch))
+            .where(heads.c.tenant == tenant, seen_with)
         )
         found |= {row.digest: Head(row.digest, row.conversation_id, row.turn, row.turns) for row in rows}
     found |= {head.digest: head for head in unwritten}

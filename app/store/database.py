@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -109,6 +109,26 @@ class Database:
         """No transaction: each query sees what is committed, waits for no writer, and costs one round trip."""
         async with self._reader.connect() as connection:
             yield connection
+
+    async def connect_to_read(self) -> AsyncConnection:
+        """As `reading`, for longer than one block: whoever takes it closes it."""
+        return await self._reader.connect()
+
+    async def listen(
+        self, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> asyncpg.Connection[asyncpg.Record]:
+        """A connection beside the pool that calls `heard` for every NOTIFY, and `lost` when it ends."""
+        connection = await asyncpg.connect(
+            self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=COMMAND_SECONDS, statement_cache_size=0
+        )
+        self._driver_connections.add(connection)
+        connection.add_termination_listener(lambda _: lost())
+        try:
+            await connection.add_listener(channel, lambda _connection, _pid, _channel, said: heard(str(said)))
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[AsyncConnection]:

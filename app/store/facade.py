@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -25,6 +26,8 @@ from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.readiness import Readiness
 from app.store.usage import Usage, UsageRecord
+from app.store.waiters import Waiters
+from app.store.wakeups import CHANNEL, wake_word
 from app.store.write_behind import WriteBehind
 
 T = TypeVar("T")
@@ -38,6 +41,9 @@ COMMIT_TRIES = 5
 COMMIT_TRY_SECONDS = 1.7
 COMMIT_PAUSE_SECONDS = 0.1
 MOST_CALIBRATIONS = 10_000
+TIDY_SECONDS = 3_600.0
+TIDY_ROWS = 500
+TIDY_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class Check:
 class Store:
     """One database, SQLite or PostgreSQL. Made in the event loop that uses it, by `open`."""
 
-    def __init__(self, database: Database, timeout: float, lease_ttl: float) -> None:
+    def __init__(self, database: Database, timeout: float, lease_ttl: float, *, listen: bool) -> None:
         self._database = database
         self._timeout = timeout
         self._ttl_ms = round(lease_ttl * 1000)
@@ -63,21 +69,38 @@ class Store:
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
         self._writes = WriteBehind(database, self._guard)
+        self._waiters = Waiters(database, self._guard, listen=listen)
+        self._tidying: asyncio.Task[None] | None = None
 
     @classmethod
-    def open(cls, url: str, *, timeout: float = 0.25, statement_cache: bool = True, lease_ttl: float = 15.0) -> Store:
-        """Connects to nothing yet. `statement_cache=False` is for PgBouncer in transaction mode."""
-        return cls(Database(url, statement_cache=statement_cache), timeout, lease_ttl)
+    def open(
+        cls,
+        url: str,
+        *,
+        timeout: float = 0.25,
+        statement_cache: bool = True,
+        listen_notify: bool = True,
+        lease_ttl: float = 15.0,
+    ) -> Store:
+        """Connects to nothing yet. `statement_cache=False` is for PgBouncer in transaction mode, behind which nothing
+        is heard either."""
+        database = Database(url, statement_cache=statement_cache)
+        return cls(database, timeout, lease_ttl, listen=listen_notify and statement_cache)
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self._readiness.start()
         self._writes.start(self._readiness.ready)
+        self._tidying = asyncio.ensure_future(self._tidy())
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
         await self._readiness.stop()
         await self._writes.stop()
+        await self._waiters.stop()
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.wait({self._tidying})
         if self._writes.waiting:
             await self._flush_last()
         await self._guard.close()
@@ -147,6 +170,8 @@ class Store:
         holder: str,
     ) -> Lease | Busy:
         """Busy if waiting is better than making the chunk: see `lease`."""
+        if busy := self._waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
+            return busy
         look = self._read(lease.find_live, tenant, conversation_id, range, chain)
         take = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
 
@@ -156,15 +181,34 @@ class Store:
 
         return await self._guarded(work, late=self._give_back)
 
-    async def lease_is_live(
+    async def live_lease(
         self,
         tenant: str,
         conversation_id: str,
         range: ChunkRange,  # noqa: A002 - the noun of the design
         chain: Collection[bytes],
+    ) -> Busy | None:
+        """What `acquire` would be told to wait for."""
+        return await self._guarded(self._read(lease.find_live, tenant, conversation_id, range, chain))
+
+    async def lease_ended(
+        self,
+        tenant: str,
+        conversation_id: str,
+        range: ChunkRange,  # noqa: A002 - the noun of the design
+        chain: Collection[bytes],
+        seconds: float,
     ) -> bool:
-        """Whether `acquire` would be told to wait."""
-        return await self._guarded(self._read(lease.find_live, tenant, conversation_id, range, chain)) is not None
+        """Wait until `acquire` would not be told to wait; False if that takes longer than so many seconds.
+
+        Raises StoreUnavailable as soon as the database cannot be asked.
+        """
+        what = conversation_id, range, frozenset(chain)
+
+        async def look() -> Busy | None:
+            return await self.live_lease(tenant, conversation_id, range, chain)
+
+        return await self._waiters.wait(tenant, what, look, seconds)
 
     def record(self, seen: ConversationSeen) -> None:
         """Never waits: stored within about 0.2 s, visible in this process at once."""
@@ -215,6 +259,14 @@ class Store:
         read = self._read(learned_windows.read_learned_windows, upstream, most)
         return await self._guard.bounded(read, TASK_SECONDS)
 
+    async def remove_old_leases(self) -> None:
+        """Those that ended a day ago, a few at a time, so that nobody waits long for the write lock of SQLite."""
+        remove = self._write(lease.remove_old_leases, TIDY_ROWS)
+        removed = TIDY_ROWS
+        while removed == TIDY_ROWS:
+            removed = await self._bounded(remove, TASK_SECONDS)
+            await asyncio.sleep(TIDY_PAUSE_SECONDS)
+
     # In compaction tasks
 
     async def renew(self, lease_held: Lease) -> bool:
@@ -222,7 +274,16 @@ class Store:
         return await self._bounded(self._write(lease.renew_lease, lease_held, self._ttl_ms), TASK_SECONDS)
 
     async def release(self, lease_held: Lease) -> None:
-        await self._bounded(self._write(lease.release_lease, lease_held), TASK_SECONDS)
+        """Lets others in, and wakes those who wait for what was made."""
+        place = lease_held.tenant, lease_held.conversation_id
+
+        async def work() -> None:
+            async with self._database.writing() as connection:
+                if await lease.release_lease(connection, lease_held) and self._waiters.by_notify:
+                    await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
+
+        await self._bounded(work, TASK_SECONDS)
+        self._waiters.ended(*place)
 
     async def commit(self, lease_held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """The chunks as stored; None if the lease was lost. Repeats itself on connection errors, which is safe."""
@@ -380,6 +441,15 @@ class Store:
         """A lease that came after its request had given up would keep everybody waiting for nobody."""
         if isinstance(granted, Lease):
             await self.release(granted)
+
+    async def _tidy(self) -> None:
+        """About once an hour; nobody waits for it."""
+        while True:
+            await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.5))
+            try:
+                await self.remove_old_leases()
+            except StoreUnavailable as error:
+                logger.info("old leases are not removed yet: %s", error.reason)
 
     async def _ping(self) -> None:
         async with self._database.reading() as connection:

@@ -1,7 +1,8 @@
 """The lease: who may make a chunk now. It saves money; the fence and the unique keys keep the history right.
 
 A row per chunk in the making, by the database's clock. Taking an expired one raises its epoch, a commit names the epoch
-it was granted, and a row is expired rather than deleted: deleting would let the epoch begin anew.
+it was granted, and a row is expired rather than deleted: deleting would let the epoch begin anew. A day later nobody
+can have an epoch left to confuse.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.chunks import ChunkRange
@@ -18,7 +19,11 @@ from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.tables import leases
 
-_RELEASED = 0
+_NEVER = 0
+"""Leases that were given up end before it: at the negative time of their release, by which they can be told from
+expired ones, and old ones from new ones."""
+KEPT_MS = 24 * 3_600_000
+"""How long a row outlives its lease: longer than anybody may still be making its chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,10 @@ async def find_live(
     connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]
 ) -> Busy | None:
     """A live lease of the conversation, or of a range that starts where the wanted one does and lies in the chain."""
-    remaining = leases.c.expires_at - now_ms()
+    # In a subquery the clock is read once, so that the index finds the live leases: every conversation of the tenant
+    # has had one that starts at the root.
+    now = select(now_ms()).scalar_subquery()
+    remaining = leases.c.expires_at - now
     rows = await connection.execute(
         select(
             leases.c.conversation_id,
@@ -76,7 +84,7 @@ async def find_live(
         )
         .where(
             leases.c.tenant == tenant,
-            leases.c.expires_at > now_ms(),
+            leases.c.expires_at > now,
             or_(
                 leases.c.conversation_id == conversation_id,
                 and_(leases.c.series == wanted.series, leases.c.from_digest == wanted.from_digest),
@@ -92,16 +100,37 @@ async def find_live(
 
 
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
-    """False once the lease was taken over or released; an expired one that nobody took is still ours."""
+    """False once the lease was taken over or released. Needs a transaction.
+
+    An expired one is still ours, unless somebody began what would have had to wait for it.
+    """
+    await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
+    other = leases.alias()
+    begun = exists().where(
+        other.c.tenant == leases.c.tenant,
+        other.c.expires_at > now_ms(),
+        or_(
+            other.c.conversation_id == leases.c.conversation_id,
+            and_(other.c.series == leases.c.series, other.c.from_digest == leases.c.from_digest),
+        ),
+    )
     renewed = await connection.execute(
-        update(leases).where(_held_by(lease), leases.c.expires_at > _RELEASED).values(expires_at=now_ms() + ttl_ms)
+        update(leases)
+        .where(_held_by(lease), leases.c.expires_at > _NEVER, or_(leases.c.expires_at > now_ms(), ~begun))
+        .values(expires_at=now_ms() + ttl_ms)
     )
     return bool(renewed.rowcount)
 
 
-async def release_lease(connection: AsyncConnection, lease: Lease) -> None:
-    """Let others take it at once; nothing happens if somebody already has."""
-    await connection.execute(update(leases).where(_held_by(lease)).values(expires_at=_RELEASED))
+async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
+    """Let others take it at once; nothing happens if somebody already has, and False is returned."""
+    released = await connection.execute(update(leases).where(_held_by(lease)).values(expires_at=-now_ms()))
+    return bool(released.rowcount)
+
+
+async def tell_waiters(connection: AsyncConnection, channel: str, word: str) -> None:
+    """Heard by every replica that listens, once the transaction is committed. Only PostgreSQL can."""
+    await connection.execute(select(func.pg_notify(channel, word)))
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
@@ -115,8 +144,20 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
     await connection.execute(
         update(leases)
         .where(leases.c.tenant == tenant, leases.c.conversation_id == conversation_id)
-        .values(epoch=leases.c.epoch + 1, expires_at=_RELEASED)
+        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms())
     )
+
+
+async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
+    """Remove so many rows whose leases ended a day ago, and say how many there were."""
+    # Release 0.1.0 wrote no time: its rows grow old from here on.
+    await connection.execute(update(leases).where(leases.c.expires_at == _NEVER).values(expires_at=-now_ms()))
+    is_old = func.abs(leases.c.expires_at) < now_ms() - KEPT_MS
+    key = tuple_(*leases.primary_key)
+    some = select(*leases.primary_key).where(is_old).limit(most)
+    # Asked twice: a row that is taken again between its choice and its removal stays.
+    removed = await connection.execute(delete(leases).where(key.in_(some), is_old))
+    return removed.rowcount
 
 
 async def _take_turns(connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange) -> None:

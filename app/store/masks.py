@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.batches import batches
+from app.store.batches import among
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.tables import masks
@@ -19,10 +19,10 @@ async def masks_in(
     """The boundaries that lie in the chain, each with where the summaries ended when it was set."""
     known = frozenset(chain)
     found: list[tuple[bytes, bytes]] = []
-    for batch in batches(list(known)):
+    for in_the_chain in among(connection, masks.c.digest, list(known)):
         rows = await connection.execute(
             select(masks.c.digest, masks.c.start_digest).where(
-                masks.c.tenant == tenant, masks.c.settings == settings, masks.c.digest.in_(batch)
+                masks.c.tenant == tenant, masks.c.settings == settings, in_the_chain
             )
         )
         found += [(row.digest, row.start_digest) for row in rows if row.start_digest in known]

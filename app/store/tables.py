@@ -121,8 +121,9 @@ summary_chunks = Table(
     UniqueConstraint(
         "tenant", "series", "level", "from_digest", "through_digest", "version", name="uq_summary_chunks_range"
     ),
-    Index(None, "tenant", "series", "through_digest"),
-    Index(None, "tenant", "last_message_digest"),
+    # A digest is keyed with its tenant, so this one finds the same rows with a third of the bytes to compare.
+    Index(None, "through_digest"),
+    Index(None, "tenant", "last_message_digest", "created_at"),
     Index(None, "tenant", "conversation_id"),
 )
 
@@ -140,6 +141,7 @@ leases = Table(
     _required("expires_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "series", "from_digest", "through_digest"),
     Index(None, "tenant", "conversation_id"),
+    Index(None, "tenant", "series", "from_digest", "expires_at"),
 )
 
 # What follows from the samples is worked out by the core. The id is a digest of the four columns after it: a client may

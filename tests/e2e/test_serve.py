@@ -20,10 +20,10 @@ import pytest
 from app.simulator import Simulator
 from app.simulator.server import RunningServer
 from app.store import Store
-from tests.databases import Gate
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
+from tests.faults.proxy import FaultProxy
 
 Serve = Callable[..., Serving]
 
@@ -212,9 +212,9 @@ def test_missing_tables_are_one_warning(serve: Serve, tmp_path: Path) -> None:
     assert ask(serving, HELLO).context_status == "full"
 
 
-async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: Gate, serve: Serve) -> None:
-    url = await gate.reserve()
-    serving = await asyncio.to_thread(serve, DATABASE_URL=url, STENO_SECRET=SECRET)
+async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: FaultProxy, serve: Serve) -> None:
+    gate.inject("refuse")
+    serving = await asyncio.to_thread(serve, DATABASE_URL=gate.url, STENO_SECRET=SECRET)
     answer = await asyncio.to_thread(httpx2.get, f"{serving.url}/readyz")
     assert (answer.status_code, answer.json()["status"], answer.json()["db"]) == (200, "degraded", "degraded")
     assert "cannot be reached" in answer.json()["reason"]
@@ -222,7 +222,7 @@ async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: 
     without = await asyncio.to_thread(ask, serving, long_history())
     assert (without.context_status, without.context["reason"]) == ("full", "storage")
 
-    await gate.open()
+    gate.heal()
     await asyncio.to_thread(until, lambda: serving.get("/readyz")["status"] == "ok")
     answered = await asyncio.to_thread(ask, serving, long_history())
     assert answered.context_status == "summarized"

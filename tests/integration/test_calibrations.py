@@ -13,7 +13,7 @@ from app.core.calibration import Calibration, Sample, observe, prior_of
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
 from app.store.database import Database
 from app.store.tables import metadata
-from tests.databases import Gate
+from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
 FORMULA = "1/o200k_base"
@@ -236,9 +236,10 @@ async def test_what_waits_is_added_to_what_others_stored(store: Store) -> None:
     assert (await stored(store))[KEY].recent == tuple(GROWING[:4])
 
 
-async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, gate: Gate) -> None:
+async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, gate: FaultProxy) -> None:
     """Requests learn on; what is too much is counted; what waits is stored when the database is back."""
-    store = open_store(await gate.reserve())
+    gate.inject("refuse")
+    store = open_store(gate.url)
     await store.start()
     known = Calibrations(store, "openai")
     known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
@@ -248,7 +249,7 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
     assert known.of("gpt-4o", FORMULA, tools=False).samples == 2
     await known.start()
     await asyncio.sleep(0.1)
-    await gate.open()
+    gate.heal()
     assert await store.wait_ready(20)
     await until_stored(store, 2)
     await known.stop()

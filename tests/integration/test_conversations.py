@@ -169,7 +169,7 @@ async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(stor
     await store.delete_conversation(TENANT, "c1")
     assert await store.commit(lease, [chunk(0, 4)]) is None
     assert not await store.renew(lease)
-    assert not await store.lease_is_live(TENANT, "c1", lease.range, chain(10))
+    assert not await store.live_lease(TENANT, "c1", lease.range, chain(10))
 
 
 async def test_deleting_forgets_what_was_not_stored_yet(store: Store) -> None:

@@ -83,7 +83,7 @@ async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str)
     await store.start()
     await take(store, 0, 4)
     await asyncio.sleep(0.3)
-    assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert not await store.live_lease(TENANT, "c1", span(0, 4), chain(100))
     assert (await take(store, 0, 4, holder="h2")).epoch == 2
 
 
@@ -100,7 +100,7 @@ async def test_epoch_grows_with_every_grant(store: Store) -> None:
 async def test_release_lets_the_next_one_in_and_deletes_nothing(store: Store) -> None:
     """Deleting the row would let its epoch begin anew."""
     await store.release(await take(store, 0, 4))
-    assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert not await store.live_lease(TENANT, "c1", span(0, 4), chain(100))
     assert await rows_of_leases(store) == 1
 
 
@@ -110,7 +110,7 @@ async def test_release_of_a_lost_lease_leaves_the_new_holder_alone(store: Store)
     await expire(store)
     await take(store, 0, 4, holder="h2")
     await store.release(lost)
-    assert await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(100))
 
 
 async def test_lease_renewed_at_the_last_moment_is_not_taken_over(
@@ -141,7 +141,7 @@ async def test_renewal_moves_the_end(store: Store) -> None:
     lease = await take(store, 0, 4)
     await expire(store)
     assert await store.renew(lease)
-    assert await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(100))
 
 
 async def test_heartbeat_after_the_release_revives_nothing(store: Store) -> None:
@@ -149,7 +149,7 @@ async def test_heartbeat_after_the_release_revives_nothing(store: Store) -> None
     lease = await take(store, 0, 4)
     await store.release(lease)
     assert not await store.renew(lease)
-    assert not await store.lease_is_live(TENANT, "c1", span(0, 4), chain(100))
+    assert not await store.live_lease(TENANT, "c1", span(0, 4), chain(100))
 
 
 async def test_fence_refuses_an_epoch_that_was_taken_over(store: Store) -> None:
@@ -196,20 +196,20 @@ async def test_two_stores_on_one_database_share_the_lease(open_store: OpenStore,
 
 
 async def test_waiter_sees_the_lease_until_it_ends(store: Store) -> None:
-    """`lease_is_live` answers what `acquire` would, without taking anything."""
+    """`live_lease` answers what `acquire` would, without taking anything."""
     lease = await take(store, 0, 4)
-    assert await store.lease_is_live(TENANT, "c1", span(9, 10), chain(100))
-    assert await store.lease_is_live(TENANT, "c2", span(0, 9), chain(100))
-    assert not await store.lease_is_live(TENANT, "c2", span(0, 9), [digest(0), digest(9)])
+    assert await store.live_lease(TENANT, "c1", span(9, 10), chain(100))
+    assert await store.live_lease(TENANT, "c2", span(0, 9), chain(100))
+    assert not await store.live_lease(TENANT, "c2", span(0, 9), [digest(0), digest(9)])
     await store.release(lease)
-    assert not await store.lease_is_live(TENANT, "c1", span(9, 10), chain(100))
+    assert not await store.live_lease(TENANT, "c1", span(9, 10), chain(100))
     assert await rows_of_leases(store) == 1
 
 
 async def test_other_tenant_never_waits(store: Store) -> None:
     """The same ids and digests mean nothing to another tenant."""
     await take(store, 0, 4)
-    assert not await store.lease_is_live(STRANGER, "c1", span(0, 4), chain(100))
+    assert not await store.live_lease(STRANGER, "c1", span(0, 4), chain(100))
     assert (await take(store, 0, 4, tenant=STRANGER)).epoch == 1
 
 

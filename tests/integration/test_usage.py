@@ -14,7 +14,7 @@ from app.core.usage import Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, Usage, UsageRecord, UsageSum, write_behind
 from app.store.tables import usage_records
 from app.store.usage import write_usage
-from tests.databases import Gate
+from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
 _NUMBERS = count(1)
@@ -248,17 +248,16 @@ async def test_names_that_no_database_can_keep_are_kept_as_far_as_they_can(store
     assert [each.record.model for each in (await usage(store)).page.data] == ["gpt\ufffd-4o\ufffd"]
 
 
-async def test_records_outlast_an_outage(open_store: OpenStore, gate: Gate) -> None:
+async def test_records_outlast_an_outage(open_store: OpenStore, gate: FaultProxy) -> None:
     """A flush that fails keeps them, in their order."""
-    await gate.open()
     store = open_store(gate.url)
     await store.start()
     records = [record() for _ in range(3)]
     store.record_usage(records[0])
-    await gate.close()
+    gate.inject("refuse")
     with pytest.raises(StoreUnavailable):
         await store.flush()
     for one in records[1:]:
         store.record_usage(one)
-    await gate.open()
+    gate.heal()
     assert [each.record for each in (await usage(store)).page.data] == records

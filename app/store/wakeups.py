@@ -1,0 +1,154 @@
+"""Wake-ups: how this process hears that a compaction ended in another one. Whoever misses one still polls.
+
+PostgreSQL tells by NOTIFY, on one connection beside the pool. A SQLite file shows by its data version that somebody
+wrote to it. Both are attended to only while somebody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.database import CONNECT_SECONDS, Database
+from app.store.errors import StoreUnavailable, describe
+from app.store.guard import Guard
+
+if TYPE_CHECKING:
+    Listener = asyncpg.Connection[asyncpg.Record]
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "steno_leases"
+KEEP_SECONDS = 60.0
+"""How long the connection that listens outlives the last who waited."""
+CHECK_SECONDS = 10.0
+"""How often it is tried out: a cut cable makes no sound."""
+RECONNECT_SECONDS = 2.0
+VERSION_SECONDS = 0.1
+BOUND_SECONDS = 1.0
+
+# What asyncpg raises where SQLAlchemy does not stand before it.
+_LISTENER_ERRORS = (StoreUnavailable, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+Wake = Callable[[str | None], None]
+"""Wakes those who wait for the word; None: everybody."""
+
+
+def wake_word(tenant: str, conversation_id: str) -> str:
+    """What is said when a compaction of the conversation ended. It reveals neither; two may have the same."""
+    # Alike for an id as a client sent it and as the database keeps it, which replaces what it cannot store.
+    storable = conversation_id.replace("\0", "?").encode("ascii", "replace")
+    return blake2b(tenant.encode() + b"\0" + storable, digest_size=16, person=b"steno-wake").hexdigest()
+
+
+class Wakeups:
+    """Attends to the database while somebody waits."""
+
+    def __init__(self, database: Database, guard: Guard, wake: Wake, *, listen: bool) -> None:
+        self._database = database
+        self._guard = guard
+        self._wake = wake
+        kind = database.address.kind
+        self.by_notify = listen and kind == "postgresql"
+        """Whether ends are told by NOTIFY."""
+        self._attend = self._listen if self.by_notify else self._watch_file if kind == "file" else None
+        self._attending: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._left_at = 0.0
+
+    def join(self) -> None:
+        """Somebody waits from here on, until `leave`."""
+        self._waiting += 1
+        if self._attend is not None and (self._attending is None or self._attending.done()):
+            self._attending = asyncio.ensure_future(self._attend())
+
+    def leave(self) -> None:
+        self._waiting -= 1
+        self._left_at = _now()
+
+    async def stop(self) -> None:
+        """Cancels a wait, never a statement: those are the guard's."""
+        if self._attending is not None:
+            self._attending.cancel()
+            await asyncio.wait({self._attending})
+
+    async def _listen(self) -> None:
+        while self._waiting:
+            lost = asyncio.Event()
+            connecting = self._guard.bounded(
+                lambda: self._database.listen(CHANNEL, self._wake, lost.set),  # noqa: B023 - called at once
+                CONNECT_SECONDS + BOUND_SECONDS,
+                _cut,
+            )
+            try:
+                connection = await connecting
+                try:
+                    self._wake(None)  # Something may have ended before we listened.
+                    await self._keep(connection, lost)
+                finally:
+                    connection.terminate()
+            except _LISTENER_ERRORS as error:
+                why = error.reason if isinstance(error, StoreUnavailable) else describe(error)
+                logger.info("nothing is heard from other replicas, waiters poll: %s", why)
+                await asyncio.sleep(RECONNECT_SECONDS * random.uniform(0.5, 1.5))
+
+    async def _keep(self, connection: Listener, lost: asyncio.Event) -> None:
+        """Until it breaks, or nobody has waited for a while."""
+        while self._waiting or _now() - self._left_at < KEEP_SECONDS:
+            if await set_within(lost, CHECK_SECONDS):
+                raise StoreUnavailable("the connection was lost")
+            await self._guard.bounded(lambda: connection.execute("SELECT 1"), BOUND_SECONDS)
+
+    async def _watch_file(self) -> None:
+        while self._waiting:
+            try:
+                connection = await self._guard.bounded(self._database.connect_to_read, BOUND_SECONDS, _give_back)
+                try:
+                    await self._follow(connection)
+                finally:
+                    await self._guard.bounded(connection.close, BOUND_SECONDS)
+            except StoreUnavailable as error:
+                logger.info("the file cannot be watched, waiters poll: %s", error.reason)
+                await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _follow(self, connection: AsyncConnection) -> None:
+        """Versions mean something only on one and the same connection."""
+
+        async def read_version() -> int:
+            return int((await connection.exec_driver_sql("PRAGMA data_version")).scalar_one())
+
+        seen = None
+        while self._waiting:
+            version = await self._guard.bounded(read_version, BOUND_SECONDS)
+            if version != seen:
+                seen = version
+                self._wake(None)
+            await asyncio.sleep(VERSION_SECONDS)
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _cut(connection: Listener) -> None:
+    connection.terminate()
+
+
+async def _give_back(connection: AsyncConnection) -> None:
+    await connection.close()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,303 @@
+"""One arm of the experiment: a cluster, clients, chaos for a while, and what the history check found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import httpx2
+
+from app.simulator import Simulator
+from app.simulator.script import Fault
+from tests.chaos.cluster import Postgres, Replica
+from tests.chaos.history import DAMAGED, FOREIGN, GAPS, LOG_LIMIT, OVERLAPS, SETTLED_SECONDS, Views, Watch, ripe
+from tests.chaos.talkers import Talkers
+from tests.faults.proxy import FaultProxy
+
+REPLICAS = 4
+CONVERSATIONS = 3
+CALLS_PER_CHUNK = 1.05
+WINDOW = 8_000
+SHORT_SECONDS, LONG_SECONDS = (1.0, 6.0), (17.0, 21.0)
+"""Shorter and longer than the lease's 15 s."""
+CALL_SECONDS = (0.2, 2.5)
+"""What a summary call takes."""
+BETWEEN_SECONDS = (1.0, 3.0)
+DISTURBED_AT_ONCE = 2
+"""Replicas; the others answer meanwhile."""
+READY_SECONDS = 60.0
+
+Disturbance = Literal["kill", "pause", "long pause", "crash", "black hole", "long black hole"]
+PROGRAMME: Sequence[Disturbance] = (
+    "kill",
+    "crash",
+    "long pause",
+    "kill",
+    "black hole",
+    "pause",
+    "kill",
+    "long black hole",
+)
+"""The order of the first ones, so that a short run has one of each; then they come by chance."""
+LONG: frozenset[Disturbance] = frozenset({"long pause", "long black hole"})
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one arm showed."""
+
+    arm: Literal["protected", "control"]
+    seed: int
+    seconds: float = 0.0
+    disturbances: Counter[Disturbance] = field(default_factory=Counter)
+    requests: int = 0
+    excused: int = 0
+    """Connection errors of requests to a process that was killed meanwhile."""
+    overslept: int = 0
+    """Requests to which a process said that it was paused past its deadlines for the provider."""
+    client_errors: list[str] = field(default_factory=list)
+    views: int = 0
+    summarised: int = 0
+    chunks: int = 0
+    summary_calls: int = 0
+    highest_epoch: int = 0
+    lost: list[str] = field(default_factory=list)
+    gaps: int = 0
+    overlaps: int = 0
+    foreign: int = 0
+    damaged: int = 0
+    sentences: list[str] = field(default_factory=list)
+    backwards: list[str] = field(default_factory=list)
+    disagreements: int = 0
+    """Histories that two processes forwarded differently when all was quiet again."""
+    unread: int = 0
+    logged_errors: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    @property
+    def allowed_calls(self) -> int:
+        return int(CALLS_PER_CHUNK * self.chunks) + self.disturbances.total()
+
+    @property
+    def paid_twice(self) -> int:
+        """Summary calls beyond those allowed."""
+        return max(0, self.summary_calls - self.allowed_calls)
+
+    @property
+    def wrong_views(self) -> int:
+        return self.gaps + self.overlaps + self.foreign + self.damaged
+
+    @property
+    def violations(self) -> Mapping[str, int]:
+        """What a protected arm must not show."""
+        return {
+            "acknowledged chunks lost": len(self.lost),
+            "gaps": self.gaps,
+            "overlaps": self.overlaps,
+            "summaries of other messages": self.foreign,
+            "views damaged otherwise": self.damaged,
+            "epochs gone back": len(self.backwards),
+            "summary calls too many": self.paid_twice,
+            "client errors": len(self.client_errors),
+            "disagreements of processes": self.disagreements,
+            "errors in the processes' logs": len(self.logged_errors),
+        }
+
+    @property
+    def proves_nothing(self) -> str:
+        """Why it does not, or nothing."""
+        if self.unread:
+            return f"{self.unread} records left the log before they were read"
+        if not self.looks or not self.summarised or not self.chunks:
+            return "no summary was made and used while somebody looked"
+        return ""
+
+
+class Chaos:
+    """Disturbs for a while, then lets everything heal."""
+
+    def __init__(self, postgres: Postgres, replicas: Sequence[Replica], random: Random, views: Views) -> None:
+        self.done: Counter[Disturbance] = Counter()
+        self._postgres = postgres
+        self._replicas = replicas
+        self._random = random
+        self._views = views
+        self._crashing = asyncio.Lock()
+        self._long = asyncio.Lock()
+
+    async def run(self, seconds: float, call: Callable[[float], None]) -> None:
+        """`call` sets how long summary calls take from here on."""
+        ends = time.monotonic() + seconds
+        programme = list(PROGRAMME)
+        async with asyncio.TaskGroup() as group:
+            while (left := ends - time.monotonic()) > 0:
+                kind = programme.pop(0) if programme else self._random.choice(PROGRAMME)
+                # One long one at a time, or there would be nobody left to disturb.
+                if kind not in LONG or (left > LONG_SECONDS[1] and not self._long.locked()):
+                    group.create_task(await self._begin(kind))
+                call(self._random.uniform(*CALL_SECONDS))
+                await asyncio.sleep(self._random.uniform(*BETWEEN_SECONDS))
+
+    async def _begin(self, kind: Disturbance) -> Coroutine[Any, Any, None]:
+        """Once it can hit something: a summary under way, and a process that is well."""
+        await _until(lambda: self._views.calls_under_way > 0, 2.0)
+        if kind == "crash":
+            return self._crash(self._random.uniform(0.0, 2.0))
+        await _until(lambda: sum(replica.disturbed for replica in self._replicas) < DISTURBED_AT_ONCE, READY_SECONDS)
+        replica = self._random.choice([replica for replica in self._replicas if not replica.disturbed])
+        replica.disturbed = True
+        if kind in LONG:
+            await self._long.acquire()
+        return self._disturb(kind, replica, self._random.uniform(*(LONG_SECONDS if kind in LONG else SHORT_SECONDS)))
+
+    async def _disturb(self, kind: Disturbance, replica: Replica, seconds: float) -> None:
+        self.done[kind] += 1
+        match kind:
+            case "kill":
+                await replica.kill()
+            case "pause" | "long pause":
+                await replica.pause(seconds)
+            case _:
+                await replica.cut_off(seconds)
+        replica.disturbed = False
+        if kind in LONG:
+            self._long.release()
+
+    async def _crash(self, seconds: float) -> None:
+        async with self._crashing:
+            self.done["crash"] += 1
+            await self._postgres.crash(seconds)
+
+
+async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: int) -> Outcome:
+    """The seed decides about the conversations and the order of disturbances; what they hit is up to the machine."""
+    # A broken network is what is wanted here, and asyncio would tell of each connection.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    outcome, random, began = Outcome(arm, seed), Random(f"{seed} {arm}"), time.monotonic()
+    simulator = Simulator(window=100_000_000, models="any", count=lambda text: len(text) // 4, log_limit=LOG_LIMIT)
+    simulator.max_messages = None
+    views = Views(simulator)
+    async with _cluster(arm, simulator) as (postgres, replicas):
+        talkers, watch = Talkers(replicas, Random(f"{seed} talkers")), Watch(postgres.url)
+        chaos = Chaos(postgres, replicas, random, views)
+
+        def call(seconds: float) -> None:
+            simulator.summary_default = Fault(delay=seconds)
+
+        call(CALL_SECONDS[0])
+        watching = asyncio.create_task(watch.watch())
+        quiet = asyncio.Event()
+        judging = asyncio.create_task(_keep_judging(views, talkers, quiet))
+        talking = asyncio.create_task(talkers.talk(CONVERSATIONS))
+        await asyncio.sleep(3.0)
+        await chaos.run(seconds, call)
+        talkers.stop()
+        await talking
+        await _all_ready(replicas)
+        quiet.set()
+        await judging
+        call(0.0)
+        outcome.disagreements = await _disagreements(talkers, views)
+        await asyncio.sleep(2 * SETTLED_SECONDS)
+        _judge(views, talkers)
+        watching.cancel()
+        stored = await watch.stored()
+        outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
+        stopped = await asyncio.gather(*(replica.stop() for replica in replicas))
+        outcome.logged_errors = [line for replica in replicas for line in replica.errors]
+        outcome.client_errors = [*talkers.errors, *(f"exit status {status} on SIGTERM" for status in stopped if status)]
+    outcome.seconds = time.monotonic() - began
+    outcome.disturbances = chaos.done
+    outcome.requests, outcome.excused, outcome.overslept = talkers.requests, talkers.excused, talkers.overslept
+    outcome.views, outcome.summarised = views.judged, views.summarised
+    outcome.summary_calls = views.summary_calls
+    outcome.gaps, outcome.overlaps = views.count(GAPS), views.count(OVERLAPS)
+    outcome.foreign, outcome.damaged = views.count(FOREIGN), views.count(DAMAGED)
+    outcome.sentences, outcome.backwards = views.sentences, watch.backwards
+    outcome.unread, outcome.looks, outcome.highest_epoch = views.missed, watch.looks, watch.highest
+    return outcome
+
+
+def settings(provider: str) -> Mapping[str, Any]:
+    """As strict as the check: what is not summarised goes out whole, so a message that is missing is a gap."""
+    return {
+        "upstream": {"base_url": f"{provider}/v1", "discover_windows": False},
+        "models": [{"match": "*", "context_window": WINDOW}],
+        "compaction": {"prune": {"enabled": False}, "emergency": False},
+        # Each process learns for itself, and would see the trigger elsewhere than the others.
+        "calibration": {"enabled": False},
+        "storage": {"timeout_seconds": 1.0},
+    }
+
+
+@asynccontextmanager
+async def _cluster(arm: str, simulator: Simulator) -> AsyncIterator[tuple[Postgres, Sequence[Replica]]]:
+    folder = Path(tempfile.mkdtemp(prefix="steno-chaos-"))
+    module = "app.cli" if arm == "protected" else "tests.chaos.unprotected"
+    async with AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        # Not inside the other folder: a PostgreSQL that root starts opens every folder above its data.
+        postgres = await asyncio.to_thread(Postgres, folder.with_name(f"{folder.name}-pg"))
+        stack.callback(postgres.stop)
+        await postgres.prepare()
+        provider = stack.enter_context(simulator.serve())
+        replicas = []
+        for number in range(REPLICAS):
+            network = stack.enter_context(FaultProxy(postgres.url))
+            replicas.append(Replica(number, module, settings(provider.url), network, folder))
+            stack.callback(replicas[-1].end)
+        await asyncio.gather(*(replica.start() for replica in replicas))
+        yield postgres, replicas
+
+
+async def _keep_judging(views: Views, talkers: Talkers, quiet: asyncio.Event) -> None:
+    while not quiet.is_set():
+        await asyncio.sleep(0.25)
+        # In a thread: meanwhile the clients go on.
+        await asyncio.to_thread(_judge, views, talkers)
+
+
+def _judge(views: Views, talkers: Talkers) -> None:
+    finished = ripe(talkers.asked)
+    views.collect()
+    views.judge(finished)
+
+
+async def _all_ready(replicas: Sequence[Replica]) -> None:
+    """All processes use the database again."""
+    deadline = time.monotonic() + READY_SECONDS
+    async with httpx2.AsyncClient(trust_env=False, timeout=10.0) as client:
+        for replica in replicas:
+            while (await client.get(f"{replica.url}/readyz")).json().get("db") != "ok":
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"Replica {replica.number} does not get back to its database.")
+                await asyncio.sleep(0.2)
+
+
+async def _disagreements(talkers: Talkers, views: Views) -> int:
+    """How many histories do not go out as the same bytes from every process, once a first round made what was due."""
+    different = 0
+    for name, history in list(talkers.histories.items()):
+        await talkers.ask_everywhere(history, name.partition(" ")[0])
+        asked = await talkers.ask_everywhere(history, name.partition(" ")[0])
+        await asyncio.sleep(0.05)
+        views.collect()
+        different += len({views.payload(one) for one in asked}) > 1
+    return different
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Or until the time is over."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - the simulator runs in another thread
+        await asyncio.sleep(0.02)

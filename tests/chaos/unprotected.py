@@ -1,0 +1,88 @@
+"""Steno without its protections, for the control arm: `python -m tests.chaos.unprotected serve ...`.
+
+No lease and no fence: whoever wants a summary makes it, and whoever made one may store it. And chunks are read as one
+would first think of it: a conversation's own, by the positions they were made for, in whatever history asks for them.
+That this breaks under chaos shows that the checker can tell, and what the protections are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app import cli
+from app.compactor import Compactor, Job
+from app.core.chunks import ChunkRange, SummaryChunk
+from app.core.ladder import Decision
+from app.store import chunks, lease
+from app.store.tables import summary_chunks
+
+_conversation: ContextVar[str] = ContextVar("conversation")
+
+_prepare = Compactor.prepare
+
+
+async def _prepare_knowing_the_name(self: Compactor, job: Job, *arguments: Any, **options: Any) -> Decision:
+    _conversation.set(job.conversation_id)
+    return await _prepare(self, job, *arguments, **options)
+
+
+async def _granted(
+    _: AsyncConnection,
+    tenant: str,
+    conversation_id: str,
+    wanted: ChunkRange,
+    chain: Collection[bytes],  # noqa: ARG001 - as the one it stands for
+    holder: str,
+    ttl_ms: int,  # noqa: ARG001
+) -> lease.Lease:
+    return lease.Lease(tenant, conversation_id, wanted, holder, epoch=1)
+
+
+async def _nobody(*_: Any) -> None:
+    return None
+
+
+async def _always(*_: Any) -> bool:
+    return True
+
+
+async def _chunks_by_position(
+    connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
+) -> list[SummaryChunk]:
+    """The conversation's chunks as if they had been made from this history."""
+    own = (
+        summary_chunks.c.tenant == tenant,
+        summary_chunks.c.series == series,
+        summary_chunks.c.conversation_id == _conversation.get(),
+    )
+    rows = await connection.execute(select(summary_chunks).where(*own))
+    found = (chunks._chunk(row) for row in rows)
+    return [
+        replace(chunk, from_digest=chain[chunk.first_index], through_digest=chain[chunk.last_index + 1])
+        for chunk in found
+        if chunk.last_index + 1 < len(chain)
+    ]
+
+
+REPLACED: Sequence[tuple[object, str, object]] = (
+    (Compactor, "prepare", _prepare_knowing_the_name),
+    (lease, "acquire_lease", _granted),
+    (lease, "find_live", _nobody),
+    (lease, "renew_lease", _always),
+    (lease, "release_lease", _nobody),
+    (chunks, "fence_holds", _always),
+    (chunks, "chunks_in", _chunks_by_position),
+)
+
+
+if __name__ == "__main__":
+    for owner, name, stand_in in REPLACED:
+        getattr(owner, name)  # What is not there any more would protect on unseen.
+        setattr(owner, name, stand_in)
+    cli.main()

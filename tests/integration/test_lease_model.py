@@ -1,0 +1,361 @@
+"""The lease against a model of it: random lives of several holders, ranges and conversations, and the database's clock.
+
+`make lease` plays many more. Each seeded mutant of the lease has to be noticed, or the model proves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import Connection, CursorResult, Executable, create_engine, delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.chunks import ChunkRange
+from app.store import Busy, Lease, chunks, lease
+from app.store.database import Database
+from app.store.tables import leases, summary_chunks
+from tests.integration.examples import TENANT, chain, chunk, digest, span
+from tests.integration.mutants import BEGINNING, MUTANTS, Apply, World
+
+T = TypeVar("T")
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+TTL_MS = 15_000
+DAY_MS = 24 * 3_600_000
+
+TRUNK = chain(10)
+BRANCH = [*chain(3), *(digest(100 + number) for number in range(3, 10))]
+CHAINS = {"c1": TRUNK, "c2": TRUNK, "c3": BRANCH}
+"""The conversations; the third begins as the others do and goes its own way after two messages."""
+RANGES = {
+    name: [span(0, 2), *(span(start, offset + end) for start, end in ((0, 4), (2, 4)))]
+    for name, offset in (("c1", 0), ("c2", 0), ("c3", 100))
+}
+
+HOLDERS = st.sampled_from(("h1", "h2", "h3"))
+PLACES = st.sampled_from([(name, each) for name, ranges in RANGES.items() for each in ranges])
+PAUSES = st.sampled_from((1, 1_500, TTL_MS - 1, TTL_MS, DAY_MS, DAY_MS + 1))
+
+ROWS = select(leases)
+STORED = select(summary_chunks.c.from_digest, summary_chunks.c.through_digest, summary_chunks.c.text)
+
+
+@dataclass(slots=True)
+class Row:
+    """What is known of a range's lease."""
+
+    conversation_id: str
+    epoch: int
+    ends: int
+    """When it expires, or expired, or was given up."""
+    held: Lease | None
+    """Who may commit; None after a revocation."""
+    given_up: bool = False
+
+    def is_held_by(self, lease: Lease) -> bool:
+        # Not by the conversation: once a row was removed, a process may come by the same epoch again, a day later.
+        return self.held is not None and (self.held.holder, self.held.epoch) == (lease.holder, lease.epoch)
+
+
+class LeaseModel(RuleBasedStateMachine):
+    """Does every step on the database and in memory, and compares."""
+
+    world: ClassVar[World]
+    connection: ClassVar[AsyncConnection]
+    loop: ClassVar[asyncio.AbstractEventLoop]
+
+    granted = Bundle("granted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world.now = BEGINNING
+        self._run(self._clear())
+        self.rows: dict[ChunkRange, Row] = {}
+        self.chunks: dict[ChunkRange, str] = {}
+
+    # What may happen
+
+    @rule(target=granted, holder=HOLDERS, place=PLACES)
+    def acquire(self, holder: str, place: tuple[str, ChunkRange]) -> Any:
+        return self._acquire(holder, place)
+
+    @precondition(lambda self: self._expired())
+    @rule(target=granted, holder=HOLDERS, data=st.data())
+    def acquire_as_it_is_renewed(self, holder: str, data: st.DataObject) -> Any:
+        """The other's heartbeat comes after the look and before the taking."""
+        other = data.draw(st.sampled_from(self._expired()))
+        return self._acquire(holder, (other.conversation_id, other.range), other)
+
+    @rule(held=granted)
+    def renew(self, held: Lease) -> None:
+        assert self._write(held.holder, lease.renew_lease, held, TTL_MS) == self._renewed(held)
+
+    @rule(held=granted)
+    def release(self, held: Lease) -> None:
+        self._write(held.holder, lease.release_lease, held)
+        row = self.rows.get(held.range)
+        if row is not None and row.is_held_by(held):
+            row.given_up, row.ends = True, self.world.now
+
+    @rule(held=granted, text=st.sampled_from(("one", "another")))
+    def commit(self, held: Lease, text: str) -> None:
+        made = chunk(
+            0,
+            1,
+            id=f"{held.range.from_digest.hex()}{held.range.through_digest.hex()}{text}",
+            text=text,
+            conversation_id=held.conversation_id,
+            from_digest=held.range.from_digest,
+            through_digest=held.range.through_digest,
+        )
+        stored = self._write(held.holder, chunks.commit_chunks, held, [made])
+        row = self.rows.get(held.range)
+        if row is None or not row.is_held_by(held):
+            assert stored is None, "a commit without its epoch was taken"
+            return
+        kept = self.chunks.setdefault(held.range, text)
+        assert stored is not None
+        assert [each.text for each in stored] == [kept], "a repeated commit changed what was stored"
+
+    @rule(pause=PAUSES)
+    def time_passes(self, pause: int) -> None:
+        self.world.now += pause
+
+    @rule(conversation_id=st.sampled_from(sorted(CHAINS)))
+    def revoke(self, conversation_id: str) -> None:
+        self._write("h1", lease.revoke_leases, TENANT, conversation_id)
+        for row in self.rows.values():
+            if row.conversation_id == conversation_id:
+                row.epoch, row.ends, row.held, row.given_up = row.epoch + 1, self.world.now, None, True
+
+    @precondition(lambda self: self.rows)
+    @rule()
+    def remove_old_rows(self) -> None:
+        old = [each for each, row in self.rows.items() if row.ends < self.world.now - DAY_MS]
+        assert self._write("h1", lease.remove_old_leases, 100) == len(old)
+        for each in old:
+            del self.rows[each]
+
+    # What must hold
+
+    @invariant()
+    def database_holds_what_the_model_holds(self) -> None:
+        """Released rows stay, epochs are what they were, no chunk comes or goes unasked."""
+        rows, stored = self._run(self._look())
+        assert rows == {
+            each: (row.conversation_id, row.epoch, row.given_up, row.ends) for each, row in self.rows.items()
+        }
+        assert stored == sorted((each.from_digest, each.through_digest, text) for each, text in self.chunks.items())
+
+    @invariant()
+    def one_live_holder_for_a_conversation(self) -> None:
+        live = [row.conversation_id for row in self.rows.values() if self._is_live(row)]
+        assert len(live) == len(set(live))
+
+    # How it is done
+
+    def _acquire(self, holder: str, place: tuple[str, ChunkRange], renewed: Lease | None = None) -> Any:
+        conversation_id, wanted = place
+        with self._renewing_after_the_look(renewed) as late:
+            answer = self._write(
+                holder,
+                lease.acquire_lease,
+                TENANT,
+                conversation_id,
+                wanted,
+                CHAINS[conversation_id],
+                holder,
+                TTL_MS,
+            )
+        if late and renewed is not None:
+            assert late == [self._renewed(renewed)]
+        in_the_way = self._in_the_way(conversation_id, wanted)
+        if isinstance(answer, Busy):
+            assert in_the_way, "told to wait for nobody"
+            assert 0 < answer.expires_in <= TTL_MS / 1000
+            return multiple()
+        assert not in_the_way, "a second live holder"
+        before = self.rows.get(wanted)
+        assert answer.epoch > (before.epoch if before else 0), "the epoch did not grow"
+        self.rows[wanted] = Row(conversation_id, answer.epoch, self.world.now + TTL_MS, answer)
+        return answer
+
+    @contextmanager
+    def _renewing_after_the_look(self, held: Lease | None) -> Iterator[list[bool]]:
+        renewed: list[bool] = []
+        look = lease.find_live
+
+        async def look_and_renew(connection: AsyncConnection, *arguments: Any) -> Busy | None:
+            found = await look(connection, *arguments)
+            if held is not None:
+                self.world.acting, acting = held.holder, self.world.acting
+                renewed.append(await lease.renew_lease(connection, held, TTL_MS))
+                self.world.acting = acting
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lease, "find_live", look_and_renew)
+            yield renewed
+
+    def _renewed(self, held: Lease) -> bool:
+        """Whether a heartbeat of now keeps it alive."""
+        row = self.rows.get(held.range)
+        if row is None or not row.is_held_by(held) or row.given_up:
+            return False
+        begun = any(
+            self._is_live(other)
+            and (other.conversation_id == row.conversation_id or each.from_digest == held.range.from_digest)
+            for each, other in self.rows.items()
+            if other is not row
+        )
+        if begun and not self._is_live(row):
+            return False
+        row.ends = self.world.now + TTL_MS
+        return True
+
+    def _in_the_way(self, conversation_id: str, wanted: ChunkRange) -> bool:
+        return any(
+            row.conversation_id == conversation_id
+            or each == wanted
+            or (each.from_digest == wanted.from_digest and each.through_digest in CHAINS[conversation_id])
+            for each, row in self.rows.items()
+            if self._is_live(row)
+        )
+
+    def _expired(self) -> list[Lease]:
+        """Leases that nobody took over or gave up."""
+        return [
+            row.held
+            for row in self.rows.values()
+            if row.held is not None and not row.given_up and not self._is_live(row)
+        ]
+
+    def _is_live(self, row: Row) -> bool:
+        return not row.given_up and row.ends > self.world.now
+
+    def _write(self, holder: str, work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+        self.world.acting = holder
+
+        async def write() -> T:
+            async with self.connection.begin():
+                return await work(self.connection, *arguments)
+
+        return self._run(write())
+
+    async def _clear(self) -> None:
+        async with self.connection.begin():
+            for table in (leases, summary_chunks):
+                await self.connection.execute(delete(table))
+
+    async def _look(self) -> tuple[dict[ChunkRange, tuple[str, int, bool, int]], list[tuple[Any, ...]]]:
+        async with self.connection.begin():
+            rows = (await self.connection.execute(ROWS)).all()
+            stored = (await self.connection.execute(STORED)).all()
+        held = {
+            ChunkRange(row.series, row.from_digest, row.through_digest): (
+                row.conversation_id,
+                row.epoch,
+                row.expires_at <= 0,
+                abs(row.expires_at),
+            )
+            for row in rows
+        }
+        return held, sorted(map(tuple, stored))
+
+    def _run(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+
+class Direct:
+    """SQLite without the thread behind which the driver keeps it: that is most of what a step would cost."""
+
+    def __init__(self) -> None:
+        self._connection = create_engine("sqlite://", connect_args={"isolation_level": None}).connect()
+        self.dialect = self._connection.dialect
+
+    async def execute(self, statement: Executable) -> CursorResult[Any]:
+        return self._connection.execute(statement)
+
+    async def run_sync(self, work: Callable[[Connection], object]) -> None:
+        work(self._connection)
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[None]:
+        with self._connection.begin():
+            yield
+
+    async def close(self) -> None:
+        self._connection.close()
+        self._connection.engine.dispose()
+
+
+@asynccontextmanager
+async def connected(url: str | None) -> AsyncIterator[AsyncConnection]:
+    if url is None:
+        direct: Any = Direct()
+        yield direct
+        await direct.close()
+        return
+    database = Database(url)
+    async with database.engine.connect() as connection:
+        yield connection
+    await database.close()
+
+
+def play(url: str | None, runs: int, steps: int, mutate: Apply | None = None, **options: Any) -> None:
+    """Raises what the model found wrong. Without a URL on SQLite."""
+    world, loop, left = World(), asyncio.new_event_loop(), AsyncExitStack()
+
+    async def prepare() -> AsyncConnection:
+        connection = await left.enter_async_context(connected(url))
+        async with connection.begin():
+            await connection.run_sync(world.schema.create_all)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch, closing(loop):
+        for module in (lease, chunks):
+            patch.setattr(module, "now_ms", world.clock)
+        if mutate is not None:
+            mutate(patch, world)
+        members = {"world": world, "loop": loop, "connection": loop.run_until_complete(prepare())}
+        chosen = settings(max_examples=runs, stateful_step_count=steps, suppress_health_check=[*HealthCheck], **options)
+        try:
+            run_state_machine_as_test(type("Model", (LeaseModel,), members), settings=chosen)  # type: ignore[no-untyped-call] - hypothesis has no types for it
+        finally:
+            loop.run_until_complete(left.aclose())
+
+
+@pytest.mark.timeout(4 * 3_600 if LONG else 120)
+def test_lease_on_sqlite_keeps_its_promises() -> None:
+    """At most one live holder, growing epochs, fenced and repeatable commits, rows that stay."""
+    play(None, 20_000 if LONG else 300, 50 if LONG else 30)
+
+
+@pytest.mark.timeout(4 * 3_600 if LONG else 120)
+def test_lease_on_postgresql_keeps_its_promises(postgres_url: str) -> None:
+    """The same on the other database."""
+    play(postgres_url, 2_000 if LONG else 20, 50 if LONG else 30)
+
+
+@pytest.mark.parametrize("mutate", MUTANTS.values(), ids=MUTANTS)
+def test_model_notices_a_lease_without_this_protection(mutate: Apply) -> None:
+    """A check that cannot fail proves nothing."""
+    with pytest.raises(AssertionError):
+        play(None, 1_000, 30, mutate, phases=[Phase.generate], database=None, derandomize=True)

@@ -1,0 +1,268 @@
+"""Waiters: who waits for a lease hears of its end, or asks for it, and never holds up anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import select, update
+
+from app.store import Store, StoreUnavailable, lease
+from app.store.tables import leases
+from tests.integration.examples import TENANT, OpenStore, chain, span, take
+
+LONG = 30.0
+"""Longer than any of these tests should take: who goes on before was woken."""
+
+
+async def started(open_store: OpenStore, url: str, number: int = 2, **options: Any) -> list[Store]:
+    stores = [open_store(url, **options) for _ in range(number)]
+    for store in stores:
+        await store.start()
+    return stores
+
+
+async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> bool:
+    return await store.lease_ended(TENANT, conversation_id, span(0, 4), chain(10), seconds)
+
+
+async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Task[bool]:
+    waiting = asyncio.ensure_future(wait_for_end(store, conversation_id))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    return waiting
+
+
+async def in_time(waiting: asyncio.Task[bool]) -> bool:
+    async with asyncio.timeout(LONG / 2):
+        return await waiting
+
+
+@pytest.fixture
+def never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is not woken waits for ever."""
+    monkeypatch.setattr("app.store.waiters.POLL_SECONDS", 1_000.0)
+
+
+@pytest.mark.usefixtures("never_polled")
+async def test_end_in_another_process_wakes_who_waits(open_store: OpenStore, shared_url: str) -> None:
+    """By NOTIFY on PostgreSQL, by the file's data version on SQLite."""
+    maker, waiter = await started(open_store, shared_url)
+    held = await take(maker, 0, 4)
+    waiting = await begin_to_wait(waiter)
+    await maker.release(held)
+    assert await in_time(waiting)
+
+
+@pytest.mark.usefixtures("never_polled")
+async def test_end_wakes_another_conversation_that_waits_for_it(open_store: OpenStore, shared_url: str) -> None:
+    """It waits for a shared beginning, and the word that is said is the maker's."""
+    maker, waiter = await started(open_store, shared_url)
+    held = await take(maker, 0, 4, conversation_id="c\0\ud800\u00e9")
+    waiting = await begin_to_wait(waiter, "c2")
+    await maker.release(held)
+    assert await in_time(waiting)
+
+
+@pytest.mark.usefixtures("never_polled")
+async def test_end_in_the_same_process_needs_no_message(store: Store) -> None:
+    """Also in memory, where nothing else could tell."""
+    held = await take(store, 0, 4)
+    waiting = await begin_to_wait(store)
+    await store.release(held)
+    assert await in_time(waiting)
+
+
+async def test_who_hears_nothing_asks(
+    open_store: OpenStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind PgBouncer in transaction mode: LISTEN succeeds, and no word ever comes."""
+    maker, waiter = await started(open_store, postgres_url)
+    held = await take(maker, 0, 4)
+    monkeypatch.setattr("app.store.facade.CHANNEL", "elsewhere")
+    waiting = await begin_to_wait(waiter)
+    await maker.release(held)
+    assert await in_time(waiting)
+
+
+async def test_nothing_listens_without_the_statement_cache(open_store: OpenStore, postgres_url: str) -> None:
+    """It is switched off for PgBouncer, so it asks at once."""
+    maker, waiter = await started(open_store, postgres_url, statement_cache=False)
+    held = await take(maker, 0, 4)
+    waiting = await begin_to_wait(waiter)
+    assert waiter._waiters._wakeups._attending is None
+    await maker.release(held)
+    assert await in_time(waiting)
+
+
+@pytest.mark.usefixtures("never_polled")
+async def test_lost_connection_is_made_anew(
+    open_store: OpenStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ended meanwhile is found out too."""
+    monkeypatch.setattr("app.store.wakeups.RECONNECT_SECONDS", 0.1)
+    maker, waiter = await started(open_store, postgres_url)
+    held = await take(maker, 0, 4)
+    waiting = await begin_to_wait(waiter)
+    assert await cut_listeners(postgres_url) == 1
+    await asyncio.sleep(0.5)
+    assert await cut_listeners(postgres_url) == 1
+    await maker.release(held)
+    assert await in_time(waiting)
+
+
+async def cut_listeners(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return len(
+            await connection.fetch(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where query like 'LISTEN%' and datname = current_database()"
+            )
+        )
+    finally:
+        await connection.close()
+
+
+async def test_only_who_waits_attends_to_the_database(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is opened by those who make, and nothing stays open for long after the last who waited."""
+    monkeypatch.setattr("app.store.wakeups.KEEP_SECONDS", 0.2)
+    monkeypatch.setattr("app.store.wakeups.CHECK_SECONDS", 0.1)
+    maker, waiter = await started(open_store, shared_url)
+    held = await take(maker, 0, 4)
+    waiting = await begin_to_wait(waiter)
+    await maker.release(held)
+    assert await in_time(waiting)
+    assert maker._waiters._wakeups._attending is None
+    attending = waiter._waiters._wakeups._attending
+    assert attending is not None
+    async with asyncio.timeout(LONG):
+        await attending
+    assert not waiter._waiters._watches
+
+
+async def test_a_crowd_looks_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 that wait for one compaction ask no more often than one."""
+    looks = 0
+    find_live = lease.find_live
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await find_live(*arguments)
+
+    held = await take(store, 0, 4)
+    monkeypatch.setattr("app.store.lease.find_live", counted)
+    crowd = [asyncio.ensure_future(wait_for_end(store)) for _ in range(200)]
+    await asyncio.sleep(0.3)
+    assert 1 <= looks <= 4
+    await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
+    await store.release(held)
+    assert await asyncio.gather(*crowd) == [True] * 200
+    assert looks <= 6
+
+
+async def test_one_that_leaves_does_not_disturb_the_others(store: Store) -> None:
+    held = await take(store, 0, 4)
+    leaver, stayer = await begin_to_wait(store), await begin_to_wait(store)
+    leaver.cancel()
+    await asyncio.sleep(0.1)
+    assert not stayer.done()
+    await store.release(held)
+    assert await in_time(stayer)
+
+
+async def test_waiting_ends_at_its_deadline(store: Store) -> None:
+    """The holder goes on; the lease stays."""
+    await take(store, 0, 4)
+    assert not await wait_for_end(store, seconds=0.2)
+    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(10))
+
+
+async def test_nobody_waits_for_nothing(store: Store) -> None:
+    assert await wait_for_end(store)
+
+
+async def test_lease_that_expires_ends_the_waiting(open_store: OpenStore, database_url: str) -> None:
+    """A holder that was killed says nothing."""
+    [store] = await started(open_store, database_url, 1, lease_ttl=0.5)
+    await take(store, 0, 4)
+    assert await wait_for_end(store)
+
+
+async def test_database_that_is_gone_ends_the_waiting_with_an_error(store: Store) -> None:
+    """Whoever can go on without it is not to be held up."""
+    await take(store, 0, 4)
+    waiting = await begin_to_wait(store)
+    store._guard.reason = "the database is away"
+    with pytest.raises(StoreUnavailable, match="the database is away"):
+        await in_time(waiting)
+    store._guard.reason = None
+
+
+# What becomes of the rows
+
+
+async def ends(store: Store) -> list[int]:
+    async with store._database.reading() as connection:
+        return list(await connection.scalars(select(leases.c.expires_at).order_by(leases.c.through_digest)))
+
+
+async def pass_hours(store: Store, hours: int) -> None:
+    """By moving every end into the past: those of released leases are negative."""
+    ago = hours * 3_600_000
+    async with store._database.writing() as connection:
+        for was_released, moved in ((True, leases.c.expires_at + ago), (False, leases.c.expires_at - ago)):
+            condition = leases.c.expires_at < 0 if was_released else leases.c.expires_at > 0
+            await connection.execute(update(leases).where(condition).values(expires_at=moved))
+
+
+async def test_rows_are_removed_a_day_after_their_lease_ended(store: Store) -> None:
+    """Released or expired: until then somebody may still know their epoch."""
+    await store.release(await take(store, 0, 4))
+    await take(store, 0, 5)
+    await pass_hours(store, 23)
+    await store.remove_old_leases()
+    assert len(await ends(store)) == 2
+    await pass_hours(store, 2)
+    await take(store, 0, 6, conversation_id="c2")
+    await store.remove_old_leases()
+    assert len(await ends(store)) == 1
+
+
+async def test_rows_of_the_first_release_grow_old_from_now_on(store: Store) -> None:
+    """It wrote 0 for a released lease, which says nothing about when."""
+    await take(store, 0, 4)
+    async with store._database.writing() as connection:
+        await connection.execute(update(leases).values(expires_at=0))
+    await store.remove_old_leases()
+    [end] = await ends(store)
+    assert end < 0
+    await pass_hours(store, 25)
+    await store.remove_old_leases()
+    assert await ends(store) == []
+
+
+async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.facade.TIDY_ROWS", 2)
+    for number in range(5):
+        await take(store, 0, number + 1, conversation_id=f"c{number}", tenant=f"t{number}")
+    await pass_hours(store, 25)
+    await store.remove_old_leases()
+    assert await ends(store) == []
+
+
+async def test_old_rows_are_removed_by_themselves(
+    open_store: OpenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.facade.TIDY_SECONDS", 0.1)
+    [store] = await started(open_store, database_url, 1)
+    await take(store, 0, 4)
+    await pass_hours(store, 48)
+    async with asyncio.timeout(LONG):
+        while await ends(store):  # noqa: ASYNC110 - a row has no event
+            await asyncio.sleep(0.05)
