@@ -522,7 +522,7 @@ def _compact(world: World, conversation: int, place: int, where: str, number: in
 
     async def call(bench: Bench) -> None:
         store = bench.store
-        await bench.timed(f"`lease_is_live`, {where}", store.lease_is_live(tenant, own, wanted, chain))
+        await bench.timed(f"`live_lease`, {where}", store.live_lease(tenant, own, wanted, chain))
         lease = await bench.timed(f"`acquire`, {where}", store.acquire(tenant, own, wanted, chain, "host:1:ab"))
         if isinstance(lease, Lease):
             await bench.timed(f"`commit`, {where}", store.commit(lease, [made]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -279,7 +279,7 @@ class LeaseModel(RuleBasedStateMachine):
         }
         return held, sorted(map(tuple, stored))
 
-    def _run(self, work: Any) -> Any:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
 
@@ -337,7 +337,7 @@ def play(url: str | None, runs: int, steps: int, mutate: Apply | None = None, **
         members = {"world": world, "loop": loop, "connection": loop.run_until_complete(prepare())}
         chosen = settings(max_examples=runs, stateful_step_count=steps, suppress_health_check=[*HealthCheck], **options)
         try:
-            run_state_machine_as_test(type("Model", (LeaseModel,), members), settings=chosen)  # type: ignore[no-untyped-call] - hypothesis has no types for it
+            run_state_machine_as_test(type("Model", (LeaseModel,), members), settings=chosen)
         finally:
             loop.run_until_complete(left.aclose())
 
