@@ -43,6 +43,7 @@ SIDE_BY_SIDE = 4
 """Summary calls of one compaction that are under way at once."""
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
+MANY_MESSAGES = 500
 ROUNDS = 3
 """How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
 
@@ -210,7 +211,7 @@ class Compactor:
         if turn.made:
             after = turn.case.widest_view().tokens
             self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
-        return turn.settle()
+        return await _settled(turn)
 
     async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
@@ -223,7 +224,7 @@ class Compactor:
         except StoreUnavailable:
             turn.reason = "storage"
         if turn.can_do_without or turn.reason or not job.policy.summarises:
-            return turn.settle()
+            return await _settled(turn)
         return await self.prepare(job, on_start)
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
@@ -237,7 +238,7 @@ class Compactor:
         if not turn.is_settled and (plan := turn.plan()) is not None:
             turn.made = _imagine(_flow(job, plan)).made
             turn.learn(turn.made)
-        return turn.settle(), turn.made
+        return await _settled(turn), turn.made
 
     async def _read(self, turn: _Turn, *, bind: bool = True) -> None:
         job = turn.job
@@ -417,6 +418,13 @@ def _turn(job: Job, on_start: OnStart = _nobody) -> _Turn:
     turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
     turn.pin(())
     return turn
+
+
+async def _settled(turn: _Turn) -> Decision:
+    """What is to be sent; worked out beside the event loop where that takes more than some 10 ms."""
+    if len(turn.job.conversation.transcript) > MANY_MESSAGES:
+        return await asyncio.to_thread(turn.settle)
+    return turn.settle()
 
 
 def _untouched(job: Job) -> Decision | None:
