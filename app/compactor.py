@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import structlog
@@ -29,6 +29,7 @@ from app.core.policy import Policy
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation, Masking, Note, Pins, View
 from app.ledger import Call, Ledger, new_request_id
+from app.memory import ChunkMemory
 from app.setbacks import Setbacks
 from app.store import Busy, Lease, Store, StoreUnavailable
 from app.summariser import Prefix, Route, Summariser
@@ -44,6 +45,8 @@ SIDE_BY_SIDE = 4
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
 MANY_MESSAGES = 500
+NO_STORE = "storage"
+"""The reason where the database is away."""
 ROUNDS = 3
 """How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
 
@@ -121,6 +124,7 @@ class _Turn:
     """Tokens of the view before the first compaction."""
     told: bool = False
     reason: str | None = None
+    without_store: bool = False
 
     @property
     def case(self) -> Case:
@@ -194,6 +198,8 @@ class Compactor:
         self._holder = holder
         self._setbacks = Setbacks()
         self._breaker = ConversationBreaker()
+        self._memory = ChunkMemory()
+        self._unstored: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
 
     async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
@@ -207,11 +213,14 @@ class Compactor:
                 if turn.is_settled or not await self._compact(turn):
                     break
         except StoreUnavailable:
-            turn.reason = "storage"
+            turn.reason = NO_STORE
+        if turn.reason == NO_STORE:
+            await self._do_without_store(turn)
         if turn.made:
             after = turn.case.widest_view().tokens
             self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
-        return await _settled(turn)
+        decision = await _settled(turn)
+        return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
 
     async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
@@ -222,7 +231,7 @@ class Compactor:
         try:
             await self._read(turn)
         except StoreUnavailable:
-            turn.reason = "storage"
+            turn.reason = NO_STORE
         if turn.can_do_without or turn.reason or not job.policy.summarises:
             return await _settled(turn)
         return await self.prepare(job, on_start)
@@ -245,10 +254,50 @@ class Compactor:
         chain, policy = job.conversation.chain, job.policy
         turn.pin(await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind))
         if policy.summarises:
-            turn.learn(await self._store.chunks_in(job.tenant, job.series, chain.digests))
+            found = await self._store.chunks_in(job.tenant, job.series, chain.digests)
+            self._memory.keep(job.tenant, found)
+            turn.learn(found)
         if policy.mask is not None:
-            found = await self._store.masks_in(job.tenant, policy.mask.key, chain.digests)
-            turn.learn_masks(Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
+            places = await self._store.masks_in(job.tenant, policy.mask.key, chain.digests)
+            turn.learn_masks(Boundary(chain.positions[digest], chain.positions[start]) for digest, start in places)
+
+    async def _do_without_store(self, turn: _Turn) -> None:
+        """What this process remembers; where even that is too large, masks and a summary that are stored nowhere."""
+        job = turn.job
+        turn.without_store = True
+        turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.chain.digests))
+        if not turn.can_do_without and (boundary := turn.plan_mask()) is not None:
+            turn.learn_masks([boundary])
+        if not turn.is_settled and not turn.can_do_without and not self._tasks.draining:
+            await self._compact_unstored(turn)
+        turn.reason = NO_STORE
+
+    async def _compact_unstored(self, turn: _Turn) -> None:
+        """One at a time for each conversation; the other processes know nothing of it."""
+        job, plan = turn.job, turn.plan()
+        undertaking = (*job.place, NO_STORE)
+        if plan is None or self._setbacks.pauses(undertaking):
+            return
+        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
+        work = self._unstored.get(job.place)
+        if work is None:
+            running = self._drive(_flow(job, plan), job, None, lambda: turn.tell(started))
+            work = self._unstored[job.place] = self._tasks.start(running, f"compaction {started.id}")
+            work.add_done_callback(lambda _: self._unstored.pop(job.place, None))
+        else:
+            turn.tell(started)
+        await asyncio.wait({work}, timeout=turn.seconds_left)
+        if not work.done():
+            return
+        outcome = work.result()
+        self._memory.keep(job.tenant, outcome.made)
+        (self._setbacks.succeeded if outcome.made else self._setbacks.failed)(undertaking)
+        turn.made += outcome.made
+        turn.learn(outcome.made)
+
+    def forget(self, tenant: str, conversation_id: str) -> None:
+        """After a deletion."""
+        self._memory.forget(tenant, conversation_id)
 
     async def _mask(self, turn: _Turn) -> None:
         """Masks tool results where that is due."""
@@ -335,7 +384,7 @@ class Compactor:
         except* _LeaseLost:
             pass
         except* StoreUnavailable:
-            outcome = Outcome((), "storage")
+            outcome = Outcome((), NO_STORE)
         finally:
             await self._release(lease)
         log.info(
@@ -353,8 +402,8 @@ class Compactor:
         found = await self._store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
         return any(chunk.id not in known for chunk in found)
 
-    async def _drive(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Outcome:
-        """Performs what the flow asks for, until it returns."""
+    async def _drive(self, flow: Flow, job: Job, lease: Lease | None, announce: Callable[[], None]) -> Outcome:
+        """Performs what the flow asks for, until it returns. Without a lease nothing is stored."""
         reply: Reply = None
         while True:
             try:
@@ -371,10 +420,19 @@ class Compactor:
                 case Together(flows):
                     reply = await self._drive_all(flows, job, lease)
                 case StoreChunk(chunk):
-                    stored = await self._store.commit(lease, [chunk])
-                    reply = stored[0] if stored else None
+                    reply = await self._commit(lease, job, chunk) if lease is not None else chunk
 
-    async def _drive_all(self, flows: Sequence[Flow], job: Job, lease: Lease) -> tuple[Outcome, ...]:
+    async def _commit(self, lease: Lease, job: Job, chunk: SummaryChunk) -> SummaryChunk | None:
+        """The chunk as stored. One that is paid for and cannot be stored is remembered."""
+        try:
+            stored = await self._store.commit(lease, [chunk])
+        except StoreUnavailable:
+            self._memory.keep(job.tenant, [chunk])
+            raise
+        self._memory.keep(job.tenant, stored or ())
+        return stored[0] if stored else None
+
+    async def _drive_all(self, flows: Sequence[Flow], job: Job, lease: Lease | None) -> tuple[Outcome, ...]:
         """A few at a time: providers limit how much may be under way for one key."""
         free = asyncio.Semaphore(SIDE_BY_SIDE)
 
