@@ -102,16 +102,18 @@ def test_what_was_deleted_is_not_remembered(steno: StartSteno, monkeypatch: pyte
 def test_masks_are_made_without_it_too(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    report = [
-        {"role": "user", "content": "Read."},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "row " * 9_000},
-        {"role": "assistant", "content": "Fine."},
-        {"role": "user", "content": "And?"},
-    ]
+    """Twenty-five reports of about 400 tokens each: shortening single ones would not do."""
+    talk: list[Any] = []
+    for number in range(25):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        talk += [
+            {"role": "user", "content": f"Read report {number}."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": f"{number} " + "row " * 400},
+            {"role": "assistant", "content": "Fine."},
+        ]
     proxy = steno()
     take_away(proxy, monkeypatch)
-    told = context(post(proxy.url, chat(report)))
+    told = context(post(proxy.url, chat([*talk, {"role": "user", "content": "And?"}])))
     assert (told["actions"], told["reason"]) == (["masked"], "storage")
     assert not simulator.summaries
