@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import structlog
@@ -29,6 +29,7 @@ from app.core.policy import Policy
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation, Masking, Note, Pins, View
 from app.ledger import Call, Ledger, new_request_id
+from app.memory import ChunkMemory
 from app.setbacks import Setbacks
 from app.shared import Shared
 from app.store import Busy, Lease, Store, StoreUnavailable
@@ -44,6 +45,9 @@ SIDE_BY_SIDE = 4
 """Summary calls of one compaction that are under way at once."""
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
+MANY_MESSAGES = 500
+NO_STORE = "storage"
+"""The reason where the database is away."""
 ROUNDS = 3
 """How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
 
@@ -132,6 +136,7 @@ class _Turn:
     waited: bool = False
     """For somebody else's compaction."""
     reason: str | None = None
+    without_store: bool = False
 
     @property
     def case(self) -> Case:
@@ -206,6 +211,8 @@ class Compactor:
         self._setbacks = Setbacks()
         self._breaker = ConversationBreaker()
         self._shared: Shared[_Stored] = Shared()
+        self._memory = ChunkMemory()
+        self._unstored: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
 
     async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
@@ -219,11 +226,14 @@ class Compactor:
                 if turn.is_settled or not await self._compact(turn):
                     break
         except StoreUnavailable:
-            turn.reason = "storage"
+            turn.reason = NO_STORE
+        if turn.reason == NO_STORE:
+            await self._do_without_store(turn)
         if turn.made:
             after = turn.case.widest_view().tokens
             self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
-        return turn.settle()
+        decision = await _settled(turn)
+        return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
 
     async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
@@ -234,9 +244,9 @@ class Compactor:
         try:
             await self._read(turn)
         except StoreUnavailable:
-            turn.reason = "storage"
+            turn.reason = NO_STORE
         if turn.can_do_without or turn.reason or not job.policy.summarises:
-            return turn.settle()
+            return await _settled(turn)
         return await self.prepare(job, on_start)
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
@@ -250,7 +260,7 @@ class Compactor:
         if not turn.is_settled and (plan := turn.plan()) is not None:
             turn.made = _imagine(_flow(job, plan)).made
             turn.learn(turn.made)
-        return turn.settle(), turn.made
+        return await _settled(turn), turn.made
 
     async def _read(self, turn: _Turn, *, bind: bool = True) -> None:
         job = turn.job
@@ -259,6 +269,7 @@ class Compactor:
         # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
         stored = await self._shared.do(what, lambda: self._find(job, bind=bind))
         turn.pin(stored.pins)
+        self._memory.keep(job.tenant, stored.chunks)
         turn.learn(stored.chunks)
         turn.learn_masks(stored.boundaries)
 
@@ -269,6 +280,44 @@ class Compactor:
         found = await self._store.masks_in(job.tenant, mask.key, chain.digests) if mask is not None else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return _Stored(pins, tuple(chunks), tuple(boundaries))
+
+    async def _do_without_store(self, turn: _Turn) -> None:
+        """What this process remembers; where even that is too large, masks and a summary that are stored nowhere."""
+        job = turn.job
+        turn.without_store = True
+        turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.chain.digests))
+        if not turn.can_do_without and (boundary := turn.plan_mask()) is not None:
+            turn.learn_masks([boundary])
+        if not turn.is_settled and not turn.can_do_without and not self._tasks.draining:
+            await self._compact_unstored(turn)
+        turn.reason = NO_STORE
+
+    async def _compact_unstored(self, turn: _Turn) -> None:
+        """One at a time for each conversation; the other processes know nothing of it."""
+        job, plan = turn.job, turn.plan()
+        undertaking = (*job.place, NO_STORE)
+        if plan is None or self._setbacks.pauses(undertaking):
+            return
+        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
+        work = self._unstored.get(job.place)
+        if work is None:
+            running = self._drive(_flow(job, plan), job, None, lambda: turn.tell(started))
+            work = self._unstored[job.place] = self._tasks.start(running, f"compaction {started.id}")
+            work.add_done_callback(lambda _: self._unstored.pop(job.place, None))
+        else:
+            turn.tell(started)
+        await asyncio.wait({work}, timeout=turn.seconds_left)
+        if not work.done():
+            return
+        outcome = work.result()
+        self._memory.keep(job.tenant, outcome.made)
+        (self._setbacks.succeeded if outcome.made else self._setbacks.failed)(undertaking)
+        turn.made += outcome.made
+        turn.learn(outcome.made)
+
+    def forget(self, tenant: str, conversation_id: str) -> None:
+        """After a deletion."""
+        self._memory.forget(tenant, conversation_id)
 
     async def _mask(self, turn: _Turn) -> None:
         """Masks tool results where that is due."""
@@ -363,7 +412,7 @@ class Compactor:
         except* _LeaseLost:
             pass
         except* StoreUnavailable:
-            outcome = Outcome((), "storage")
+            outcome = Outcome((), NO_STORE)
         finally:
             await self._release(lease)
         log.info(
@@ -381,8 +430,8 @@ class Compactor:
         found = await self._store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
         return any(chunk.id not in known for chunk in found)
 
-    async def _drive(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Outcome:
-        """Performs what the flow asks for, until it returns."""
+    async def _drive(self, flow: Flow, job: Job, lease: Lease | None, announce: Callable[[], None]) -> Outcome:
+        """Performs what the flow asks for, until it returns. Without a lease nothing is stored."""
         reply: Reply = None
         while True:
             try:
@@ -399,10 +448,19 @@ class Compactor:
                 case Together(flows):
                     reply = await self._drive_all(flows, job, lease)
                 case StoreChunk(chunk):
-                    stored = await self._store.commit(lease, [chunk])
-                    reply = stored[0] if stored else None
+                    reply = await self._commit(lease, job, chunk) if lease is not None else chunk
 
-    async def _drive_all(self, flows: Sequence[Flow], job: Job, lease: Lease) -> tuple[Outcome, ...]:
+    async def _commit(self, lease: Lease, job: Job, chunk: SummaryChunk) -> SummaryChunk | None:
+        """The chunk as stored. One that is paid for and cannot be stored is remembered."""
+        try:
+            stored = await self._store.commit(lease, [chunk])
+        except StoreUnavailable:
+            self._memory.keep(job.tenant, [chunk])
+            raise
+        self._memory.keep(job.tenant, stored or ())
+        return stored[0] if stored else None
+
+    async def _drive_all(self, flows: Sequence[Flow], job: Job, lease: Lease | None) -> tuple[Outcome, ...]:
         """A few at a time: providers limit how much may be under way for one key."""
         free = asyncio.Semaphore(SIDE_BY_SIDE)
 
@@ -446,6 +504,13 @@ def _turn(job: Job, on_start: OnStart = _nobody) -> _Turn:
     turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
     turn.pin(())
     return turn
+
+
+async def _settled(turn: _Turn) -> Decision:
+    """What is to be sent; worked out beside the event loop where that takes more than some 10 ms."""
+    if len(turn.job.conversation.transcript) > MANY_MESSAGES:
+        return await asyncio.to_thread(turn.settle)
+    return turn.settle()
 
 
 def _untouched(job: Job) -> Decision | None:

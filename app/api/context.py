@@ -128,6 +128,7 @@ async def read_conversation(services: TheServices, tenant: Tenant, conversation_
 async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> DeletedOut:
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
     services.conversations.forget(tenant, conversation_id)
+    services.compactor.forget(tenant, conversation_id)
     if not await services.store.delete_conversation(tenant, conversation_id):
         raise no_conversation(conversation_id)
     return DeletedOut(id=conversation_id)

@@ -30,8 +30,7 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
                 now = part if message.answers in answered else Pruned(index, index + 1, "repaired")
                 answered.discard(message.answers)
             elif message.calls and not message.calls[0].legacy:
-                rest = items[place + 1 :]
-                following, is_last = _results(conversation, rest), _is_end(conversation, rest)
+                following, is_last = _following(conversation, items, place + 1)
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
             elif message.role != "function":
                 answered = set()
@@ -39,30 +38,20 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
             answered = set()
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
         append(parts, now)
-    return (
-        view
-        if tokens == view.tokens and tuple(parts) == view.parts
-        else replace(view, parts=tuple(parts), tokens=tokens)
-    )
+    return view if tuple(parts) == view.parts else replace(view, parts=tuple(parts), tokens=tokens)
 
 
-def _results(conversation: Conversation, items: Sequence[Standing]) -> set[str]:
-    """The calls that the results directly after an assistant message answer."""
+def _following(conversation: Conversation, items: Sequence[Standing], place: int) -> tuple[set[str], bool]:
+    """The calls that are answered from there on, and whether nothing but results follows: those of no call go."""
     found: set[str] = set()
-    for index, part in items:
+    for index, part in (items[later] for later in range(place, len(items))):
         if isinstance(part, Pruned):
             continue
         message = conversation.transcript.messages[index] if index is not None else None
         if message is None or message.role != "tool":
-            break
+            return found, False
         found.add(message.answers)
-    return found
-
-
-def _is_end(conversation: Conversation, items: Sequence[Standing]) -> bool:
-    """Whether nothing follows that would stay: results of no call will not."""
-    messages = conversation.transcript.messages
-    return all(isinstance(part, Pruned) or (i is not None and messages[i].role == "tool") for i, part in items)
+    return found, True
 
 
 def _with_calls(

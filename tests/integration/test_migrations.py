@@ -17,7 +17,7 @@ from sqlalchemy.sql.sqltypes import Integer
 from app.store import MigrationFailed, SchemaTooNew, migrations
 from app.store.database import Database
 from app.store.tables import metadata
-from tests.integration.examples import OpenStore
+from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
 
 REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
 
@@ -103,6 +103,31 @@ async def test_database_of_a_later_release_is_refused(open_store: OpenStore, sha
     with pytest.raises(SchemaTooNew, match=f"9999.*{REVISIONS[-1]}"):
         await store.start()
     assert store.state == "degraded"
+
+
+async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: OpenStore, shared_url: str) -> None:
+    """A rolling upgrade: migrations only add, and statements that were prepared before must not trip over that."""
+    running = open_store(shared_url)
+    await running.start()
+    await put(running, chunk(0, 4))
+    lease = await take(running, 4, 8)
+    assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 1
+    newer = Database(shared_url)
+    async with newer.writing() as connection:
+        for table in metadata.sorted_tables:
+            await connection.execute(text(f'ALTER TABLE "{table.name}" ADD COLUMN newer TEXT'))
+        await connection.execute(text("CREATE TABLE newer (id TEXT PRIMARY KEY)"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await newer.close()
+    assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 1
+    assert await running.renew(lease)
+    assert await running.commit(lease, [chunk(4, 8)])
+    await running.release(lease)
+    assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 2
+    running.record(seen())
+    await running.flush()
+    assert await running.conversation(TENANT, "c1") is not None
+    assert running.state == "ok"
 
 
 async def test_migration_that_fails_is_named_and_leaves_nothing_behind(open_store: OpenStore, shared_url: str) -> None:

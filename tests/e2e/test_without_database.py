@@ -1,0 +1,119 @@
+"""What a request gets while the database is away: what this process remembers, and a summary that is stored nowhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.simulator import Simulator
+from app.store import StoreUnavailable
+from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.raw import Answer, post, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+
+TOO_LONG = turns(30)
+"""About 12,600 tokens, in a window of 8,000."""
+
+
+async def away(*_: Any, **__: Any) -> Any:
+    raise StoreUnavailable("away")
+
+
+def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
+    for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_is_live", "commit"):
+        monkeypatch.setattr(steno.services.store, name, away)
+
+
+def context(answered: Answer) -> Any:
+    assert answered.status == 200, answered.body
+    return json.loads(answered.body)["context"]
+
+
+def test_what_fits_goes_as_it_came(simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    told = context(post(proxy.url, chat(long_history())))
+    assert (told["actions"], told["reason"]) == ([], "storage")
+    assert simulator.chats[0].payload["messages"] == long_history()
+    assert not simulator.summaries
+
+
+def test_what_does_not_fit_gets_a_summary_that_is_stored_nowhere(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
+        assert (told["actions"], told["reason"]) == (["summarized"], "storage")
+        calls = len(simulator.summaries)
+        longer = [*TOO_LONG, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And?"}]
+        assert context(post(proxy.url, chat(longer, conversation_id="one")))["actions"] == ["summarized"]
+        assert len(simulator.summaries) == calls  # Remembered.
+        first, second = (record.payload["messages"] for record in simulator.chats)
+        assert second[: len(first)] == first
+    told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert len(simulator.summaries) > calls  # Back, the database has none of it.
+
+
+def test_summaries_that_were_read_before_are_used(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    context(post(proxy.url, chat(long_history())))
+    take_away(proxy, monkeypatch)
+    told = context(post(proxy.url, chat(long_history())))
+    assert (told["actions"], told["reason"]) == (["summarized"], "storage")
+    assert len(simulator.summaries) == 1
+    first, second = simulator.chats
+    assert first.payload == second.payload
+
+
+def test_a_summary_that_is_paid_for_and_cannot_be_stored_is_used(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    take_away(proxy, monkeypatch, "commit")
+    told = context(post(proxy.url, chat(long_history())))
+    assert (told["actions"], told["reason"]) == (["summarized"], "storage")
+    assert len(simulator.summaries) == 1
+
+
+def test_another_tenant_gets_nothing_of_what_is_remembered(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = steno()
+    context(post(proxy.url, chat(long_history())))
+    take_away(proxy, monkeypatch)
+    told = context(post(proxy.url, chat(long_history()), b"authorization: Bearer sk-other"))
+    assert told["actions"] == []
+
+
+def test_what_was_deleted_is_not_remembered(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = steno()
+    context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    target = "/context/conversations/one"
+    assert send(proxy.url, request_bytes(None, method="DELETE", target=target)).status == 200
+    take_away(proxy, monkeypatch)
+    assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["actions"] == []
+
+
+def test_masks_are_made_without_it_too(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty-five reports of about 400 tokens each: shortening single ones would not do."""
+    talk: list[Any] = []
+    for number in range(25):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        talk += [
+            {"role": "user", "content": f"Read report {number}."},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": f"{number} " + "row " * 400},
+            {"role": "assistant", "content": "Fine."},
+        ]
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    told = context(post(proxy.url, chat([*talk, {"role": "user", "content": "And?"}])))
+    assert (told["actions"], told["reason"]) == (["masked"], "storage")
+    assert not simulator.summaries

@@ -1,0 +1,45 @@
+"""What a process remembers of chunks: within its tenant and series, for a while, and not without end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app import memory
+from app.memory import SECONDS, ChunkMemory
+from tests.unit.conversations import chunk, conversation, message, turns
+
+TALK = conversation(*turns(4), message("user", "q"))
+CHUNK = chunk(TALK, 0, 4)
+
+
+def test_chunks_apply_where_both_ends_are_in_the_chain() -> None:
+    held = ChunkMemory()
+    held.keep("t", [CHUNK])
+    assert held.chunks_in("t", "additive", TALK.chain.digests) == [CHUNK]
+    assert held.chunks_in("t", "additive", TALK.chain.digests[:4]) == []
+    assert held.chunks_in("t", "rolling", TALK.chain.digests) == []
+    assert held.chunks_in("u", "additive", TALK.chain.digests) == []
+
+
+def test_what_is_old_is_not_used() -> None:
+    now = 0.0
+    held = ChunkMemory(lambda: now)
+    held.keep("t", [CHUNK])
+    now = SECONDS
+    assert held.chunks_in("t", "additive", TALK.chain.digests) == []
+
+
+def test_what_was_kept_last_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST_REMEMBERED", 2)
+    held = ChunkMemory()
+    held.keep("t", [replace(CHUNK, id=id_) for id_ in ("a", "b", "a", "c")])
+    assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["a", "c"]
+
+
+def test_a_deleted_conversation_is_forgotten() -> None:
+    held = ChunkMemory()
+    held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
+    held.forget("t", "conv")
+    assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["other"]
