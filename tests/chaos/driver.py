@@ -21,7 +21,7 @@ from app.simulator import Simulator
 from app.simulator.script import Fault
 from tests.chaos.cluster import Postgres, Replica
 from tests.chaos.history import DAMAGED, FOREIGN, GAPS, LOG_LIMIT, OVERLAPS, SETTLED_SECONDS, Views, Watch, ripe
-from tests.chaos.talkers import Talkers
+from tests.chaos.talkers import Asked, Talkers
 from tests.faults.proxy import FaultProxy
 
 REPLICAS = 4
@@ -209,7 +209,7 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
         call(0.0)
         outcome.disagreements = await _disagreements(talkers, views)
         await asyncio.sleep(2 * SETTLED_SECONDS)
-        _judge(views, talkers)
+        _judge(views, ripe(talkers.asked))
         watching.cancel()
         stored = await watch.stored()
         outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
@@ -264,11 +264,10 @@ async def _keep_judging(views: Views, talkers: Talkers, quiet: asyncio.Event) ->
     while not quiet.is_set():
         await asyncio.sleep(0.25)
         # In a thread: meanwhile the clients go on.
-        await asyncio.to_thread(_judge, views, talkers)
+        await asyncio.to_thread(_judge, views, ripe(talkers.asked))
 
 
-def _judge(views: Views, talkers: Talkers) -> None:
-    finished = ripe(talkers.asked)
+def _judge(views: Views, finished: Sequence[Asked]) -> None:
     views.collect()
     views.judge(finished)
 

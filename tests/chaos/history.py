@@ -66,7 +66,7 @@ class Views:
             if record.kind == "summary":
                 self.summary_calls += 1
                 self._calls.add(record)
-            elif record.kind == "chat":
+            elif record.kind == "chat" and record.payload is not None:  # Else its sender was killed in the middle.
                 self._payloads.setdefault(record.payload["user"], []).append(record)
 
     def judge(self, asked: Iterable[Asked]) -> None:

@@ -81,6 +81,16 @@ def test_a_view_with_a_gap_or_an_overlap_is_seen(payload: Sequence[object], coun
     assert (views.count(GAPS), views.count(OVERLAPS), views.count(FOREIGN)) == counts
 
 
+def test_a_body_that_a_killed_process_did_not_finish_is_no_payload() -> None:
+    simulator = Simulator()
+    views = Views(simulator)
+    body = b'{"user": "r1", "messages": ['
+    simulator._log.add(Record(1, 0.0, "POST", "/v1/chat/completions", (), body, "chat", disconnected_at=1.0))
+    views.collect()
+    views.judge([Asked("r1", "c1", msgspec.json.encode({"messages": [RULES, *TALK]}), 0)])
+    assert (views.judged, views.missed) == (0, 0)
+
+
 def test_an_answer_without_a_payload_is_seen() -> None:
     views = Views(Simulator())
     views.judge([Asked("r1", "c1", msgspec.json.encode({"messages": [RULES, *TALK]}), 0, answered=True)])
