@@ -22,7 +22,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
-    for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_is_live", "commit"):
+    for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_ended", "commit"):
         monkeypatch.setattr(steno.services.store, name, away)
 
 
