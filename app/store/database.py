@@ -183,7 +183,8 @@ class Database:
             arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
             arguments["prepared_statement_name_func"] = lambda: f"steno_{uuid4().hex}"
-        limits = {"pool_size": 5, "max_overflow": 10, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
+        # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
+        limits = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args=arguments,
