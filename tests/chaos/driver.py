@@ -70,6 +70,8 @@ class Outcome:
     summarised: int = 0
     chunks: int = 0
     summary_calls: int = 0
+    unstored: int = 0
+    """Summaries that a process made for itself while the database was away."""
     highest_epoch: int = 0
     lost: list[str] = field(default_factory=list)
     gaps: int = 0
@@ -86,7 +88,7 @@ class Outcome:
 
     @property
     def allowed_calls(self) -> int:
-        return int(CALLS_PER_CHUNK * self.chunks) + self.disturbances.total()
+        return int(CALLS_PER_CHUNK * (self.chunks + self.unstored)) + self.disturbances.total()
 
     @property
     def paid_twice(self) -> int:
@@ -213,6 +215,7 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
         watching.cancel()
         stored = await watch.stored()
         outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
+        outcome.unstored = len(views.unstored - set(stored.values()))
         stopped = await asyncio.gather(*(replica.stop() for replica in replicas))
         outcome.logged_errors = [line for replica in replicas for line in replica.errors]
         outcome.client_errors = [*talkers.errors, *(f"exit status {status} on SIGTERM" for status in stopped if status)]

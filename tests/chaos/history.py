@@ -40,6 +40,8 @@ class Views:
         self.sentences: list[str] = []
         self.acknowledged: set[str] = set()
         """Summaries in payloads whose client got an answer."""
+        self.unstored: set[str] = set()
+        """Those made without the database, for this one process."""
         self.summary_calls = 0
         self._simulator = simulator
         self._calls = SummaryCalls()
@@ -81,7 +83,9 @@ class Views:
             for violation in verdict.violations:
                 self.found[violation.kind] += 1
                 self.sentences.append(f"{one.tag} ({one.conversation}): {violation.kind}: {violation.sentence}")
-            if one.answered:
+            if one.unstored:
+                self.unstored.update(verdict.summaries)
+            elif one.answered:
                 self.acknowledged.update(verdict.summaries)
 
     def payload(self, asked: Asked) -> bytes:

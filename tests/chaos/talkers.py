@@ -49,6 +49,8 @@ class Asked:
     body: bytes
     process: int
     answered: bool = False
+    unstored: bool = False
+    """Steno said that it did without the database: what it summarised is stored nowhere."""
     done_at: float = 0.0
     """By the monotonic clock."""
 
@@ -160,6 +162,7 @@ class Talkers:
         else:
             ended = not stream or answer.content.rstrip().endswith(b"data: [DONE]")
             asked.answered = answer.status_code == 200 and ended
+            asked.unstored = b'"reason":"storage' in answer.content
             if not asked.answered and (naps % 2 or replica.naps > naps) and _is_unreached(answer):
                 self.overslept += 1
             elif not asked.answered:
