@@ -229,7 +229,7 @@ class Compactor:
             turn.reason = NO_STORE
         if turn.reason == NO_STORE:
             await self._do_without_store(turn)
-        if turn.made:
+        if turn.made and not turn.without_store:
             after = turn.case.widest_view().tokens
             self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
         decision = await _settled(turn)
@@ -245,7 +245,7 @@ class Compactor:
             await self._read(turn)
         except StoreUnavailable:
             turn.reason = NO_STORE
-        if turn.can_do_without or turn.reason or not job.policy.summarises:
+        if turn.can_do_without or not job.policy.summarises:
             return await _settled(turn)
         return await self.prepare(job, on_start)
 
@@ -310,7 +310,6 @@ class Compactor:
         if not work.done():
             return
         outcome = work.result()
-        self._memory.keep(job.tenant, outcome.made)
         (self._setbacks.succeeded if outcome.made else self._setbacks.failed)(undertaking)
         turn.made += outcome.made
         turn.learn(outcome.made)
@@ -448,12 +447,12 @@ class Compactor:
                 case Together(flows):
                     reply = await self._drive_all(flows, job, lease)
                 case StoreChunk(chunk):
-                    reply = await self._commit(lease, job, chunk) if lease is not None else chunk
+                    reply = await self._keep(lease, job, chunk)
 
-    async def _commit(self, lease: Lease, job: Job, chunk: SummaryChunk) -> SummaryChunk | None:
-        """The chunk as stored. One that is paid for and cannot be stored is remembered."""
+    async def _keep(self, lease: Lease | None, job: Job, chunk: SummaryChunk) -> SummaryChunk | None:
+        """The chunk as stored; without a lease as it is. One that is paid for and cannot be stored is remembered."""
         try:
-            stored = await self._store.commit(lease, [chunk])
+            stored = [chunk] if lease is None else await self._store.commit(lease, [chunk])
         except StoreUnavailable:
             self._memory.keep(job.tenant, [chunk])
             raise

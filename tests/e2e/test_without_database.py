@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
+from app.simulator import Fault, Simulator
 from app.store import StoreUnavailable
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
@@ -117,3 +119,35 @@ def test_masks_are_made_without_it_too(
     told = context(post(proxy.url, chat([*talk, {"role": "user", "content": "And?"}])))
     assert (told["actions"], told["reason"]) == (["masked"], "storage")
     assert not simulator.summaries
+
+
+def test_what_was_made_without_it_does_not_count_against_the_conversation(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as compactions in vain, nor as too many: those without the database have no say once it is back."""
+    proxy = steno()
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        for first in (1, 2, 3, 4):
+            told = context(post(proxy.url, chat(turns(30, first=first), conversation_id="one")))
+            assert told["actions"] == ["summarized"]
+    told = context(post(proxy.url, chat(turns(30, first=5), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+
+
+def test_a_summary_is_remembered_although_its_client_left(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.summary_default = Fault(delay=0.5)
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    body = request_bytes(chat(TOO_LONG, conversation_id="one"))
+    with socket.create_connection(("127.0.0.1", proxy.server.port)) as client:
+        client.sendall(body)
+        assert simulator.wait_for(lambda records: any(record.kind == "summary" for record in records))
+    assert simulator.wait_for(lambda records: all(r.finished_at for r in records if r.kind == "summary"))
+    time.sleep(0.5)  # The rest of the parts.
+    assert simulator.wait_for(lambda records: all(r.finished_at for r in records if r.kind == "summary"))
+    calls = len(simulator.summaries)
+    assert context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))["actions"] == ["summarized"]
+    assert len(simulator.summaries) == calls
