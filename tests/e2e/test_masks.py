@@ -74,7 +74,7 @@ def test_a_masked_message_has_the_same_bytes_in_the_next_ten_requests_and_after_
             proxy.stop()
             proxy = steno(storage=storage)
         post(proxy.url, chat(talk, tools=[TOOL]))
-        # Each turn has a result that is sent whole, because it is not answered yet: a boundary that moved would mask it.
+        # Each turn has a result that is sent whole, not being answered yet: a boundary that moved would mask it.
         call = {"id": f"late{turn}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
         talk += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
