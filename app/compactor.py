@@ -282,7 +282,7 @@ class Compactor:
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
     async def _do_without_store(self, turn: _Turn) -> None:
-        """What this process remembers; where even that is too large, masks and a summary that are stored nowhere."""
+        """What this process remembers; where even that is too large, masks and a summary that cannot be stored yet."""
         job = turn.job
         turn.without_store = True
         turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.chain.digests))
@@ -406,7 +406,8 @@ class Compactor:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease))
                 if not await self._is_overtaken(job, known):
-                    outcome = await self._drive(_flow(job, plan), job, lease, announce)
+                    late = await self._store_late(lease, job, plan)
+                    outcome = late or await self._drive(_flow(job, plan), job, lease, announce)
                 beating.cancel()
         except* _LeaseLost:
             pass
@@ -429,6 +430,15 @@ class Compactor:
         found = await self._store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
         return any(chunk.id not in known for chunk in found)
 
+    async def _store_late(self, lease: Lease, job: Job, plan: Plan) -> Outcome | None:
+        """What this was to make and was made while the database was away: it is paid for, and was sent already."""
+        chain = job.conversation.chain
+        start = chain.positions[plan.range.from_digest]
+        made = self._memory.take_unstored(job.tenant, job.series, chain.digests)
+        due = [chunk for chunk in made if chain.positions[chunk.from_digest] >= start]
+        stored = await self._keep(lease, job, due) if due else ()
+        return Outcome(tuple(stored)) if stored else None
+
     async def _drive(self, flow: Flow, job: Job, lease: Lease | None, announce: Callable[[], None]) -> Outcome:
         """Performs what the flow asks for, until it returns. Without a lease nothing is stored."""
         reply: Reply = None
@@ -447,17 +457,23 @@ class Compactor:
                 case Together(flows):
                     reply = await self._drive_all(flows, job, lease)
                 case StoreChunk(chunk):
-                    reply = await self._keep(lease, job, chunk)
+                    reply = next(iter(await self._keep(lease, job, [chunk])), None)
 
-    async def _keep(self, lease: Lease | None, job: Job, chunk: SummaryChunk) -> SummaryChunk | None:
-        """The chunk as stored; without a lease as it is. One that is paid for and cannot be stored is remembered."""
+    async def _keep(self, lease: Lease | None, job: Job, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
+        """The chunks as stored, none once the lease is lost; without one as they are.
+
+        What is paid for and cannot be stored is remembered.
+        """
+        if lease is None:
+            self._memory.keep(job.tenant, made, stored=False)
+            return made
         try:
-            stored = [chunk] if lease is None else await self._store.commit(lease, [chunk])
+            stored = await self._store.commit(lease, made) or ()
         except StoreUnavailable:
-            self._memory.keep(job.tenant, [chunk])
+            self._memory.keep(job.tenant, made, stored=False)
             raise
-        self._memory.keep(job.tenant, stored or ())
-        return stored[0] if stored else None
+        self._memory.keep(job.tenant, stored)
+        return stored
 
     async def _drive_all(self, flows: Sequence[Flow], job: Job, lease: Lease | None) -> tuple[Outcome, ...]:
         """A few at a time: providers limit how much may be under way for one key."""

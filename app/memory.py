@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from app.core.chunks import SummaryChunk
@@ -17,40 +18,53 @@ Place = tuple[str, str, str]
 """Tenant, series and id."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    chunk: SummaryChunk
+    until: float
+    stored: bool
+
+
 class ChunkMemory:
-    """Never asked while the database answers: that knows what was edited and deleted."""
+    """What the database has is never asked for while it answers: it knows what was edited and deleted."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._chunks: OrderedDict[Place, tuple[SummaryChunk, float]] = OrderedDict()
+        self._chunks: OrderedDict[Place, _Remembered] = OrderedDict()
 
-    def keep(self, tenant: str, chunks: Iterable[SummaryChunk]) -> None:
+    def keep(self, tenant: str, chunks: Iterable[SummaryChunk], *, stored: bool = True) -> None:
         until = self._clock() + SECONDS
         for chunk in chunks:
             place = (tenant, chunk.series, chunk.id)
-            self._chunks[place] = (chunk, until)
+            self._chunks[place] = _Remembered(chunk, until, stored)
             self._chunks.move_to_end(place)
         while len(self._chunks) > MOST_REMEMBERED:
             self._chunks.popitem(last=False)
 
     def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
         """The series' chunks that begin and end in the chain."""
-        digests, now = frozenset(chain), self._clock()
-        return [
-            chunk
-            for (owner, kind, _), (chunk, until) in self._chunks.items()
-            if (owner, kind) == (tenant, series)
-            and until > now
-            and chunk.from_digest in digests
-            and chunk.through_digest in digests
-        ]
+        return [held.chunk for held in self._held_in(tenant, series, chain)]
+
+    def take_unstored(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
+        """Those of them that could not be stored, the oldest first; they are not remembered any longer."""
+        taken = [held.chunk for held in self._held_in(tenant, series, chain) if not held.stored]
+        for chunk in taken:
+            del self._chunks[tenant, series, chunk.id]
+        return taken
 
     def forget(self, tenant: str, conversation_id: str) -> None:
         """What a conversation made that is to be deleted."""
         gone = [
             place
-            for place, (chunk, _) in self._chunks.items()
-            if place[0] == tenant and chunk.conversation_id == conversation_id
+            for place, held in self._chunks.items()
+            if place[0] == tenant and held.chunk.conversation_id == conversation_id
         ]
         for place in gone:
             del self._chunks[place]
+
+    def _held_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> Iterator[_Remembered]:
+        digests, now = frozenset(chain), self._clock()
+        for (owner, kind, _), held in self._chunks.items():
+            ends = {held.chunk.from_digest, held.chunk.through_digest}
+            if (owner, kind) == (tenant, series) and held.until > now and ends <= digests:
+                yield held

@@ -65,7 +65,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         str(outcome.requests),
         f"{outcome.views} ({outcome.summarised})",
         str(outcome.chunks),
-        f"{outcome.summary_calls} ({outcome.allowed_calls})",
+        f"{outcome.summary_calls} ({outcome.allowed_calls}; {outcome.unstored} unstored, {outcome.unused} unused)",
         str(len(outcome.lost)),
         f"{outcome.gaps + outcome.overlaps}",
         str(outcome.foreign),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from typing import Any, Literal
 import httpx2
 
 from app.simulator import Simulator
+from app.simulator.log import Kind
+from app.simulator.requests import ChatRequest
 from app.simulator.script import Fault
 from tests.chaos.cluster import Postgres, Replica
 from tests.chaos.history import DAMAGED, FOREIGN, GAPS, LOG_LIMIT, OVERLAPS, SETTLED_SECONDS, Views, Watch, ripe
@@ -71,7 +74,9 @@ class Outcome:
     chunks: int = 0
     summary_calls: int = 0
     unstored: int = 0
-    """Summaries that a process made for itself while the database was away."""
+    """Summary calls whose text a process sent while the database was away, and that is not stored."""
+    unused: int = 0
+    """Summary calls that came to nothing."""
     highest_epoch: int = 0
     lost: list[str] = field(default_factory=list)
     gaps: int = 0
@@ -88,7 +93,9 @@ class Outcome:
 
     @property
     def allowed_calls(self) -> int:
-        return int(CALLS_PER_CHUNK * (self.chunks + self.unstored)) + self.disturbances.total()
+        """A process that is killed, or away for longer than its lease, takes a call with it that others repeat."""
+        ended = sum(self.disturbances[kind] for kind in ("kill", *LONG))
+        return int(CALLS_PER_CHUNK * (self.chunks + self.unstored)) + ended
 
     @property
     def paid_twice(self) -> int:
@@ -123,6 +130,18 @@ class Outcome:
         if not self.looks or not self.summarised or not self.chunks:
             return "no summary was made and used while somebody looked"
         return ""
+
+
+class Provider(Simulator):
+    """No two of its summaries are alike, so that each tells which call it comes from."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._numbers = count(1)
+
+    def _text(self, kind: Kind, request: ChatRequest) -> str:
+        text = super()._text(kind, request)
+        return f"{next(self._numbers)}. {text}" if kind == "summary" else text
 
 
 class Chaos:
@@ -186,7 +205,7 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
     # A broken network is what is wanted here, and asyncio would tell of each connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     outcome, random, began = Outcome(arm, seed), Random(f"{seed} {arm}"), time.monotonic()
-    simulator = Simulator(window=100_000_000, models="any", count=lambda text: len(text) // 4, log_limit=LOG_LIMIT)
+    simulator = Provider(window=100_000_000, models="any", count=lambda text: len(text) // 4, log_limit=LOG_LIMIT)
     simulator.max_messages = None
     views = Views(simulator)
     async with _cluster(arm, simulator) as (postgres, replicas):
@@ -215,7 +234,9 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
         watching.cancel()
         stored = await watch.stored()
         outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
-        outcome.unstored = len(views.unstored - set(stored.values()))
+        texts = set(stored.values())
+        outcome.unstored = len(views.unstored - texts)
+        outcome.unused = sum(text not in texts | views.unstored for text in views.summaries.values())
         stopped = await asyncio.gather(*(replica.stop() for replica in replicas))
         outcome.logged_errors = [line for replica in replicas for line in replica.errors]
         outcome.client_errors = [*talkers.errors, *(f"exit status {status} on SIGTERM" for status in stopped if status)]
@@ -223,7 +244,7 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
     outcome.disturbances = chaos.done
     outcome.requests, outcome.excused, outcome.overslept = talkers.requests, talkers.excused, talkers.overslept
     outcome.views, outcome.summarised = views.judged, views.summarised
-    outcome.summary_calls = views.summary_calls
+    outcome.summary_calls = len(views.summaries)
     outcome.gaps, outcome.overlaps = views.count(GAPS), views.count(OVERLAPS)
     outcome.foreign, outcome.damaged = views.count(FOREIGN), views.count(DAMAGED)
     outcome.sentences, outcome.backwards = views.sentences, watch.backwards

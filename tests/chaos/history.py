@@ -42,7 +42,8 @@ class Views:
         """Summaries in payloads whose client got an answer."""
         self.unstored: set[str] = set()
         """Those made without the database, for this one process."""
-        self.summary_calls = 0
+        self.summaries: dict[int, str | None] = {}
+        """Of every summary call the text, by its place in the log; None if its caller left before it."""
         self._simulator = simulator
         self._calls = SummaryCalls()
         self._reader = MessageReader()
@@ -66,7 +67,7 @@ class Views:
                 continue
             self._read.add(record.sequence)
             if record.kind == "summary":
-                self.summary_calls += 1
+                self.summaries[record.sequence] = record.text
                 self._calls.add(record)
             elif record.kind == "chat" and record.payload is not None:  # Else its sender was killed in the middle.
                 self._payloads.setdefault(record.payload["user"], []).append(record)

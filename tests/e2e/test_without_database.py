@@ -1,4 +1,4 @@
-"""What a request gets while the database is away: what this process remembers, and a summary that is stored nowhere."""
+"""What a request gets while the database is away: what this process remembers, and a summary that is stored later."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def test_what_fits_goes_as_it_came(simulator: Simulator, steno: StartSteno, monk
     assert not simulator.summaries
 
 
-def test_what_does_not_fit_gets_a_summary_that_is_stored_nowhere(
+def test_what_does_not_fit_gets_a_summary_that_is_stored_once_the_database_is_back(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = steno()
+    summaries = "/context/conversations/one/summaries"
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
         told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
@@ -58,7 +59,25 @@ def test_what_does_not_fit_gets_a_summary_that_is_stored_nowhere(
         assert second[: len(first)] == first
     told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
-    assert len(simulator.summaries) > calls  # Back, the database has none of it.
+    assert len(simulator.summaries) == calls
+    assert simulator.chats[2].payload["messages"] == first
+    stored = json.loads(send(proxy.url, request_bytes(None, method="GET", target=summaries)).body)["data"]
+    assert len(stored) == calls
+
+
+def test_what_still_cannot_be_stored_is_not_forgotten(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        post(proxy.url, chat(TOO_LONG, conversation_id="one"))
+    calls = len(simulator.summaries)
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone, "commit")
+        assert context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))["reason"] == "storage"
+    assert context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))["reason"] is None
+    assert len(simulator.summaries) == calls
 
 
 def test_summaries_that_were_read_before_are_used(

@@ -43,3 +43,13 @@ def test_a_deleted_conversation_is_forgotten() -> None:
     held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
     held.forget("t", "conv")
     assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["other"]
+
+
+def test_what_could_not_be_stored_is_given_out_once_to_be_stored() -> None:
+    held = ChunkMemory()
+    held.keep("t", [CHUNK])
+    held.keep("t", [replace(CHUNK, id="late")], stored=False)
+    assert held.take_unstored("t", "additive", TALK.chain.digests[:4]) == []
+    assert [found.id for found in held.take_unstored("t", "additive", TALK.chain.digests)] == ["late"]
+    assert held.take_unstored("t", "additive", TALK.chain.digests) == []
+    assert held.chunks_in("t", "additive", TALK.chain.digests) == [CHUNK]
