@@ -32,7 +32,7 @@ from app.ledger import Call, Ledger, new_request_id
 from app.memory import ChunkMemory
 from app.setbacks import Setbacks
 from app.shared import Shared
-from app.store import Busy, Lease, Store, StoreUnavailable
+from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
 from app.summariser import Prefix, Route, Summariser
 from app.tasks import OwnedTasks
 
@@ -46,6 +46,9 @@ SIDE_BY_SIDE = 4
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
 MANY_MESSAGES = 500
+RESTART_SECONDS = 10.0
+"""A database that was restarted is back by then. Until then waiting for it is cheaper than a summary that others, who
+know nothing of it, make as well; after that nobody waits."""
 NO_STORE = "storage"
 """The reason where the database is away."""
 ROUNDS = 3
@@ -137,6 +140,8 @@ class _Turn:
     """For somebody else's compaction."""
     reason: str | None = None
     without_store: bool = False
+    patient_until: float | None = None
+    """By the monotonic clock, in seconds: until then it waits for the database."""
 
     @property
     def case(self) -> Case:
@@ -158,6 +163,11 @@ class _Turn:
     @property
     def seconds_left(self) -> float:
         return max(0.0, self.deadline - monotonic())
+
+    def forget(self) -> None:
+        """What was remembered while the database was away: it knows better."""
+        self.chunks.clear()
+        self.boundaries, self.reason = (), None
 
     def learn(self, chunks: Iterable[SummaryChunk]) -> None:
         self.chunks |= {chunk.id: chunk for chunk in chunks}
@@ -219,21 +229,35 @@ class Compactor:
         if (early := _untouched(job)) is not None:
             return early
         turn = _turn(job, on_start)
+        while not await self._use_store(turn):
+            self._recall(turn)
+            if turn.is_settled or turn.can_do_without:
+                break
+            if not await self._recovers(turn):
+                await self._compact_unstored(turn)
+                break
+        if turn.made and not turn.without_store:
+            after = turn.case.widest_view().tokens
+            self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
+        decision = await _settled(turn)
+        return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
+
+    async def _use_store(self, turn: _Turn) -> bool:
+        """The line from the look at the store to the compaction. False where the database is away."""
+        turn.forget()
         try:
             for _ in range(ROUNDS):
                 await self._read(turn)
                 await self._mask(turn)
                 if turn.is_settled or not await self._compact(turn):
                     break
+        except StatementRefused:
+            turn.patient_until = 0.0  # It is there, and will say the same again.
+            turn.reason = NO_STORE
         except StoreUnavailable:
             turn.reason = NO_STORE
-        if turn.reason == NO_STORE:
-            await self._do_without_store(turn)
-        if turn.made and not turn.without_store:
-            after = turn.case.widest_view().tokens
-            self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
-        decision = await _settled(turn)
-        return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
+        turn.without_store = turn.reason == NO_STORE
+        return not turn.without_store
 
     async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
@@ -274,29 +298,32 @@ class Compactor:
         turn.learn_masks(stored.boundaries)
 
     async def _find(self, job: Job, *, bind: bool) -> _Stored:
-        chain, mask = job.conversation.chain, job.policy.mask
+        chain, cuts, mask = job.conversation.chain, job.conversation.cut_digests, job.policy.mask
         pins = await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind)
-        chunks = await self._store.chunks_in(job.tenant, job.series, chain.digests) if job.policy.summarises else ()
-        found = await self._store.masks_in(job.tenant, mask.key, chain.digests) if mask is not None else ()
+        chunks = await self._store.chunks_in(job.tenant, job.series, cuts) if job.policy.summarises else ()
+        found = await self._store.masks_in(job.tenant, mask.key, cuts) if mask is not None else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
-    async def _do_without_store(self, turn: _Turn) -> None:
-        """What this process remembers; where even that is too large, masks and a summary that cannot be stored yet."""
+    def _recall(self, turn: _Turn) -> None:
+        """What this process remembers, and masks where even that is too large."""
         job = turn.job
-        turn.without_store = True
-        turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.chain.digests))
+        turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.cut_digests))
         if not turn.can_do_without and (boundary := turn.plan_mask()) is not None:
             turn.learn_masks([boundary])
-        if not turn.is_settled and not turn.can_do_without and not self._tasks.draining:
-            await self._compact_unstored(turn)
-        turn.reason = NO_STORE
+
+    async def _recovers(self, turn: _Turn) -> bool:
+        """Whether the database may be asked once more, instead of doing without."""
+        turn.patient_until = monotonic() + RESTART_SECONDS if turn.patient_until is None else turn.patient_until
+        patient = monotonic() < min(turn.patient_until, turn.deadline) and not self._tasks.draining
+        return patient and await self._store.recovers(RESTART_SECONDS)
 
     async def _compact_unstored(self, turn: _Turn) -> None:
-        """One at a time for each conversation; the other processes know nothing of it."""
+        """A summary that cannot be stored yet, one at a time for each conversation; others know nothing of it."""
         job, plan = turn.job, turn.plan()
+        turn.reason = NO_STORE
         undertaking = (*job.place, NO_STORE)
-        if plan is None or self._setbacks.pauses(undertaking):
+        if plan is None or self._tasks.draining or self._setbacks.pauses(undertaking):
             return
         started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
         work = self._unstored.get(job.place)
@@ -389,9 +416,8 @@ class Compactor:
                 if await self._store.lease_ended(job.tenant, job.conversation_id, plan.range, chain, turn.seconds_left):
                     return True
             except StoreUnavailable:
-                if turn.can_do_without:
+                if turn.can_do_without or not await self._recovers(turn):
                     raise
-                await asyncio.sleep(min(turn.seconds_left, RACE_SECONDS))
         turn.reason = "summary_takes_too_long"
         return False
 
@@ -427,14 +453,14 @@ class Compactor:
 
     async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
         """Whether a chunk was stored between our look and our lease: what is to be made may have been made."""
-        found = await self._store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
+        found = await self._store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
         return any(chunk.id not in known for chunk in found)
 
     async def _store_late(self, lease: Lease, job: Job, plan: Plan) -> Outcome | None:
         """What this was to make and was made while the database was away: it is paid for, and was sent already."""
         chain = job.conversation.chain
         start = chain.positions[plan.range.from_digest]
-        made = self._memory.take_unstored(job.tenant, job.series, chain.digests)
+        made = self._memory.take_unstored(job.tenant, job.series, job.conversation.cut_digests)
         due = [chunk for chunk in made if chain.positions[chunk.from_digest] >= start]
         stored = await self._keep(lease, job, due) if due else ()
         return Outcome(tuple(stored)) if stored else None

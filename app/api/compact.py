@@ -104,7 +104,7 @@ def _threshold(understood: Understood, chunks: Iterable[SummaryChunk]) -> int:
 
 async def _chunks(services: Services, understood: Understood) -> dict[str, SummaryChunk]:
     job = understood.job
-    found = await services.store.chunks_in(job.tenant, job.series, job.conversation.chain.digests)
+    found = await services.store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
     return {chunk.id: chunk for chunk in found}
 
 

@@ -175,6 +175,11 @@ class Conversation:
         )
         return self.floor + unit
 
+    @cached_property
+    def cut_digests(self) -> tuple[bytes, ...]:
+        """The chain's digests at which a summary or a mask may begin or end: what is looked up in the store."""
+        return tuple(self.chain[cut] for cut in self.transcript.cuts)
+
     def pin(self, pins: Pins) -> None:
         """Before the first view is built: views do not change afterwards."""
         self.pins = pins

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, LargeBinary, any_, func, literal, select, type_coerce
+from sqlalchemy import Column, ColumnElement, LargeBinary, Row, Select, any_, bindparam, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,24 +25,32 @@ def batches(keys: Sequence[T]) -> Iterator[list[T]]:
         yield batch + batch[-1:] * (size - len(batch))
 
 
-def among(
-    connection: AsyncConnection, column: Column[bytes], digests: Sequence[bytes]
-) -> Iterator[ColumnElement[bool]]:
-    """Conditions, each for a statement of its own, that together find the rows with one of the digests."""
-    if connection.dialect.name != "postgresql":
-        for batch in batches(digests):
-            yield column.in_(batch)
-    elif digests:
-        yield column == any_(_split(b"".join(digests)))
+class Lookup:
+    """The rows with one of many digests. Its statements are built once: that takes longer than to send one."""
+
+    def __init__(self, column: Column[bytes], rows: Callable[[ColumnElement[bool]], Select[Any]]) -> None:
+        """`rows` puts the condition into a statement, whose other parameters `find` gets by name."""
+        self._joined = rows(column == any_(_split(bindparam("digests", type_=LargeBinary))))
+        self._listed = rows(column.in_(bindparam("digests", expanding=True)))
+
+    async def find(
+        self, connection: AsyncConnection, digests: Collection[bytes], **parameters: object
+    ) -> list[Row[Any]]:
+        found: list[Row[Any]] = []
+        if connection.dialect.name != "postgresql":
+            for batch in batches(list(digests)):
+                found += await connection.execute(self._listed, {**parameters, "digests": batch})
+        elif digests:
+            found += await connection.execute(self._joined, {**parameters, "digests": b"".join(digests)})
+        return found
 
 
-def _split(joined: bytes) -> ColumnElement[Sequence[bytes]]:
+def _split(joined: ColumnElement[bytes]) -> ColumnElement[Sequence[bytes]]:
     """The digests as an array that the server makes.
 
     One parameter, and one plan for any number of them: with a parameter each, or an array of them, thousands of digests
     take longer to encode and to plan for than to find.
     """
-    whole = literal(joined, LargeBinary)
-    at = func.generate_series(1, func.length(whole), DIGEST_BYTES).column_valued("at")
-    digests = select(func.substring(whole, at, DIGEST_BYTES)).scalar_subquery()
+    at = func.generate_series(1, func.length(joined), DIGEST_BYTES).column_valued("at")
+    digests = select(func.substring(joined, at, DIGEST_BYTES)).scalar_subquery()
     return type_coerce(func.array(digests), ARRAY(LargeBinary))

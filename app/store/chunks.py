@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, delete, or_, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.chunks import FirstChunk, SummaryChunk
-from app.store.batches import among, batches
+from app.store.batches import Lookup, batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
@@ -26,42 +26,47 @@ _RANGE = (
 )
 
 
+def _chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
+    # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
+    ends = select(summary_chunks).where(there).cte("ends").prefix_with("MATERIALIZED", dialect="postgresql")
+    return select(ends).where(ends.c.tenant == bindparam("tenant"), ends.c.series == bindparam("series"))
+
+
+def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
+    # In a subquery the clock is read once, so that the index finds what is recent; there are messages that thousands of
+    # histories end with.
+    now = select(now_ms()).scalar_subquery()
+    ends = (summary_chunks.c.last_index, summary_chunks.c.last_message_digest, summary_chunks.c.through_digest)
+    return select(*ends).where(
+        summary_chunks.c.tenant == bindparam("tenant"),
+        summary_chunks.c.series == bindparam("series"),
+        summary_chunks.c.level == 0,
+        summary_chunks.c.first_index == 0,
+        summary_chunks.c.created_at > now - bindparam("within_ms", type_=BigInteger),
+        there,
+    )
+
+
+_IN_A_CHAIN = Lookup(summary_chunks.c.through_digest, _chunks_that_end)
+_RECENT_FIRST = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunks_that_end)
+
+
 async def chunks_in(
     connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
 ) -> list[SummaryChunk]:
     """The chunks of the series that apply to the chain: both their digests are in it."""
     known = frozenset(chain)
-    found: list[SummaryChunk] = []
-    for in_the_chain in among(connection, summary_chunks.c.through_digest, list(known)):
-        # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
-        ends = select(summary_chunks).where(in_the_chain).cte("ends").prefix_with("MATERIALIZED", dialect="postgresql")
-        rows = await connection.execute(select(ends).where(ends.c.tenant == tenant, ends.c.series == series))
-        found += [_chunk(row) for row in rows if row.from_digest in known]
-    return found
+    rows = await _IN_A_CHAIN.find(connection, known, tenant=tenant, series=series)
+    return [_chunk(row) for row in rows if row.from_digest in known]
 
 
 async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_ms: int
 ) -> list[FirstChunk]:
     """The chunks made of late that begin a history and end with one of these messages, whatever stood before it."""
-    found: list[FirstChunk] = []
-    ends = (summary_chunks.c.last_index, summary_chunks.c.last_message_digest, summary_chunks.c.through_digest)
-    # In a subquery the clock is read once, so that the index finds what is recent; there are messages that thousands of
-    # histories end with.
-    now = select(now_ms()).scalar_subquery()
-    for end_there in among(connection, summary_chunks.c.last_message_digest, list(frozenset(messages))):
-        rows = await connection.execute(
-            select(*ends).where(
-                summary_chunks.c.tenant == tenant,
-                summary_chunks.c.series == series,
-                summary_chunks.c.level == 0,
-                summary_chunks.c.first_index == 0,
-                summary_chunks.c.created_at > now - within_ms,
-                end_there,
-            )
-        )
-        found += [FirstChunk(*row) for row in rows]
-    return found
+    wanted = {"tenant": tenant, "series": series, "within_ms": within_ms}
+    rows = await _RECENT_FIRST.find(connection, frozenset(messages), **wanted)
+    return [FirstChunk(row.last_index, row.last_message_digest, row.through_digest) for row in rows]
 
 
 async def commit_chunks(

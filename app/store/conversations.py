@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, case, delete, func, literal_column, select
+from sqlalchemy import ColumnElement, Row, ScalarSelect, bindparam, case, delete, func, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.recognition import Head
-from app.store.batches import among, batches
+from app.store.batches import Lookup, batches
 from app.store.chunks import delete_chunks_of
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -78,21 +78,24 @@ class Sightings:
     heads: Mapping[bytes, int]
 
 
+_HEADS = Lookup(
+    heads.c.digest,
+    lambda seen_with: (
+        select(heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns)
+        .join(
+            conversations, (conversations.c.tenant == heads.c.tenant) & (conversations.c.id == heads.c.conversation_id)
+        )
+        .where(heads.c.tenant == bindparam("tenant"), seen_with)
+    ),
+)
+
+
 async def find_heads(
     connection: AsyncConnection, tenant: str, digests: Sequence[bytes], unwritten: Sequence[Head]
 ) -> list[Head]:
     """The heads among the digests; `unwritten` are those that still wait in this process."""
-    found: dict[bytes, Head] = {}
-    for seen_with in among(connection, heads.c.digest, digests):
-        rows = await connection.execute(
-            select(heads.c.digest, heads.c.conversation_id, heads.c.turn, conversations.c.turns)
-            .join(
-                conversations,
-                (conversations.c.tenant == heads.c.tenant) & (conversations.c.id == heads.c.conversation_id),
-            )
-            .where(heads.c.tenant == tenant, seen_with)
-        )
-        found |= {row.digest: Head(row.digest, row.conversation_id, row.turn, row.turns) for row in rows}
+    rows = await _HEADS.find(connection, digests, tenant=tenant)
+    found = {row.digest: Head(row.digest, row.conversation_id, row.turn, row.turns) for row in rows}
     found |= {head.digest: head for head in unwritten}
     tips = await _tips(connection, tenant, {head.conversation_id for head in unwritten})
     for head in unwritten:

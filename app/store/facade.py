@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import text
@@ -37,9 +38,9 @@ logger = logging.getLogger(__name__)
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
 FLUSH_AT_CLOSE_SECONDS = 5.0
-COMMIT_TRIES = 5
+COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0)
+"""When a commit is tried, at the earliest: a database that restarts refuses at once, a silent one takes its time."""
 COMMIT_TRY_SECONDS = 1.7
-COMMIT_PAUSE_SECONDS = 0.1
 MOST_CALIBRATIONS = 10_000
 TIDY_SECONDS = 3_600.0
 TIDY_ROWS = 500
@@ -210,6 +211,10 @@ class Store:
 
         return await self._waiters.wait(tenant, what, look, seconds)
 
+    async def recovers(self, within: float) -> bool:
+        """Wait for a database that does not answer; False as soon as it has been away for so many seconds."""
+        return self._readiness.reason is None and await self._guard.recovers(within)
+
     def record(self, seen: ConversationSeen) -> None:
         """Never waits: stored within about 0.2 s, visible in this process at once."""
         self._writes.record(seen)
@@ -287,15 +292,15 @@ class Store:
 
     async def commit(self, lease_held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """The chunks as stored; None if the lease was lost. Repeats itself on connection errors, which is safe."""
-        work = self._write(chunks.commit_chunks, lease_held, made)
-        for attempt in range(COMMIT_TRIES - 1):
+        work, began = self._write(chunks.commit_chunks, lease_held, made), monotonic()
+        for next_at in COMMIT_AT_SECONDS[1:]:
             try:
                 return await self._bounded(work, COMMIT_TRY_SECONDS)
             except StatementRefused:
                 raise
             except StoreUnavailable as error:
                 logger.info("commit tried again: %s", error.reason)
-                await asyncio.sleep(COMMIT_PAUSE_SECONDS * 2**attempt)
+                await asyncio.sleep(max(0.0, began + next_at - monotonic()))
         return await self._bounded(work, COMMIT_TRY_SECONDS)
 
     # For the REST API

@@ -18,6 +18,7 @@ FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 # How long an answer may still take to get through a loop that was itself held up.
 STALL_SECONDS = 0.05
+LOOK_SECONDS = 0.25
 
 
 class Guard:
@@ -31,6 +32,8 @@ class Guard:
         self._probe = probe
         self._open_seconds = open_seconds
         self._failures = 0
+        self._failing_since: float | None = None
+        """By the loop's clock, in seconds; None while the database answers."""
         self._answers = 0
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Task[None] | None = None
@@ -71,6 +74,16 @@ class Guard:
             if not task.done():
                 self._abandon(task, late)
 
+    async def recovers(self, within: float) -> bool:
+        """Wait until the database may be asked again; False as soon as it has been away for so many seconds."""
+        clock = asyncio.get_running_loop().time
+        ends = (clock() if self._failing_since is None else self._failing_since) + within
+        while (left := ends - clock()) > 0:
+            await asyncio.sleep(min(left, LOOK_SECONDS))
+            if self.reason is None:
+                return True
+        return False
+
     async def close(self) -> None:
         """Stop probing."""
         if self._probing is not None:
@@ -104,9 +117,12 @@ class Guard:
     def _count_answer(self) -> None:
         self._answers += 1
         self._failures = 0
+        self._failing_since = None
 
     def _count_failure(self, reason: str) -> None:
         self._failures += 1
+        if self._failing_since is None:
+            self._failing_since = asyncio.get_running_loop().time()
         if self._failures < FAILURES_TO_OPEN or self.reason is not None:
             return
         self.reason = reason
@@ -123,7 +139,7 @@ class Guard:
                 self.reason = error.reason
             else:
                 self.reason = None
-                self._failures = 0
+                self._count_answer()
                 logger.info("database is back")
 
 

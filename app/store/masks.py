@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.batches import among
+from app.store.batches import Lookup
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.tables import masks
+
+_IN_A_CHAIN = Lookup(
+    masks.c.digest,
+    lambda in_the_chain: select(masks.c.digest, masks.c.start_digest).where(
+        masks.c.tenant == bindparam("tenant"), masks.c.settings == bindparam("settings"), in_the_chain
+    ),
+)
 
 
 async def masks_in(
@@ -18,15 +25,8 @@ async def masks_in(
 ) -> list[tuple[bytes, bytes]]:
     """The boundaries that lie in the chain, each with where the summaries ended when it was set."""
     known = frozenset(chain)
-    found: list[tuple[bytes, bytes]] = []
-    for in_the_chain in among(connection, masks.c.digest, list(known)):
-        rows = await connection.execute(
-            select(masks.c.digest, masks.c.start_digest).where(
-                masks.c.tenant == tenant, masks.c.settings == settings, in_the_chain
-            )
-        )
-        found += [(row.digest, row.start_digest) for row in rows if row.start_digest in known]
-    return found
+    rows = await _IN_A_CHAIN.find(connection, known, tenant=tenant, settings=settings)
+    return [(row.digest, row.start_digest) for row in rows if row.start_digest in known]
 
 
 async def keep_mask(

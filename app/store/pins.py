@@ -34,13 +34,17 @@ def to_bind(found: Sequence[Pin], chain: Sequence[bytes]) -> dict[int, bytes]:
     return {position: chain[position + 1] for position in positions if position + 1 < len(chain)}
 
 
+# Built once: every request that is over the trigger asks it.
+_OF_A_CONVERSATION = (
+    select(pins.c.position, pins.c.digest, pins.c.created_at)
+    .where(pins.c.tenant == bindparam("tenant"), pins.c.conversation_id == bindparam("conversation_id"))
+    .order_by(pins.c.position)
+)
+
+
 async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
     """Ascending."""
-    rows = await connection.execute(
-        select(pins.c.position, pins.c.digest, pins.c.created_at)
-        .where(pins.c.tenant == tenant, pins.c.conversation_id == conversation_id)
-        .order_by(pins.c.position)
-    )
+    rows = await connection.execute(_OF_A_CONVERSATION, {"tenant": tenant, "conversation_id": conversation_id})
     return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
 
 

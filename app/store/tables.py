@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -128,6 +129,8 @@ summary_chunks = Table(
 )
 
 # The key is the range of the chunk in the making. Rows are never deleted while they matter: the epoch only grows.
+_IS_LIVE = text("expires_at > 0")
+
 leases = Table(
     "leases",
     metadata,
@@ -141,7 +144,9 @@ leases = Table(
     _required("expires_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "series", "from_digest", "through_digest"),
     Index(None, "tenant", "conversation_id"),
-    Index(None, "tenant", "series", "from_digest", "expires_at"),
+    Index(None, "expires_at"),
+    # Of all that were ever taken few are live, and the others are not in it.
+    Index("ix_leases_live", "tenant", "expires_at", postgresql_where=_IS_LIVE, sqlite_where=_IS_LIVE),
 )
 
 # What follows from the samples is worked out by the core. The id is a digest of the four columns after it: a client may

@@ -51,7 +51,7 @@ def replicas(number: int, url: str, provider_url: str, folder: Path, **variables
 def send_crowd(simulator: Simulator, servings: list[Serving], requests: int, summary_seconds: float) -> Seen:
     """All at once, while one summary takes so long."""
     simulator.summary_default = type(simulator.summary_default)(delay=summary_seconds)
-    answers = asyncio.run(_ask_all([serving.url for serving in servings], requests))
+    answers = asyncio.run(ask_all([serving.url for serving in servings], requests))
     statuses: dict[str, int] = {}
     for answer in answers:
         statuses[answer] = statuses.get(answer, 0) + 1
@@ -60,7 +60,7 @@ def send_crowd(simulator: Simulator, servings: list[Serving], requests: int, sum
     return Seen(statuses, len(simulator.summaries), tuple(arrivals))
 
 
-async def _ask_all(urls: list[str], requests: int) -> list[str]:
+async def ask_all(urls: list[str], requests: int) -> list[str]:
     return await asyncio.gather(*(_ask(urls[number % len(urls)]) for number in range(requests)))
 
 

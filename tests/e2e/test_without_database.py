@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from app import compactor
 from app.simulator import Fault, Simulator
-from app.store import StoreUnavailable
+from app.store import StatementRefused, StoreUnavailable
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
@@ -24,6 +25,8 @@ async def away(*_: Any, **__: Any) -> Any:
 
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
+    """For longer than anybody waits for it."""
+    monkeypatch.setattr(compactor, "RESTART_SECONDS", 0.0)
     for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_ended", "commit"):
         monkeypatch.setattr(steno.services.store, name, away)
 
@@ -31,6 +34,12 @@ def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> Non
 def context(answered: Answer) -> Any:
     assert answered.status == 200, answered.body
     return json.loads(answered.body)["context"]
+
+
+def stored_summaries(steno: Steno) -> list[Any]:
+    answered = send(steno.url, request_bytes(None, method="GET", target="/context/conversations/one/summaries"))
+    listed: list[Any] = json.loads(answered.body)["data"]
+    return listed
 
 
 def test_what_fits_goes_as_it_came(simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +55,6 @@ def test_what_does_not_fit_gets_a_summary_that_is_stored_once_the_database_is_ba
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = steno()
-    summaries = "/context/conversations/one/summaries"
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
         told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
@@ -61,8 +69,61 @@ def test_what_does_not_fit_gets_a_summary_that_is_stored_once_the_database_is_ba
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert len(simulator.summaries) == calls
     assert simulator.chats[2].payload["messages"] == first
-    stored = json.loads(send(proxy.url, request_bytes(None, method="GET", target=summaries)).body)["data"]
-    assert len(stored) == calls
+    assert len(stored_summaries(proxy)) == calls
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0])
+def test_a_database_that_is_back_soon_is_waited_for_and_its_summary_is_paid_once(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    proxy, ends = steno(), time.monotonic() + seconds
+    read = proxy.services.store.chunks_in
+
+    async def read_later(*arguments: Any) -> Any:
+        return await (away() if time.monotonic() < ends else read(*arguments))
+
+    monkeypatch.setattr(proxy.services.store, "chunks_in", read_later)
+    told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert len(simulator.summaries) == len(stored_summaries(proxy))
+
+
+def test_nobody_waits_for_a_database_that_has_been_away_for_long(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, asked = steno(), list[float]()
+
+    async def recovers(within: float) -> bool:
+        asked.append(within)
+        return False
+
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        gone.setattr(compactor, "RESTART_SECONDS", 10.0)
+        gone.setattr(proxy.services.store, "recovers", recovers)
+        assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
+    assert asked == [10.0]
+    assert simulator.summaries
+
+
+def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+
+    async def refuses(*_: Any) -> Any:
+        raise StatementRefused("read-only")
+
+    async def recovers(_: float) -> bool:
+        raise AssertionError("waited")
+
+    monkeypatch.setattr(proxy.services.store, "recovers", recovers)
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        gone.setattr(compactor, "RESTART_SECONDS", 10.0)
+        assert context(post(proxy.url, chat(long_history())))["actions"] == []
+    monkeypatch.setattr(proxy.services.store, "acquire", refuses)
+    assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
 
 
 def test_what_still_cannot_be_stored_is_not_forgotten(

@@ -82,11 +82,11 @@ MUTANTS: dict[str, Apply] = {
     ),
     # Beyond the eight of the design
     "nobody looks": rewritten(lease, "acquire_lease", "if busy :=", "if False and"),
-    "expired leases block": rewritten(lease, "find_live", "leases.c.expires_at > now,", ""),
-    "released leases are renewed": rewritten(lease, "renew_lease", "leases.c.expires_at > _NEVER, ", ""),
-    "renewed beside another": rewritten(lease, "renew_lease", ", or_(leases.c.expires_at > now_ms(), ~begun)", ""),
-    "revoked leases commit": rewritten(lease, "revoke_leases", "epoch=leases.c.epoch + 1, ", ""),
-    "released rows are old": rewritten(
-        lease, "remove_old_leases", "func.abs(leases.c.expires_at)", "leases.c.expires_at"
+    "expired leases block": rewritten(lease, "_live", ", leases.c.expires_at > now\n", "\n"),
+    "released leases are renewed": rewritten(lease, "renew_lease", ", leases.c.expires_at > _NEVER", ""),
+    "renewed beside another": rewritten(
+        lease, "renew_lease", "if (await connection.execute(begun)).first()", "if False"
     ),
+    "revoked leases commit": rewritten(lease, "revoke_leases", "epoch=leases.c.epoch + 1, ", ""),
+    "released rows are old": rewritten(lease, "remove_old_leases", "leases.c.expires_at > -then, ", ""),
 }

@@ -91,3 +91,21 @@ async def test_programming_errors_are_not_hidden(guard: Guard) -> None:
 
     with pytest.raises(KeyError, match="bug"):
         await guard.call(broken, 0.1)
+
+
+async def test_a_database_is_waited_for_until_the_breaker_lets_calls_through(guard: Guard) -> None:
+    assert await guard.recovers(10)  # Nobody knows of any trouble.
+    await refuse(guard, 3)
+    assert await guard.recovers(10)
+    assert guard.reason is None
+
+
+async def test_a_database_that_has_been_away_for_a_while_is_not_waited_for() -> None:
+    """It is its failures in a row that count, not when somebody asks."""
+    guard = Guard(fail, open_seconds=0.1)
+    await refuse(guard, 3)
+    assert not await guard.recovers(0.2)
+    before = time.monotonic()
+    assert not await guard.recovers(0.2)
+    assert time.monotonic() - before < 0.1
+    await guard.close()

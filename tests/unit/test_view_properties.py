@@ -16,7 +16,7 @@ from app.core.messages import INSTRUCTION_ROLES, Message
 from app.core.plan import plan_compaction
 from app.core.trigger import over
 from app.core.verify import problems
-from app.core.view import Carried, Conversation, Summary, Verbatim, View, least_view, whole
+from app.core.view import Carried, Conversation, Summary, Verbatim, View, least_view, paths, whole
 from tests.unit.conversations import SETTINGS, conversation, count, message, notes, play, words
 
 BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0))
@@ -100,6 +100,18 @@ def test_the_order_in_which_chunks_were_stored_does_not_matter(history: list[lis
     random.shuffle(shuffled)
     for talk in sent:
         assert least_view(talk, shuffled, BUDGET.trigger) == least_view(talk, shelf.chunks, BUDGET.trigger)
+
+
+@given(histories())
+def test_chunks_that_are_looked_up_between_units_only_are_all_that_a_view_may_use(history: list[list[Message]]) -> None:
+    shelf = Shelf()
+    sent = requests(history)
+    for talk in sent:
+        shelf.view(talk)
+    for talk in sent:
+        ends = frozenset(talk.cut_digests)
+        found = [chunk for chunk in shelf.chunks if {chunk.from_digest, chunk.through_digest} <= ends]
+        assert paths(talk, found) == paths(talk, shelf.chunks)
 
 
 @given(histories())
