@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
@@ -46,13 +46,15 @@ SIDE_BY_SIDE = 4
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
 MANY_MESSAGES = 500
-RESTART_SECONDS = 10.0
-"""A database that was restarted is back by then. Until then waiting for it is cheaper than a summary that others, who
-know nothing of it, make as well; after that nobody waits."""
 NO_STORE = "storage"
 """The reason where the database is away."""
 ROUNDS = 3
-"""How often one request plans anew, after a lost lease or somebody else's compaction that did not suffice."""
+"""How many compactions one request begins: after a lost lease, or one that did not suffice, it plans anew."""
+RECOVERIES = 3
+"""How often one request waits for a database that does not answer, and tries it anew: the breaker opens after as many
+failures. It is cheaper than a summary that others, who know nothing of it, make as well."""
+NOT_ENOUGH = "summaries_not_enough"
+DELETED = "conversation_deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +140,13 @@ class _Turn:
     told: bool = False
     waited: bool = False
     """For somebody else's compaction."""
+    begun: int = 0
+    """Compactions of its own."""
+    outcome: str | None = None
+    """Why the last of them failed."""
     reason: str | None = None
     without_store: bool = False
-    patient_until: float | None = None
-    """By the monotonic clock, in seconds: until then it waits for the database."""
+    recoveries: int = 0
 
     @property
     def case(self) -> Case:
@@ -246,13 +251,13 @@ class Compactor:
         """The line from the look at the store to the compaction. False where the database is away."""
         turn.forget()
         try:
-            for _ in range(ROUNDS):
+            while True:
                 await self._read(turn)
                 await self._mask(turn)
                 if turn.is_settled or not await self._compact(turn):
                     break
         except StatementRefused:
-            turn.patient_until = 0.0  # It is there, and will say the same again.
+            turn.recoveries = RECOVERIES  # It is there, and will say the same again.
             turn.reason = NO_STORE
         except StoreUnavailable:
             turn.reason = NO_STORE
@@ -314,32 +319,40 @@ class Compactor:
 
     async def _recovers(self, turn: _Turn) -> bool:
         """Whether the database may be asked once more, instead of doing without."""
-        turn.patient_until = monotonic() + RESTART_SECONDS if turn.patient_until is None else turn.patient_until
-        patient = monotonic() < min(turn.patient_until, turn.deadline) and not self._tasks.draining
-        return patient and await self._store.recovers(RESTART_SECONDS)
+        turn.recoveries += 1
+        patient = turn.recoveries <= RECOVERIES and turn.seconds_left > 0 and not self._tasks.draining
+        return patient and await self._store.recovers()
 
     async def _compact_unstored(self, turn: _Turn) -> None:
         """A summary that cannot be stored yet, one at a time for each conversation; others know nothing of it."""
-        job, plan = turn.job, turn.plan()
-        turn.reason = NO_STORE
+        job = turn.job
         undertaking = (*job.place, NO_STORE)
-        if plan is None or self._tasks.draining or self._setbacks.pauses(undertaking):
-            return
-        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
-        work = self._unstored.get(job.place)
-        if work is None:
-            running = self._drive(_flow(job, plan), job, None, lambda: turn.tell(started))
+        while not (turn.is_settled or self._tasks.draining or self._setbacks.pauses(undertaking)):
+            plan, work = turn.plan(), self._unstored.get(job.place)
+            if plan is None or not turn.seconds_left:
+                break
+            started = _started(plan)
+            if work is not None:
+                turn.tell(started)
+                await asyncio.wait({work}, timeout=turn.seconds_left)
+                self._recall(turn)
+                continue
+            running = self._run_unstored(job, plan, undertaking, lambda: turn.tell(started))  # noqa: B023 - the last one
             work = self._unstored[job.place] = self._tasks.start(running, f"compaction {started.id}")
             work.add_done_callback(lambda _: self._unstored.pop(job.place, None))
-        else:
-            turn.tell(started)
-        await asyncio.wait({work}, timeout=turn.seconds_left)
-        if not work.done():
-            return
-        outcome = work.result()
+            await asyncio.wait({work}, timeout=turn.seconds_left)
+            if work.done():
+                turn.made += work.result().made
+                turn.learn(turn.made)
+            break
+        turn.reason = NO_STORE
+
+    async def _run_unstored(self, job: Job, plan: Plan, undertaking: Hashable, announce: Callable[[], None]) -> Outcome:
+        began = monotonic()
+        outcome = await self._drive(_flow(job, plan), job, None, announce)
         (self._setbacks.succeeded if outcome.made else self._setbacks.failed)(undertaking)
-        turn.made += outcome.made
-        turn.learn(outcome.made)
+        _log(job, plan, outcome, began, stored=False)
+        return outcome
 
     def forget(self, tenant: str, conversation_id: str) -> None:
         """After a deletion."""
@@ -359,30 +372,19 @@ class Compactor:
         job, plan = turn.job, turn.plan()
         if plan is None:
             return False
-        if self._tasks.draining:
-            turn.reason = "stopping"
+        turn.reason = await self._objection(turn, plan)
+        if turn.reason is not None:
             return False
-        # Not the end of the range: that moves with every turn, and the failure with it.
-        undertaking = (*job.place, plan.range.from_digest)
-        if (why := self._breaker.blocks(job.place, job.conversation.tokens, job.budget.limit)) is not None:
-            turn.reason = why
-            return False
-        if turn.can_do_without:
-            if self._setbacks.pauses(undertaking):
-                turn.reason = "summary_failed_lately"
-                return False
-            if await self._is_in_vain(job):
-                turn.reason = "history_changes_every_turn"
-                return False
         if turn.waited:
             # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
             await asyncio.sleep(min(turn.seconds_left, RACE_SECONDS * random.random()))
-        started = Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
+        started = _started(plan)
         chain = job.conversation.chain.positions
         lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)
         if isinstance(lease, Busy):
             turn.tell(started)
             return await self._wait(turn, plan)
+        turn.begun += 1
         running = self._run(job, plan, lease, frozenset(turn.chunks), lambda: turn.tell(started))
         work = self._tasks.start(running, f"compaction {started.id}")
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
@@ -394,13 +396,25 @@ class Compactor:
         turn.before = turn.before or turn.case.widest_view().tokens
         turn.made += outcome.made
         turn.learn(outcome.made)
-        turn.reason = outcome.failure
-        if outcome.made:
-            self._setbacks.succeeded(undertaking)
-        elif outcome.failure != LEASE_LOST:
-            self._setbacks.failed(undertaking)
+        turn.reason = turn.outcome = outcome.failure
         # What was made may not be enough yet: where a history far too long was read in parts.
-        return outcome.failure == LEASE_LOST or (outcome.failure is None and bool(outcome.made))
+        return outcome.failure in {LEASE_LOST, DELETED} or (outcome.failure is None and bool(outcome.made))
+
+    async def _objection(self, turn: _Turn, plan: Plan) -> str | None:
+        """Why the compaction is not begun."""
+        job = turn.job
+        if self._tasks.draining:
+            return "stopping"
+        if (why := self._breaker.blocks(job.place, job.conversation.tokens, job.budget.limit)) is not None:
+            return why
+        if turn.can_do_without:
+            if self._setbacks.pauses(_undertaking(job, plan)):
+                return "summary_failed_lately"
+            if await self._is_in_vain(job):
+                return "history_changes_every_turn"
+        if turn.begun == ROUNDS or turn.outcome == DELETED:
+            return turn.outcome or NOT_ENOUGH
+        return None
 
     async def _is_in_vain(self, job: Job) -> bool:
         digests = [message.digest for message in job.conversation.transcript.messages]
@@ -441,15 +455,21 @@ class Compactor:
             outcome = Outcome((), NO_STORE)
         finally:
             await self._release(lease)
-        log.info(
-            "compacted" if not outcome.failure else "compaction failed",
-            conversation=job.conversation_id,
-            messages=_messages(plan),
-            chunks=len(outcome.made),
-            seconds=round(monotonic() - began, 2),
-            reason=outcome.failure,
-        )
+        if outcome.failure == LEASE_LOST and await self._is_revoked(lease):
+            outcome = Outcome((), DELETED)
+        if outcome.made:
+            self._setbacks.succeeded(_undertaking(job, plan))
+        elif outcome.failure not in {LEASE_LOST, NO_STORE, DELETED}:
+            self._setbacks.failed(_undertaking(job, plan))
+        _log(job, plan, outcome, began)
         return outcome
+
+    async def _is_revoked(self, lease: Lease) -> bool:
+        """Whether the conversation was deleted: then what the request needs is not to be made again for it."""
+        try:
+            return await self._store.revoked(lease)
+        except StoreUnavailable:
+            return False
 
     async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
         """Whether a chunk was stored between our look and our lease: what is to be made may have been made."""
@@ -461,7 +481,12 @@ class Compactor:
         chain = job.conversation.chain
         start = chain.positions[plan.range.from_digest]
         made = self._memory.take_unstored(job.tenant, job.series, job.conversation.cut_digests)
-        due = [chunk for chunk in made if chain.positions[chunk.from_digest] >= start]
+        # It is this conversation's from now on: whose it was may be deleted by now.
+        due = [
+            replace(chunk, conversation_id=job.conversation_id)
+            for chunk in made
+            if chain.positions[chunk.from_digest] >= start
+        ]
         stored = await self._keep(lease, job, due) if due else ()
         return Outcome(tuple(stored)) if stored else None
 
@@ -567,6 +592,26 @@ def _flow(job: Job, plan: Plan) -> Flow:
 
 def _messages(plan: Plan) -> int:
     return sum(span.stop - span.start for span in plan.spans)
+
+
+def _started(plan: Plan) -> Started:
+    return Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
+
+
+def _undertaking(job: Job, plan: Plan) -> Hashable:
+    """What fails or succeeds. Not the end of the range: that moves with every turn, and the failure with it."""
+    return *job.place, plan.range.from_digest
+
+
+def _log(job: Job, plan: Plan, outcome: Outcome, began: float, *, stored: bool = True) -> None:
+    log.info(
+        "compaction failed" if outcome.failure else "compacted",
+        conversation=job.conversation_id,
+        messages=_messages(plan),
+        chunks=len(outcome.made),
+        seconds=round(monotonic() - began, 2),
+        reason=outcome.failure or (None if stored else NO_STORE),
+    )
 
 
 def _summary_call(job: Job, answer: Answer) -> Call:

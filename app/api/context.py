@@ -128,8 +128,10 @@ async def read_conversation(services: TheServices, tenant: Tenant, conversation_
 async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> DeletedOut:
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
     services.conversations.forget(tenant, conversation_id)
+    was_there = await services.store.delete_conversation(tenant, conversation_id)
+    # Not before: a request may have read them meanwhile.
     services.compactor.forget(tenant, conversation_id)
-    if not await services.store.delete_conversation(tenant, conversation_id):
+    if not was_there:
         raise no_conversation(conversation_id)
     return DeletedOut(id=conversation_id)
 

@@ -66,7 +66,7 @@ class Store:
         self._database = database
         self._timeout = timeout
         self._ttl_ms = round(lease_ttl * 1000)
-        self._guard = Guard(self._ping)
+        self._guard = Guard(self._ping, opened=database.doubt_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
         self._writes = WriteBehind(database, self._guard)
@@ -211,9 +211,9 @@ class Store:
 
         return await self._waiters.wait(tenant, what, look, seconds)
 
-    async def recovers(self, within: float) -> bool:
-        """Wait for a database that does not answer; False as soon as it has been away for so many seconds."""
-        return self._readiness.reason is None and await self._guard.recovers(within)
+    async def recovers(self) -> bool:
+        """Wait for a database that does not answer; False once it has been away for some ten seconds."""
+        return self._readiness.reason is None and await self._guard.recovers()
 
     def record(self, seen: ConversationSeen) -> None:
         """Never waits: stored within about 0.2 s, visible in this process at once."""
@@ -241,7 +241,7 @@ class Store:
 
     async def learn(self, samples: Mapping[CalibrationKey, Sequence[Sample]]) -> dict[CalibrationKey, Calibration]:
         """What the calibrations are after these samples, and those of other replicas. One transaction."""
-        return await self._bounded(self._write(calibrations.learn_calibrations, samples), TASK_SECONDS)
+        return await self._bounded(self._write(calibrations.learn_calibrations, samples, patient=True), TASK_SECONDS)
 
     async def calibrations(self, changed_within_seconds: float | None = None) -> list[StoredCalibration]:
         """Of all tenants, the latest 10,000 to change; the newest first."""
@@ -283,12 +283,16 @@ class Store:
         place = lease_held.tenant, lease_held.conversation_id
 
         async def work() -> None:
-            async with self._database.writing() as connection:
+            async with self._database.writing(patient=True) as connection:
                 if await lease.release_lease(connection, lease_held) and self._waiters.by_notify:
                     await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
 
         await self._bounded(work, TASK_SECONDS)
         self._waiters.ended(*place)
+
+    async def revoked(self, lease_held: Lease) -> bool:
+        """Whether a lease that was lost was lost to a deletion of its conversation."""
+        return await self._bounded(self._read(lease.is_revoked, lease_held), TASK_SECONDS)
 
     async def commit(self, lease_held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """The chunks as stored; None if the lease was lost. Repeats itself on connection errors, which is safe."""
@@ -316,7 +320,7 @@ class Store:
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Whether it was there. A compaction of it that is under way can no longer commit."""
-        erase = self._write(conversations.erase_conversation, tenant, conversation_id)
+        erase = self._write(conversations.erase_conversation, tenant, conversation_id, patient=True)
         return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
 
     async def summaries(
@@ -343,7 +347,7 @@ class Store:
 
     async def replace_pins(self, tenant: str, conversation_id: str, positions: Sequence[int]) -> list[Pin] | None:
         """The new pins; None if nobody knows the conversation."""
-        return await self._rest(self._write(pins.replace_pins, tenant, conversation_id, positions))
+        return await self._rest(self._write(pins.replace_pins, tenant, conversation_id, positions, patient=True))
 
     async def usage(self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order) -> Usage:
         """A page of the conversation's records with its sums. Raises UnknownCursor if `after` is none of them."""
@@ -399,9 +403,11 @@ class Store:
 
         return work
 
-    def _write(self, change: Callable[..., Awaitable[T]], *arguments: Any) -> Callable[[], Coroutine[Any, Any, T]]:
+    def _write(
+        self, change: Callable[..., Awaitable[T]], *arguments: Any, patient: bool = False
+    ) -> Callable[[], Coroutine[Any, Any, T]]:
         async def work() -> T:
-            async with self._database.writing() as connection:
+            async with self._database.writing(patient=patient) as connection:
                 return await change(connection, *arguments)
 
         return work
@@ -455,6 +461,8 @@ class Store:
                 await self.remove_old_leases()
             except StoreUnavailable as error:
                 logger.info("old leases are not removed yet: %s", error.reason)
+            except Exception:
+                logger.exception("old leases are not removed yet")
 
     async def _ping(self) -> None:
         async with self._database.reading() as connection:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from app.store.errors import DATABASE_ERRORS, StatementRefused, StoreUnavailable, describe, is_unreachable
+from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable, describe, unavailable
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
@@ -19,6 +19,8 @@ PROBE_SECONDS = 1.0
 # How long an answer may still take to get through a loop that was itself held up.
 STALL_SECONDS = 0.05
 LOOK_SECONDS = 0.25
+PATIENT_PROBES = 2
+"""Probes that may fail before nobody waits for the database any more: some ten seconds, in which a restart is over."""
 
 
 class Guard:
@@ -28,12 +30,21 @@ class Guard:
     the server, and on a silent network that one never returns.
     """
 
-    def __init__(self, probe: Callable[[], Coroutine[Any, Any, object]], *, open_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        probe: Callable[[], Coroutine[Any, Any, object]],
+        *,
+        open_seconds: float = 5.0,
+        opened: Callable[[], object] = lambda: None,
+    ) -> None:
         self._probe = probe
+        self._opened = opened
         self._open_seconds = open_seconds
         self._failures = 0
-        self._failing_since: float | None = None
-        """By the loop's clock, in seconds; None while the database answers."""
+        self._probed = asyncio.Event()
+        """Set and cleared after each probe."""
+        self._failed_probes = 0
+        """Since it was set aside. They are counted, not timed: a process that was paused knows nothing yet."""
         self._answers = 0
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Task[None] | None = None
@@ -47,7 +58,7 @@ class Guard:
         answers_before = self._answers
         try:
             result = await self.bounded(work, timeout, late)
-        except StatementRefused:
+        except (StatementRefused, Contended):
             self._count_answer()
             raise
         except StoreUnavailable as error:
@@ -63,26 +74,25 @@ class Guard:
         """Bounded only: for calls that may take longer than a request waits."""
         task = asyncio.ensure_future(work())
         try:
-            if not await _finishes(task, timeout):
-                raise StoreUnavailable(f"the database did not answer within {timeout * 1000:.0f} ms")
+            finished = await _finishes(task, timeout)
+        except asyncio.CancelledError:
+            # The caller's client left. The call may have ended in this very moment: its result has nobody else.
+            self._abandon(task, late)
+            raise
+        if not finished:
+            self._abandon(task, late)
+            raise StoreUnavailable(f"the database did not answer within {timeout * 1000:.0f} ms")
+        try:
             return task.result()
         except DATABASE_ERRORS as error:
-            kind = StoreUnavailable if is_unreachable(error) else StatementRefused
-            raise kind(describe(error)) from error
-        finally:
-            # Also when the caller itself was cancelled, because its client left.
-            if not task.done():
-                self._abandon(task, late)
+            raise unavailable(error) from error
 
-    async def recovers(self, within: float) -> bool:
-        """Wait until the database may be asked again; False as soon as it has been away for so many seconds."""
-        clock = asyncio.get_running_loop().time
-        ends = (clock() if self._failing_since is None else self._failing_since) + within
-        while (left := ends - clock()) > 0:
-            await asyncio.sleep(min(left, LOOK_SECONDS))
-            if self.reason is None:
-                return True
-        return False
+    async def recovers(self) -> bool:
+        """Wait a moment, and for as long as the breaker is open; False once the database has been away for a while."""
+        await asyncio.sleep(LOOK_SECONDS)
+        while self.reason is not None and self._failed_probes < PATIENT_PROBES:
+            await self._probed.wait()
+        return self.reason is None
 
     async def close(self) -> None:
         """Stop probing."""
@@ -117,30 +127,34 @@ class Guard:
     def _count_answer(self) -> None:
         self._answers += 1
         self._failures = 0
-        self._failing_since = None
 
     def _count_failure(self, reason: str) -> None:
         self._failures += 1
-        if self._failing_since is None:
-            self._failing_since = asyncio.get_running_loop().time()
         if self._failures < FAILURES_TO_OPEN or self.reason is not None:
             return
-        self.reason = reason
+        self.reason, self._failed_probes = reason, 0
         logger.warning("database set aside after %d failures: %s", self._failures, reason)
         self._probing = asyncio.ensure_future(self._probe_until_well())
 
     async def _probe_until_well(self) -> None:
         """No request pays for finding out."""
+        self._opened()
         while self.reason is not None:
             await asyncio.sleep(self._open_seconds)
             try:
                 await self.bounded(self._probe, PROBE_SECONDS)
             except StoreUnavailable as error:
                 self.reason = error.reason
+                self._failed_probes += 1
+            except Exception:  # Otherwise the breaker would be open for ever.
+                logger.exception("probing the database failed")
+                self._failed_probes += 1
             else:
                 self.reason = None
                 self._count_answer()
                 logger.info("database is back")
+            self._probed.set()
+            self._probed.clear()
 
 
 async def _finishes(task: asyncio.Task[Any], timeout: float) -> bool:  # noqa: ASYNC109 - not a cancellation

@@ -131,6 +131,19 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
     )
 
 
+async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
+    """Whether it was; who takes a lease over puts a name of its own in the holder's place."""
+    found = await connection.execute(
+        select(leases.c.epoch).where(
+            *_key_of(lease),
+            leases.c.holder == lease.holder,
+            leases.c.epoch > lease.epoch,
+            leases.c.expires_at <= _NEVER,
+        )
+    )
+    return found.first() is not None
+
+
 async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
     """Remove so many rows whose leases ended a day ago, and say how many there were."""
     # Release 0.1.0 wrote no time: its rows grow old from here on.
@@ -209,11 +222,13 @@ async def _insert_or_take_over(
 
 
 def _held_by(lease: Lease) -> ColumnElement[bool]:
-    return and_(
+    return and_(*_key_of(lease), leases.c.holder == lease.holder, leases.c.epoch == lease.epoch)
+
+
+def _key_of(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return (
         leases.c.tenant == lease.tenant,
         leases.c.series == lease.range.series,
         leases.c.from_digest == lease.range.from_digest,
         leases.c.through_digest == lease.range.through_digest,
-        leases.c.holder == lease.holder,
-        leases.c.epoch == lease.epoch,
     )

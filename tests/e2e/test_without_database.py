@@ -26,7 +26,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
     """For longer than anybody waits for it."""
-    monkeypatch.setattr(compactor, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(compactor, "RECOVERIES", 0)
     for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_ended", "commit"):
         monkeypatch.setattr(steno.services.store, name, away)
 
@@ -72,7 +72,7 @@ def test_what_does_not_fit_gets_a_summary_that_is_stored_once_the_database_is_ba
     assert len(stored_summaries(proxy)) == calls
 
 
-@pytest.mark.parametrize("seconds", [0.1, 1.0])
+@pytest.mark.parametrize("seconds", [0.1, 0.4])
 def test_a_database_that_is_back_soon_is_waited_for_and_its_summary_is_paid_once(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
@@ -91,36 +91,51 @@ def test_a_database_that_is_back_soon_is_waited_for_and_its_summary_is_paid_once
 def test_nobody_waits_for_a_database_that_has_been_away_for_long(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy, asked = steno(), list[float]()
+    proxy, asked = steno(), list[bool]()
 
-    async def recovers(within: float) -> bool:
-        asked.append(within)
+    async def recovers() -> bool:
+        asked.append(True)
         return False
 
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
-        gone.setattr(compactor, "RESTART_SECONDS", 10.0)
+        gone.setattr(compactor, "RECOVERIES", 3)
         gone.setattr(proxy.services.store, "recovers", recovers)
         assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
-    assert asked == [10.0]
+    assert asked == [True]
     assert simulator.summaries
 
 
+def test_a_database_that_reads_and_does_not_write_is_tried_three_times_at_most(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reads succeed all the time, so the breaker never opens."""
+    proxy, tried = steno(), list[bool]()
+
+    async def acquire(*_: Any) -> Any:
+        tried.append(True)
+        raise StoreUnavailable("read-only")
+
+    monkeypatch.setattr(proxy.services.store, "acquire", acquire)
+    assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
+    assert len(tried) == 1 + compactor.RECOVERIES
+
+
 def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = steno()
 
     async def refuses(*_: Any) -> Any:
         raise StatementRefused("read-only")
 
-    async def recovers(_: float) -> bool:
+    async def recovers() -> bool:
         raise AssertionError("waited")
 
     monkeypatch.setattr(proxy.services.store, "recovers", recovers)
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
-        gone.setattr(compactor, "RESTART_SECONDS", 10.0)
+        gone.setattr(compactor, "RECOVERIES", 3)
         assert context(post(proxy.url, chat(long_history())))["actions"] == []
     monkeypatch.setattr(proxy.services.store, "acquire", refuses)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]

@@ -1,0 +1,128 @@
+"""Requests of one conversation in each other's way: they wait, fail and are deleted beside each other."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app import compactor
+from app.simulator import Fault, Simulator
+from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.raw import post, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.test_without_database import TOO_LONG, context, stored_summaries, take_away
+
+REFUSED = Fault(status=400)
+"""Not tried again by the summariser itself."""
+
+
+def ask_all(proxy: Steno, bodies: Sequence[bytes]) -> list[Any]:
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return list(pool.map(lambda body: context(post(proxy.url, body)), bodies))
+
+
+def ask_and_leave(proxy: Steno, simulator: Simulator, body: bytes) -> None:
+    """A client that hangs up once its summary is being made."""
+    calls = len(simulator.summaries)
+    with socket.create_connection(("127.0.0.1", proxy.server.port)) as client:
+        client.sendall(request_bytes(body))
+        simulator.wait_for(lambda records: sum(r.kind == "summary" for r in records) > calls, timeout=1.0)
+
+
+def found_summaries(proxy: Steno, word: str) -> list[Any]:
+    """Of all the tenant's conversations."""
+    answered = send(proxy.url, request_bytes(None, method="GET", target=f"/context/search?q={word}"))
+    found: list[Any] = json.loads(answered.body)["data"]
+    return found
+
+
+def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_unsaid(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    """The first three get their summaries; after that compactions of one name come too often."""
+    simulator.summary_default = Fault(delay=0.3)
+    told = ask_all(steno(), [chat(turns(30, first=1 + 100 * agent), conversation_id="one") for agent in range(6)])
+    assert {(*each["actions"], each["reason"]) for each in told} == {
+        ("summarized", None),
+        ("pruned", "stub", "compaction_too_frequent"),
+    }
+    assert sum(each["reason"] is None for each in told) == 3
+
+
+def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, simulator: Simulator) -> None:
+    simulator.summary_default = Fault(delay=0.3)
+    for _ in range(8):  # Two for each compaction.
+        simulator.next_summary(REFUSED, delay=0.3)
+    told = ask_all(steno(), [chat(turns(19), conversation_id="one")] * 12)
+    whole = [each for each in told if each["actions"] == ["summarized"]]
+    assert len(whole) >= 8
+    assert all(each["reason"].startswith("summariser_") for each in told if each not in whole)
+
+
+def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_made_again(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compactor, "HEARTBEAT_SECONDS", 0.2)
+    simulator.summary_default = Fault(delay=2.0)
+    proxy = steno()
+    context(post(proxy.url, chat(turns(2), conversation_id="one")))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(post, proxy.url, chat(long_history(), conversation_id="one"))
+        assert simulator.wait_for(lambda records: any(record.kind == "summary" for record in records))
+        delete = request_bytes(None, method="DELETE", target="/context/conversations/one")
+        assert send(proxy.url, delete).status == 200
+        told = context(asked.result())
+    assert (told["actions"], told["reason"]) == ([], "conversation_deleted")
+    assert len(simulator.summaries) == 1
+    assert stored_summaries(proxy) == []
+
+
+def test_a_summary_that_is_stored_late_belongs_to_the_conversation_that_needs_it(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one it was made for may be deleted by then, and a deletion of this one has to find it."""
+    proxy = steno()
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        context(post(proxy.url, chat(TOO_LONG, conversation_id="another")))
+    context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
+    assert found_summaries(proxy, "ORD-0027")
+    send(proxy.url, request_bytes(None, method="DELETE", target="/context/conversations/one"))
+    assert not found_summaries(proxy, "ORD-0027")
+
+
+def test_failures_count_although_no_client_stays_to_see_them(steno: StartSteno, simulator: Simulator) -> None:
+    simulator.summary_default = Fault(status=400, delay=0.2)
+    proxy = steno()
+    for _ in range(5):
+        ask_and_leave(proxy, simulator, chat(long_history(), conversation_id="one"))
+        time.sleep(0.4)
+    assert len(simulator.summaries) == 2
+    assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["reason"] == "summary_failed_lately"
+
+
+def test_one_failure_without_the_database_counts_once_however_many_wait_for_it(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a crowd would be paused for minutes by a single accident."""
+    simulator.next_summary(REFUSED, delay=0.5)
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    told = ask_all(proxy, [chat(turns(19), conversation_id="one")] * 8)
+    assert [each["actions"] for each in told].count(["summarized"]) >= 7
+
+
+def test_histories_that_share_a_name_get_a_summary_each_without_the_database(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator.summary_default = Fault(delay=0.3)
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    told = ask_all(proxy, [chat(turns(30, first=1 + 100 * agent), conversation_id="one") for agent in range(3)])
+    assert [each["actions"] for each in told] == [["summarized"]] * 3
