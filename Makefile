@@ -68,7 +68,7 @@ waiters: dev-env ## how soon 200 requests go on once the summary they wait for i
 faults: dev-env ## every fault of database, provider and summariser, then random ones; options: FAULTS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
-		-k "not random" $(PYTEST_ARGS)
+		tests/e2e/test_processes.py tests/e2e/test_outages.py -k "not random" $(PYTEST_ARGS)
 	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/e2e/test_faults.py -k random
 
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7

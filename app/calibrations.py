@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -44,6 +45,8 @@ class Calibrations:
         self._refused: dict[CalibrationKey, str | None] = {}
         """Why the latest usage was not learnt from."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
+        self._in_flight = 0
+        """Samples, which come back if the database is away."""
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._loaded = asyncio.Event()
@@ -83,7 +86,7 @@ class Calibrations:
         self._remember(key, after)
         if after.note and after.note != before.note:
             log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
-        if sum(map(len, self._waiting.values())) >= MOST_WAITING:
+        if _number_of(self._waiting) + self._in_flight >= MOST_WAITING:
             self.dropped += 1
         else:
             self._waiting.setdefault(key, []).append(sample)
@@ -109,17 +112,20 @@ class Calibrations:
             flushed, self._waiting = self._waiting, {}
             if not flushed:
                 return
+            self._in_flight = _number_of(flushed)
             try:
                 learnt = await self._store.learn(flushed)
             except StatementRefused as error:
-                self.dropped += sum(map(len, flushed.values()))
+                self.dropped += _number_of(flushed)
                 log.warning("samples not stored", reason=error.reason)
                 return
-            except StoreUnavailable:
+            except Exception:
                 for key, samples in self._waiting.items():
                     flushed.setdefault(key, []).extend(samples)
                 self._waiting = flushed
                 raise
+            finally:
+                self._in_flight = 0
             for key, calibration in learnt.items():
                 self._adopt(key, calibration)
 
@@ -137,6 +143,8 @@ class Calibrations:
             await self._refresh()
         except StoreUnavailable as error:
             log.info("calibrations wait for the database", reason=error.reason)
+        except Exception:  # This process would learn nothing more from others, nor they from it.
+            log.exception("calibrations wait for the database")
 
     async def _refresh(self) -> None:
         """What other replicas learnt since the last time; at first everything."""
@@ -162,3 +170,7 @@ class Calibrations:
         if len(self._known) > MOST_REMEMBERED:
             forgotten, _ = self._known.popitem(last=False)
             self._learnt_at.pop(forgotten, None)
+
+
+def _number_of(samples: Mapping[CalibrationKey, Sequence[Sample]]) -> int:
+    return sum(map(len, samples.values()))

@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import structlog
 
 from app.breakers import ConversationBreaker
-from app.core.budget import Budget
 from app.core.chunks import SummaryChunk
 from app.core.compaction import LEASE_LOST, Announce, Failure, Flow, Outcome, Reply, Summarise, Together, compact
 from app.core.compaction import Store as StoreChunk
-from app.core.estimate import Cost, Count
 from app.core.gate import Answer
-from app.core.ladder import Case, Decision, can_do_without_summary, fits_shortened, settle, untouched
-from app.core.mask import Boundary, Masks
-from app.core.messages import Message
-from app.core.plan import Plan, SummarySettings, changes_every_turn, plan_compaction, plan_mask
-from app.core.policy import Policy
+from app.core.ladder import Decision, untouched
+from app.core.mask import Boundary
+from app.core.plan import Plan, changes_every_turn
 from app.core.prompts import SummaryRequest
-from app.core.view import Conversation, Masking, Note, Pins, View
-from app.ledger import Call, Ledger, new_request_id
+from app.ledger import Call, Ledger
 from app.memory import ChunkMemory
 from app.setbacks import Setbacks
 from app.shared import Shared
 from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
-from app.summariser import Prefix, Route, Summariser
+from app.summariser import Prefix, Summariser
 from app.tasks import OwnedTasks
+from app.turn import Job, OnStart, Started, Turn, begin, nobody
 
 log = structlog.get_logger("steno.compactor")
 
@@ -57,52 +53,6 @@ NOT_ENOUGH = "summaries_not_enough"
 DELETED = "conversation_deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One request, ready to be decided upon."""
-
-    tenant: str
-    conversation_id: str
-    conversation: Conversation
-    budget: Budget
-    count: Count
-    cost: Cost
-    model: str
-    series: str
-    """Whose summaries it reads: those made alike, with the same focus."""
-    summary: SummarySettings
-    routes: tuple[Route, ...]
-    """Who may write its summaries, the first choice first."""
-    compaction: bool
-    """Whether the caller and the operator allow it."""
-    policy: Policy
-    """Which stages it goes through."""
-    shown: Callable[[View], tuple[bytes, ...]]
-    """The messages of a view as they go upstream, for a summariser that reads the conversation itself."""
-    declared: Mapping[str, bytes]
-    """The request's members beside the messages that such a call has to repeat."""
-    pins: tuple[int, ...]
-    """The messages that this request pins, counted after the leading instructions."""
-    pinned_text: str
-    """What the operator puts after them; empty for nothing."""
-    wait_seconds: float
-    request_id: str = field(default_factory=new_request_id)
-    """For the ledger."""
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Whose conversation it is, and which."""
-        return self.tenant, self.conversation_id
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A compaction the client is told of."""
-
-    id: str
-    messages: int
-
-
 class _LeaseLost(Exception):
     """Another holder may have it now."""
 
@@ -114,106 +64,6 @@ class _Stored:
     pins: tuple[int, ...]
     chunks: tuple[SummaryChunk, ...]
     boundaries: tuple[Boundary, ...]
-
-
-OnStart = Callable[[Started], None]
-
-
-def _nobody(_: Started) -> None:
-    """For callers who need not be told."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """One request on its way down the line, and what it has learnt so far."""
-
-    job: Job
-    on_start: OnStart
-    deadline: float
-    """By the monotonic clock, in seconds."""
-    chunks: dict[str, SummaryChunk] = field(default_factory=dict)
-    boundaries: tuple[Boundary, ...] = ()
-    masks: Masks | None = None
-    made: tuple[SummaryChunk, ...] = ()
-    before: int = 0
-    """Tokens of the view before the first compaction."""
-    told: bool = False
-    waited: bool = False
-    """For somebody else's compaction."""
-    begun: int = 0
-    """Compactions of its own."""
-    outcome: str | None = None
-    """Why the last of them failed."""
-    reason: str | None = None
-    without_store: bool = False
-    recoveries: int = 0
-
-    @property
-    def case(self) -> Case:
-        job = self.job
-        masking = Masking(self.masks, self.boundaries) if self.masks else None
-        return Case(job.conversation, job.policy, job.budget, job.cost, self.chunks.values(), masking)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no new summary is needed, or none could help."""
-        case = self.case
-        return not case.policy.summarises or case.least_view() is not None or fits_shortened(case)
-
-    @property
-    def can_do_without(self) -> bool:
-        """Whether something can be sent without a summary and without a loss; otherwise there is nothing to lose."""
-        return can_do_without_summary(self.case)
-
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self.deadline - monotonic())
-
-    def forget(self) -> None:
-        """What was remembered while the database was away: it knows better."""
-        self.chunks.clear()
-        self.boundaries, self.reason = (), None
-
-    def learn(self, chunks: Iterable[SummaryChunk]) -> None:
-        self.chunks |= {chunk.id: chunk for chunk in chunks}
-
-    def learn_masks(self, boundaries: Iterable[Boundary]) -> None:
-        self.boundaries = tuple(sorted({*self.boundaries, *boundaries}))
-
-    def pin(self, positions: Iterable[int]) -> None:
-        """Before anything is masked or viewed: what is pinned is not to be masked."""
-        job, conversation = self.job, self.job.conversation
-        note = None
-        if job.pinned_text:
-            text = Message(role="user", texts=(job.pinned_text,), raw=b"", digest=b"")
-            note = Note("pinned_text", job.pinned_text, job.cost(text))
-        conversation.pin(Pins(tuple(sorted({*job.pins, *positions})), note))
-        if (mask := job.policy.mask) is not None:
-            self.masks = Masks(conversation.transcript, mask, job.cost, conversation.untouchable)
-
-    def plan_mask(self) -> Boundary | None:
-        """The boundary that is due, or None."""
-        case = self.case
-        if case.masking is None or case.policy.mask is None:
-            return None
-        if case.policy.mask.pressure is None and (not case.policy.summarises or case.least_view() is not None):
-            return None
-        return plan_mask(case.conversation, case.chunks, case.budget, case.masking, case.policy.mask)
-
-    def plan(self) -> Plan | None:
-        job = self.job
-        plan = plan_compaction(job.conversation, self.chunks.values(), job.budget, job.summary, job.series)
-        self.reason = None if plan else "nothing_to_summarise"
-        return plan
-
-    def tell(self, started: Started) -> None:
-        """The client is told once, of the first compaction."""
-        if not self.told:
-            self.told = True
-            self.on_start(started)
-
-    def settle(self) -> Decision:
-        return settle(self.case, self.reason, in_vain=self.told and not self.made)
 
 
 class Compactor:
@@ -229,11 +79,11 @@ class Compactor:
         self._memory = ChunkMemory()
         self._unstored: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
 
-    async def prepare(self, job: Job, on_start: OnStart = _nobody) -> Decision:
+    async def prepare(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
         if (early := _untouched(job)) is not None:
             return early
-        turn = _turn(job, on_start)
+        turn = begin(job, on_start)
         while not await self._use_store(turn):
             self._recall(turn)
             if turn.is_settled or turn.can_do_without:
@@ -247,7 +97,7 @@ class Compactor:
         decision = await _settled(turn)
         return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
 
-    async def _use_store(self, turn: _Turn) -> bool:
+    async def _use_store(self, turn: Turn) -> bool:
         """The line from the look at the store to the compaction. False where the database is away."""
         turn.forget()
         try:
@@ -264,12 +114,12 @@ class Compactor:
         turn.without_store = turn.reason == NO_STORE
         return not turn.without_store
 
-    async def recover(self, job: Job, on_start: OnStart = _nobody) -> Decision:
+    async def recover(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
 
         Without a summary where that reaches the budget: stored ones, then large texts shortened.
         """
-        turn = _turn(job, on_start)
+        turn = begin(job, on_start)
         try:
             await self._read(turn)
         except StoreUnavailable:
@@ -282,7 +132,7 @@ class Compactor:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := _untouched(job)) is not None:
             return early, ()
-        turn = _turn(job)
+        turn = begin(job)
         await self._read(turn, bind=False)
         if (boundary := turn.plan_mask()) is not None:
             turn.learn_masks([boundary])
@@ -291,7 +141,7 @@ class Compactor:
             turn.learn(turn.made)
         return await _settled(turn), turn.made
 
-    async def _read(self, turn: _Turn, *, bind: bool = True) -> None:
+    async def _read(self, turn: Turn, *, bind: bool = True) -> None:
         job = turn.job
         mask, last = job.policy.mask, job.conversation.chain.digests[-1]
         what = job.place, job.series, job.policy.summarises, mask.key if mask else None, last, bind
@@ -310,20 +160,20 @@ class Compactor:
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
-    def _recall(self, turn: _Turn) -> None:
+    def _recall(self, turn: Turn) -> None:
         """What this process remembers, and masks where even that is too large."""
         job = turn.job
         turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.cut_digests))
         if not turn.can_do_without and (boundary := turn.plan_mask()) is not None:
             turn.learn_masks([boundary])
 
-    async def _recovers(self, turn: _Turn) -> bool:
+    async def _recovers(self, turn: Turn) -> bool:
         """Whether the database may be asked once more, instead of doing without."""
         turn.recoveries += 1
         patient = turn.recoveries <= RECOVERIES and turn.seconds_left > 0 and not self._tasks.draining
         return patient and await self._store.recovers()
 
-    async def _compact_unstored(self, turn: _Turn) -> None:
+    async def _compact_unstored(self, turn: Turn) -> None:
         """A summary that cannot be stored yet, one at a time for each conversation; others know nothing of it."""
         job = turn.job
         undertaking = (*job.place, NO_STORE)
@@ -358,7 +208,7 @@ class Compactor:
         """After a deletion."""
         self._memory.forget(tenant, conversation_id)
 
-    async def _mask(self, turn: _Turn) -> None:
+    async def _mask(self, turn: Turn) -> None:
         """Masks tool results where that is due."""
         job, boundary = turn.job, turn.plan_mask()
         if boundary is None or job.policy.mask is None:
@@ -367,7 +217,7 @@ class Compactor:
         await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
         turn.learn_masks([boundary])
 
-    async def _compact(self, turn: _Turn) -> bool:
+    async def _compact(self, turn: Turn) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
         job, plan = turn.job, turn.plan()
         if plan is None:
@@ -400,18 +250,18 @@ class Compactor:
         # What was made may not be enough yet: where a history far too long was read in parts.
         return outcome.failure in {LEASE_LOST, DELETED} or (outcome.failure is None and bool(outcome.made))
 
-    async def _objection(self, turn: _Turn, plan: Plan) -> str | None:
+    async def _objection(self, turn: Turn, plan: Plan) -> str | None:
         """Why the compaction is not begun."""
         job = turn.job
         if self._tasks.draining:
             return "stopping"
         if (why := self._breaker.blocks(job.place, job.conversation.tokens, job.budget.limit)) is not None:
             return why
-        if turn.can_do_without:
-            if self._setbacks.pauses(_undertaking(job, plan)):
-                return "summary_failed_lately"
-            if await self._is_in_vain(job):
-                return "history_changes_every_turn"
+        can_do_without = turn.can_do_without
+        if (can_do_without or job.policy.prune) and self._setbacks.pauses(_undertaking(job, plan)):
+            return "summary_failed_lately"
+        if can_do_without and await self._is_in_vain(job):
+            return "history_changes_every_turn"
         if turn.begun == ROUNDS or turn.outcome == DELETED:
             return turn.outcome or NOT_ENOUGH
         return None
@@ -421,7 +271,7 @@ class Compactor:
         recent = await self._store.recent_first_chunks(job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
         return changes_every_turn(job.conversation, recent)
 
-    async def _wait(self, turn: _Turn, plan: Plan) -> bool:
+    async def _wait(self, turn: Turn, plan: Plan) -> bool:
         """Waits for the result of somebody else's compaction, not for the lease."""
         job, chain = turn.job, turn.job.conversation.chain.positions
         turn.waited = True
@@ -520,7 +370,7 @@ class Compactor:
             return made
         try:
             stored = await self._store.commit(lease, made) or ()
-        except StoreUnavailable:
+        except (StoreUnavailable, asyncio.CancelledError):
             self._memory.keep(job.tenant, made, stored=False)
             raise
         self._memory.keep(job.tenant, stored)
@@ -566,13 +416,7 @@ class Compactor:
             log.warning("lease not released, it expires by itself", conversation=lease.conversation_id)
 
 
-def _turn(job: Job, on_start: OnStart = _nobody) -> _Turn:
-    turn = _Turn(job, on_start, monotonic() + job.wait_seconds)
-    turn.pin(())
-    return turn
-
-
-async def _settled(turn: _Turn) -> Decision:
+async def _settled(turn: Turn) -> Decision:
     """What is to be sent; worked out beside the event loop where that takes more than some 10 ms."""
     if len(turn.job.conversation.transcript) > MANY_MESSAGES:
         return await asyncio.to_thread(turn.settle)

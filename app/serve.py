@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
         self.failure: str | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._services.tasks.draining = True
+        self._services.tasks.stop()
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -89,7 +89,7 @@ class ServerSettings(_Section):
     allow_unauthenticated: bool = False
     """Serve requests without credentials from other machines too, as the tenant `anonymous`."""
     drain_seconds: Seconds = 25.0
-    """How long a stopping server waits for summaries that are being made."""
+    """How long a stopping server waits for open answers and for summaries that are being made."""
 
 
 class UpstreamSettings(_Section):

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from math import inf
+from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class OwnedTasks:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._told_at = inf
         self._tasks: set[asyncio.Task[Any]] = set()
         self.draining = False
         """The server is stopping: nothing new may be started."""
+
+    def stop(self) -> None:
+        """The server was told to stop: the time of `drain` begins, however long open answers take before it."""
+        self.draining = True
+        self._told_at = min(self._told_at, self._clock())
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """The set's strong reference keeps the task alive: the loop itself holds only a weak one."""
@@ -23,10 +32,10 @@ class OwnedTasks:
         return task
 
     async def drain(self, seconds: float) -> None:
-        """Waits for what runs, then cancels what is left."""
-        self.draining = True
+        """Waits for what runs, until so many seconds after the stop, then cancels what is left."""
+        self.stop()
         if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=seconds)
+            _, left = await asyncio.wait(self._tasks, timeout=max(0.0, self._told_at + seconds - self._clock()))
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)

@@ -20,8 +20,11 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tests.faults.proxy import FaultProxy
+
+SMALL_POOL = 5
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +74,17 @@ def gate(postgres_url: str) -> Iterator[FaultProxy]:
     """The network to an empty PostgreSQL database."""
     with FaultProxy(postgres_url) as gate:
         yield gate
+
+
+@pytest.fixture
+def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of PostgreSQL's connections, a process uses so few."""
+
+    def create(*arguments: Any, **options: Any) -> AsyncEngine:
+        small = {"pool_size": SMALL_POOL} if options.get("pool_size") else {}
+        return create_async_engine(*arguments, **{**options, **small})
+
+    monkeypatch.setattr("app.store.database.create_async_engine", create)
 
 
 def start_server() -> str:

@@ -18,11 +18,11 @@ from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media
 from app.api.intake import Understood, understand
 from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
-from app.compactor import Started
 from app.core.ladder import Decision
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
 from app.providers import Provider
 from app.services import Services
+from app.turn import Started
 from app.upstream import Answering
 from app.wire.chat_completions import read_request
 from app.wire.members import RawObject, Unreadable

@@ -15,9 +15,9 @@ from app.api.asgi import Answer
 from app.api.headers import EVENT_STREAM, Headers, media_type
 from app.api.intake import Understood
 from app.api.observe import Observation
-from app.compactor import Started
 from app.core.ladder import Decision
 from app.errors import StenoError, UpstreamDisconnected
+from app.turn import Started
 from app.upstream import Answering
 from app.wire.events import CompactionEvents
 from app.wire.sse import StreamEditor, event

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from app.api.headers import Headers, for_summary, value_of
-from app.compactor import Job, Started
 from app.core.budget import Budget, Window, budget_for
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision
@@ -26,6 +25,7 @@ from app.services import HEURISTIC_CAUTION, Services
 from app.settings import PromptSettings
 from app.store import ConversationSeen
 from app.summariser import Route
+from app.turn import Job, Started
 from app.upstream import CREDENTIALS
 from app.wire.chat_completions import ChatRequest, render
 from app.wire.events import EVENT_SHAPES, EventShape

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from app.api.intake import Understood
-from app.compactor import Job
 from app.core.calibration import Sample
 from app.core.ladder import Decision
 from app.core.overflow import LEAST_LIMIT, Overflow
@@ -18,6 +17,7 @@ from app.core.recovery import LEAST_ROOM, recovery_budget
 from app.ledger import Call
 from app.services import Services
 from app.tokenizer import by_bytes
+from app.turn import Job
 from app.upstream import Answering, Headers
 from app.wire.sse import FrameSplitter, StreamEditor
 from app.wire.usage import prompt_tokens, read_usage

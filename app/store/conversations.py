@@ -145,6 +145,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
     # it finds the epoch raised.
     await revoke_leases(connection, tenant, conversation_id)
+    await _lock_as_sightings_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
     await delete_usage(connection, tenant, conversation_id)
     for table in (heads, masks):
@@ -157,6 +158,14 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # Last: whoever sets pins holds the conversation's row, so either they are there by now or it finds no conversation.
     await delete_pins(connection, tenant, conversation_id)
     return bool(deleted.rowcount)
+
+
+async def _lock_as_sightings_do(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    """The conversation, then its heads by digest, which a flush may be giving to another one: no deadlock."""
+    row = select(conversations.c.id).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+    await connection.execute(row.with_for_update())
+    owned = select(heads.c.digest).where(heads.c.tenant == tenant, heads.c.conversation_id == conversation_id)
+    await connection.execute(owned.order_by(heads.c.digest).with_for_update())
 
 
 def _upsert_conversation(connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
-from uuid import uuid4
 from weakref import WeakSet
 
 import asyncpg
 from sqlalchemy import Connection, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
@@ -27,6 +26,23 @@ CONNECT_SECONDS = 3.0
 COMMAND_SECONDS = 5.0
 MIGRATION_SECONDS = 600.0
 CLOSE_SECONDS = 2.0
+LOCK_SECONDS = 0.2
+PATIENT_LOCK_SECONDS = 4.0
+"""Longer than an idle transaction that was cut off is in the way, and less than a statement may take."""
+_LIMITS = {
+    # Under COMMAND_SECONDS: only a server that is silent lets that pass.
+    "statement_timeout": "4500ms",
+    # How long a process that was cut off keeps others from the rows and locks of its transaction.
+    "idle_in_transaction_session_timeout": "3s",
+}
+_LIMITS_SINCE_17 = {
+    # asyncpg prepares a statement before it executes it: a session that was cut off in between is not idle, nor does a
+    # statement run. Longer than a patient transaction takes.
+    "transaction_timeout": "8s",
+}
+_KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
+"""The server's own would notice after two hours that nobody is there any more."""
+_DEMOTED = "25006"
 _READS_ONLY = "steno_reads_only"
 
 
@@ -37,7 +53,11 @@ class Address:
     kind: str
     """`postgresql`, `file` (SQLite) or `memory` (SQLite)."""
     dsn: str
-    """For asyncpg, as libpq would read it: sslmode, sockets and several hosts included. Empty for SQLite."""
+    """For asyncpg, as libpq would read it, sslmode and sockets included. Empty for SQLite.
+
+    Of several hosts (`?host=a,b`, not before the path) the next one is tried where one refuses, but not where it is
+    silent: asyncpg knows one timeout for all.
+    """
     path: Path | None
     shown: str
     """The URL without its password."""
@@ -91,17 +111,25 @@ def _without_options(shown: str) -> str:
 class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
-    def __init__(self, url: str, *, statement_cache: bool = True) -> None:
+    def __init__(self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
         self._statement_cache = statement_cache
+        self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
         self._driver_connections: WeakSet[Any] = WeakSet()
+        self._idle: WeakSet[Any] = WeakSet()
+        """Those of the pool that nobody uses."""
         self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()
         self._reader = self.engine.execution_options(**self._reading_options())
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true."""
+    async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
+        """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true.
+
+        On PostgreSQL it waits for a lock as long as a request may, and if it is patient for some seconds.
+        """
         async with self.engine.begin() as connection:
+            if self.address.kind == "postgresql" and (limits := self._limits(connection, patient)):
+                await connection.exec_driver_sql(_set(limits, local=True))
             yield connection
 
     @asynccontextmanager
@@ -144,6 +172,11 @@ class Database:
         finally:
             await engine.dispose()
 
+    def doubt_idle(self) -> None:
+        """Cut the connections that nobody uses: they may have died in silence, while new ones work."""
+        for connection in list(self._idle):
+            connection.terminate()  # What is closed is made anew before it is used.
+
     async def close(self) -> None:
         """Close every connection; those that do not answer within two seconds are cut."""
         disposing = asyncio.ensure_future(self.engine.dispose())
@@ -153,6 +186,12 @@ class Database:
             # is_closed() is no reason to spare one: it is already true of a connection that waits in close().
             connection.terminate()
         await disposing
+
+    def _limits(self, connection: AsyncConnection, patient: bool) -> dict[str, str]:
+        """Those of a transaction, beyond its session's."""
+        version = connection.dialect.server_version_info or ()
+        limits = {} if self._statement_cache else _limits_of(version, self._lock_seconds)
+        return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits
 
     def _reading_options(self) -> dict[str, Any]:
         # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
@@ -177,12 +216,16 @@ class Database:
 
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
         connect = partial(asyncpg.connect, self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds)
-        arguments: dict[str, Any] = {"async_creator_fn": connect}
+        arguments: dict[str, Any] = {
+            "async_creator_fn": partial(_connect, connect, None if pool else self._lock_seconds)
+        }
         if not self._statement_cache:
-            # PgBouncer hands each transaction another backend: nothing prepared may be expected to be there.
+            # PgBouncer hands each transaction another backend: nothing prepared may be expected to be there. Without
+            # names of ours asyncpg prepares anew in the packet that executes: a named statement of a query outside a
+            # transaction would be looked for on another backend, and stay behind on the first one for good. A session's
+            # settings would be another caller's: each transaction has its own (`writing`).
             arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
-            arguments["prepared_statement_name_func"] = lambda: f"steno_{uuid4().hex}"
         # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
         limits = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(
@@ -192,16 +235,63 @@ class Database:
             **(pool or {**limits, "pool_use_lifo": True}),
         )
         event.listen(engine.sync_engine, "connect", self._remember)
-        event.listen(engine.sync_engine, "checkout", _refuse_closed)
+        event.listen(engine.sync_engine, "checkout", self._check_out)
+        event.listen(engine.sync_engine, "checkin", self._check_in)
+        event.listen(engine.sync_engine, "handle_error", self._doubt)
         return engine
 
     def _remember(self, connection: Any, _record: Any) -> None:
         self._driver_connections.add(connection.driver_connection)
 
+    def _check_out(self, connection: Any, _record: Any, _proxy: Any) -> None:
+        self._idle.discard(connection.driver_connection)
+        # Costs nothing, unlike pool_pre_ping's three round trips; what dies in silence is left to the command timeout.
+        if connection.driver_connection.is_closed():
+            raise DisconnectionError
+
+    def _check_in(self, connection: Any, _record: Any) -> None:
+        if connection is not None:  # Otherwise it was given up.
+            self._idle.add(connection.driver_connection)
+
+    def _doubt(self, context: ExceptionContext) -> None:
+        error = context.original_exception
+        if isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == _DEMOTED:
+            # Others lead to the same server. Those in use are made anew when they come back: SQLAlchemy sees to it.
+            context.is_disconnect = True
+            self.doubt_idle()
+
 
 def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
     """An insert that knows `on conflict`: the same words on both databases, but two classes of SQLAlchemy's."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+async def _connect(
+    connect: Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]], lock_seconds: float | None
+) -> asyncpg.Connection[asyncpg.Record]:
+    connection = await connect()
+    limits = {} if lock_seconds is None else _limits_of(connection.get_server_version(), lock_seconds)
+    try:
+        # Not in the startup packet: PgBouncer refuses a caller who names there what it does not know, in session mode
+        # too, and so does PostgreSQL.
+        await connection.execute(_set(_KEEPALIVES | limits, local=False))
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+def _limits_of(server_version: tuple[Any, ...], lock_seconds: float) -> dict[str, str]:
+    newer = _LIMITS_SINCE_17 if server_version >= (17,) else {}
+    return {**_lock_limit(lock_seconds), **_LIMITS, **newer}
+
+
+def _lock_limit(seconds: float) -> dict[str, str]:
+    return {"lock_timeout": f"{seconds * 1000:.0f}ms"}
+
+
+def _set(values: Mapping[str, str], *, local: bool) -> str:
+    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', {local})" for name, value in values.items())
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
@@ -215,9 +305,3 @@ def _begin_immediate(connection: Connection) -> None:
     # The driver's own BEGIN takes the lock at the first write: of two that read first, one loses its update in silence.
     if not connection.get_execution_options().get(_READS_ONLY):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
-    # Costs nothing, unlike pool_pre_ping's three round trips; what dies in silence is left to the command timeout.
-    if connection.driver_connection.is_closed():
-        raise DisconnectionError

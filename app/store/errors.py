@@ -2,7 +2,8 @@
 
 StoreError
 ├── StoreUnavailable        not now: unreachable, too slow, or the breaker is open
-│   └── StatementRefused    the database is well, but does not take this statement
+│   ├── StatementRefused    the database is well, but does not take this statement
+│   └── Contended           the database is well, but somebody else has a lock that this needs
 ├── DatabaseUnusable        not before somebody changes something
 │   ├── DatabaseURLError
 │   ├── AccessRefused
@@ -23,10 +24,13 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
 """Everything the drivers raise: TimeoutError is an OSError, and OverflowError a number that SQLite cannot hold."""
 
-# 08 connection, 53 out of resources, 57P0x shutting down or starting up, 25006 a standby after a failover,
 # 40 a deadlock or a failed serialisation, 55P03 a lock that could not be had.
-_TRANSIENT_STATES = ("08", "53", "57P0", "25006", "40", "55P03")
+_CONTENDED_STATES = ("40", "55P03")
+# 08 connection, 53 out of resources, 57014 a statement that took too long, 57P0x shutting down or starting up, 58 the
+# server's disk or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long.
+_TRANSIENT_STATES = ("08", "53", "57014", "57P0", "58", "25006", "25P03", "25P04", *_CONTENDED_STATES)
 _TRANSIENT_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_CLOSED_CODES = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
 
 class StoreError(Exception):
@@ -43,6 +47,10 @@ class StoreUnavailable(StoreError):
 
 class StatementRefused(StoreUnavailable):
     """Says nothing about the database's health, so it neither opens the breaker nor is it tried again."""
+
+
+class Contended(StoreUnavailable):
+    """Says nothing about the database's health either, but the same call may work in a moment."""
 
 
 class DatabaseUnusable(StoreError):
@@ -69,6 +77,14 @@ class UnknownCursor(StoreError, LookupError):
     """The list holds nothing by the id given as `after`."""
 
 
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """What a driver's error is to whoever made the call."""
+    if _state(error).startswith(_CONTENDED_STATES):
+        return Contended(describe(error))
+    kind = StoreUnavailable if is_unreachable(error) else StatementRefused
+    return kind(describe(error))
+
+
 def is_unreachable(error: BaseException) -> bool:
     """Whether time alone may heal it, as opposed to a wrong password, a wrong file or a wrong statement."""
     if isinstance(error, OSError | PoolExhausted):
@@ -76,11 +92,16 @@ def is_unreachable(error: BaseException) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     if isinstance(error.orig, sqlite3.Error):
-        return _sqlite_code(error.orig) in _TRANSIENT_CODES
-    state: str | None = getattr(error.orig, "sqlstate", None)
-    if state is not None:
+        return _sqlite_code(error.orig) in _TRANSIENT_CODES | _CLOSED_CODES
+    if state := _state(error):
         return state.startswith(_TRANSIENT_STATES)
     return isinstance(_cause(error), asyncpg.InterfaceError) and not is_configuration(error)
+
+
+def is_closed_to_us(error: BaseException) -> bool:
+    """Whether a SQLite file may not be opened or written: at the start a wrong path or wrong permissions, and later a
+    volume that was made read-only under us, which is an outage like others."""
+    return isinstance(error, DBAPIError) and _sqlite_code(error.orig) in _CLOSED_CODES
 
 
 def is_configuration(error: BaseException) -> bool:
@@ -98,6 +119,8 @@ def describe(error: BaseException) -> str:
         # Not its own message: asyncio puts the address into it, and this line reaches clients.
         cause = os.strerror(error.errno) if error.errno and error.errno > 0 else type(error).__name__
         return f"the database cannot be reached ({cause})"
+    if _state(error).startswith(_CONTENDED_STATES):
+        return f"somebody else is at it ({_first_line(_cause(error))})"
     if is_unreachable(error):
         return f"the database is not available ({_first_line(_cause(error))})"
     return f"the database refused ({type(_cause(error)).__name__})"
@@ -115,10 +138,15 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
+def _state(error: BaseException) -> str:
+    """PostgreSQL's code for it; empty where there is none."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+
+
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
-def _sqlite_code(error: sqlite3.Error) -> int:
+def _sqlite_code(error: BaseException | None) -> int:
     # The low byte is the primary code. Errors raised by the driver itself have none.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

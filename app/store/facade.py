@@ -19,7 +19,7 @@ from app.store import calibrations, chunks, conversations, learned_windows, leas
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
-from app.store.errors import DATABASE_ERRORS, StatementRefused, StoreUnavailable
+from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable
 from app.store.guard import Guard
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
@@ -85,7 +85,8 @@ class Store:
     ) -> Store:
         """Connects to nothing yet. `statement_cache=False` is for PgBouncer in transaction mode, behind which nothing
         is heard either."""
-        database = Database(url, statement_cache=statement_cache)
+        # Whoever is in the way, the database is well, and can say so before the request gives up.
+        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
         return cls(database, timeout, lease_ttl, listen=listen_notify and statement_cache)
 
     async def start(self) -> None:
@@ -173,14 +174,18 @@ class Store:
         """Busy if waiting is better than making the chunk: see `lease`."""
         if busy := self._waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
             return busy
-        look = self._read(lease.find_live, tenant, conversation_id, range, chain)
+        look = self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms)
         take = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
 
         async def work() -> Lease | Busy:
             # A crowd that is told to wait should not queue for a write lock to hear it.
             return await look() or await take()
 
-        return await self._guarded(work, late=self._give_back)
+        try:
+            return await self._guarded(work, late=self._give_back)
+        except Contended:
+            # A crowd takes its turns, or a process was cut off in the middle of its own: either is over soon.
+            return Busy(conversation_id, self._timeout)
 
     async def live_lease(
         self,
@@ -190,7 +195,7 @@ class Store:
         chain: Collection[bytes],
     ) -> Busy | None:
         """What `acquire` would be told to wait for."""
-        return await self._guarded(self._read(lease.find_live, tenant, conversation_id, range, chain))
+        return await self._guarded(self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms))
 
     async def lease_ended(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from sqlalchemy import CTE, ColumnElement, and_, delete, func, literal_column, or_, select, tuple_, update
+from sqlalchemy import CTE, ColumnElement, and_, delete, func, literal_column, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.chunks import ChunkRange
@@ -57,7 +57,7 @@ async def acquire_lease(
 ) -> Lease | Busy:
     """Take the lease of the range, unless a live one makes waiting worth while. Needs a transaction."""
     await _take_turns(connection, tenant, conversation_id, wanted)
-    if busy := await find_live(connection, tenant, conversation_id, wanted, chain):
+    if busy := await find_live(connection, tenant, conversation_id, wanted, chain, ttl_ms):
         return busy
     epoch = await _insert_or_take_over(connection, tenant, conversation_id, wanted, holder, ttl_ms)
     if epoch is None:
@@ -67,10 +67,15 @@ async def acquire_lease(
 
 
 async def find_live(
-    connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]
+    connection: AsyncConnection,
+    tenant: str,
+    conversation_id: str,
+    wanted: ChunkRange,
+    chain: Collection[bytes],
+    ttl_ms: int,
 ) -> Busy | None:
     """A live lease of the conversation, or of a range that starts where the wanted one does and lies in the chain."""
-    live = _live(tenant)
+    live = _live(tenant, ttl_ms)
     rows = await connection.execute(
         select(
             live.c.conversation_id,
@@ -96,9 +101,9 @@ async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) ->
     """
     await _take_turns(connection, lease.tenant, lease.conversation_id, lease.range)
     renew = update(leases).where(_held_by(lease), leases.c.expires_at > _NEVER).values(expires_at=now_ms() + ttl_ms)
-    if (await connection.execute(renew.where(leases.c.expires_at > now_ms()))).rowcount:
+    if (await connection.execute(renew.where(_is_live(now_ms(), ttl_ms)))).rowcount:
         return True
-    live = _live(lease.tenant)
+    live = _live(lease.tenant, ttl_ms)
     begun = select(live.c.epoch).where(_is_in_the_way(live, lease.conversation_id, lease.range)).limit(1)
     if (await connection.execute(begun)).first():
         return False
@@ -157,7 +162,7 @@ async def remove_old_leases(connection: AsyncConnection, most: int) -> int:
     return removed.rowcount
 
 
-def _live(tenant: str) -> CTE:
+def _live(tenant: str, ttl_ms: int) -> CTE:
     """The tenant's live leases, with what remains of each in milliseconds.
 
     They are few, and looked for by themselves: of those that ended one begins at the root for each of the tenant's
@@ -167,9 +172,14 @@ def _live(tenant: str) -> CTE:
     # written out, because only then the statement is seen to ask for no more than the index of live leases holds.
     now = select(now_ms()).scalar_subquery()
     rows = select(leases, (leases.c.expires_at - now).label("remaining")).where(
-        leases.c.tenant == tenant, leases.c.expires_at > literal_column("0"), leases.c.expires_at > now
+        leases.c.tenant == tenant, leases.c.expires_at > literal_column("0"), _is_live(now, ttl_ms)
     )
     return rows.cte("live").prefix_with("MATERIALIZED", dialect="postgresql")
+
+
+def _is_live(now: ColumnElement[int], ttl_ms: int) -> ColumnElement[bool]:
+    """Further ahead than a new one it was granted before the database's clock was put back, or on another server."""
+    return and_(leases.c.expires_at > now, leases.c.expires_at <= now + ttl_ms)
 
 
 def _is_in_the_way(live: CTE, conversation_id: str, wanted: ChunkRange) -> ColumnElement[bool]:
@@ -214,7 +224,7 @@ async def _insert_or_take_over(
         statement.on_conflict_do_update(
             index_elements=list(leases.primary_key),
             set_={"epoch": leases.c.epoch + 1, **granted},
-            where=leases.c.expires_at <= now_ms(),
+            where=not_(_is_live(now_ms(), ttl_ms)),
         ).returning(leases.c.epoch)
     )
     epoch: int | None = rows.scalar_one_or_none()

@@ -32,6 +32,7 @@ from app.store.errors import (
     StoreUnavailable,
     describe,
     describe_refusal,
+    is_closed_to_us,
     is_configuration,
     is_unreachable,
 )
@@ -68,7 +69,7 @@ def head_revision() -> str:
 
 def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
     """Why we could not get in."""
-    if is_unreachable(error):
+    if is_unreachable(error) and not is_closed_to_us(error):
         return StoreUnavailable(describe(error))
     if is_configuration(error):
         return DatabaseURLError(f"The database URL cannot be used: {describe_refusal(error)}")

@@ -53,6 +53,8 @@ class Readiness:
             except DatabaseUnusable as error:
                 # Requests are being served by now: go on without a store, and say why.
                 self._note(str(error))
+            except Exception:
+                logger.exception("connecting to the database failed")
         logger.info("database is ready")
 
     def _note(self, reason: str) -> None:

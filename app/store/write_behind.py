@@ -59,14 +59,16 @@ class WriteBehind:
 
     def record(self, seen: ConversationSeen) -> None:
         key = (seen.tenant, seen.conversation_id)
-        if key not in self._queue and len(self._queue) >= QUEUE_CONVERSATIONS:
+        # What is in flight comes back if the database is away.
+        waits = key in self._queue or key in self._in_flight
+        if not waits and len(self._queue) + len(self._in_flight) >= QUEUE_CONVERSATIONS:
             self.dropped += 1
             return
         self._put(key, Sightings(seen, seen.turns, 1, dict(seen.heads)))
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
-        if len(self._records) >= QUEUE_RECORDS:
+        if len(self._records) + len(self._records_in_flight) >= QUEUE_RECORDS:
             self.dropped_records += 1
             return
         self._records[record.id] = record
@@ -139,8 +141,12 @@ class WriteBehind:
                 await self._guard.bounded(self.flush, FLUSH_SECONDS)
             except StoreUnavailable as error:
                 logger.info("conversations wait to be stored: %s", error.reason)
-                self._recorded.set()
-                await asyncio.sleep(RETRY_SECONDS)
+            except Exception:  # Whatever it was, what waits must not wait for ever.
+                logger.exception("conversations wait to be stored")
+            else:
+                continue
+            self._recorded.set()
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _write_all(self, entries: dict[K, T], write: Write[T], drop: Callable[[T], None]) -> None:
         """Write the entries and take them out, a batch at a time."""
@@ -170,7 +176,7 @@ class WriteBehind:
                 logger.warning("not stored: %s", describe(error))
 
     async def _store(self, entries: Sequence[T], write: Write[T]) -> None:
-        async with self._database.writing() as connection:
+        async with self._database.writing(patient=True) as connection:
             await write(connection, entries)
 
     def _drop(self, seen: Sightings) -> None:

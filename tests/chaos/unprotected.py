@@ -16,11 +16,12 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app import cli
-from app.compactor import Compactor, Job
+from app.compactor import Compactor
 from app.core.chunks import ChunkRange, SummaryChunk
 from app.core.ladder import Decision
 from app.store import chunks, lease
 from app.store.tables import summary_chunks
+from app.turn import Job
 
 _conversation: ContextVar[str] = ContextVar("conversation")
 

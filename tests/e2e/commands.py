@@ -80,11 +80,13 @@ class Serving:
         self.process.wait()
 
 
-def serve(arguments: list[str], folder: Path, checkout: Path = ROOT, **variables: str) -> Serving:
+def serve(
+    arguments: list[str], folder: Path, checkout: Path = ROOT, module: str = "app.cli", **variables: str
+) -> Serving:
     """Starts Steno on a free port and returns once it listens."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", "app.cli", "serve", "--port", "0", *arguments],
+            [sys.executable, "-m", module, "serve", "--port", "0", *arguments],
             cwd=folder,
             env=environment(variables, checkout),
             stdout=stdout,

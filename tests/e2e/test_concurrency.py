@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from app.simulator import Simulator
-from tests.e2e.running import StartSteno
+from tests.e2e.commands import until
+from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider
 from tests.e2e.test_scenarios import LONG, RULES
 
 REQUESTS = 24
+MESSAGES: Any = [RULES, *LONG, {"role": "user", "content": "Which one was that?"}]
 
 
 @pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
@@ -23,10 +25,9 @@ def test_one_summary_for_many_requests_over_two_processes(
     storage = {"url": request.getfixturevalue(database), "timeout_seconds": 5.0}
     replicas = [steno(storage=storage).sdk() for _ in range(2)]
     simulator.summary_default = type(simulator.summary_default)(delay=0.5)
-    messages: Any = [RULES, *LONG, {"role": "user", "content": "Which one was that?"}]
 
     def ask(number: int) -> Any:
-        return replicas[number % 2].chat.completions.create(model="gpt-4o", messages=messages)
+        return replicas[number % 2].chat.completions.create(model="gpt-4o", messages=MESSAGES)
 
     with ThreadPoolExecutor(REQUESTS) as pool:
         answers = list(pool.map(ask, range(REQUESTS)))
@@ -39,10 +40,9 @@ def test_one_summary_for_many_requests_over_two_processes(
 def test_a_stream_that_waits_for_somebody_elses_summary_is_told_so(steno: StartSteno, simulator: Simulator) -> None:
     simulator.summary_default = type(simulator.summary_default)(delay=0.7)
     client = steno().sdk()
-    messages: Any = [RULES, *LONG, {"role": "user", "content": "Which one was that?"}]
 
     def events(_: int) -> list[str]:
-        chunks: Any = client.chat.completions.create(model="gpt-4o", messages=messages, stream=True)
+        chunks: Any = client.chat.completions.create(model="gpt-4o", messages=MESSAGES, stream=True)
         return [chunk.compaction["type"] for chunk in chunks if hasattr(chunk, "compaction")]
 
     with ThreadPoolExecutor(3) as pool:
@@ -51,12 +51,51 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_told_so(steno: StartS
     assert len(simulator.summaries) == 1
 
 
+def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
+    steno: StartSteno, simulator: Simulator, sqlite_url: str
+) -> None:
+    """Whichever process makes it."""
+    simulator.summary_default = type(simulator.summary_default)(delay=2.5)
+    replicas = [steno(storage={"url": sqlite_url}, events={"keep_alive_seconds": 1.0}) for _ in range(2)]
+
+    def beats(replica: Steno) -> int:
+        client = replica.sdk(timeout=2.0)  # Between two pieces: shorter than the summary takes.
+        chunks: Any = client.chat.completions.create(model="gpt-4o", messages=MESSAGES, stream=True)
+        return sum(not hasattr(chunk, "compaction") and chunk.choices[0].delta.to_dict() == {} for chunk in chunks)
+
+    with ThreadPoolExecutor(4) as pool:
+        counted = list(pool.map(beats, replicas * 2))
+    assert min(counted) >= 3  # Two of ours, and the one that finishes.
+    assert len(simulator.summaries) == 1
+
+
+def test_nobody_waits_for_somebody_elses_summary_beyond_the_limit(
+    steno: StartSteno, simulator: Simulator, sqlite_url: str
+) -> None:
+    """They go on without it, the one that asked for it too; it is made to its end, and the next request has it."""
+    simulator.next_summary(delay=3.0)
+    replicas = [steno(storage={"url": sqlite_url}, compaction={"wait_seconds": 0.5}) for _ in range(2)]
+
+    def reason(replica: Steno) -> Any:
+        raw = replica.sdk().chat.completions.with_raw_response.create(model="gpt-4o", messages=MESSAGES)
+        return raw.headers["x-context-reason"]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(reason, replicas * 3)) == {"summary_takes_too_long"}
+    assert [summary.finished_at for summary in simulator.summaries] == [None], "they were told before it was made"
+    assert simulator.wait_for(lambda _: simulator.summaries[0].finished_at is not None)
+    until(lambda: not any(replica.services.tasks._tasks for replica in replicas))
+    for replica in replicas:
+        answer: Any = replica.sdk().chat.completions.create(model="gpt-4o", messages=MESSAGES)
+        assert answer.context_status == "summarized"
+    assert len(simulator.summaries) == 1
+
+
 def test_a_summary_that_only_drips_is_given_up_in_time(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """The timeout is for the whole call: bytes that keep coming do not prolong it."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
     scripted.then(head, *[step for _ in range(100) for step in (b" ", 0.1)])
     proxy = before_scripted(summary={"timeout_seconds": 1.0})
-    messages: Any = [RULES, *LONG, {"role": "user", "content": "Which one was that?"}]
-    raw = proxy.sdk().chat.completions.with_raw_response.create(model="gpt-4o", messages=messages)
+    raw = proxy.sdk().chat.completions.with_raw_response.create(model="gpt-4o", messages=MESSAGES)
     assert raw.headers["x-context-reason"] == "summariser_upstream_timeout"
     assert len(scripted.requests) == 2

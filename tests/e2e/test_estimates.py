@@ -176,6 +176,18 @@ def test_the_usage_of_a_stream_is_asked_for_where_messages_are_replaced_and_take
     assert json.loads(get(proxy.url, "/context/calibration").body)["data"][0]["samples"] == 1
 
 
+@pytest.mark.parametrize("end", ["close", "reset"])
+def test_a_stream_that_breaks_off_teaches_nothing(
+    scripted: ScriptedProvider, before_scripted: StartSteno, end: Any
+) -> None:
+    """Some providers tell a usage with every chunk: that of a cut answer is not the whole."""
+    piece = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":%d}}\n\n'
+    proxy = before_scripted(models=LARGE)
+    scripted.then(stream_head() + chunked(piece % 4_000), 0.05, end)
+    assert b'"error"' in post(proxy.url, chat(LONG, stream=True)).body
+    assert json.loads(get(proxy.url, "/context/calibration").body)["data"] == []
+
+
 def test_a_client_that_asks_for_the_usage_gets_it(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno()
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-test") as client:

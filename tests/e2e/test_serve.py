@@ -7,8 +7,9 @@ import json
 import signal
 import socket
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from app.simulator.server import RunningServer
 from app.store import Store
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
-from tests.e2e.histories import HELLO, MODEL, chat, long_history
+from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.faults.proxy import FaultProxy
 
 Serve = Callable[..., Serving]
 
 MODELS = json.dumps([{"match": "*", "context_window": 8_000}])
+CONNECTED = """select 1 from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"""
 
 
 @pytest.fixture
@@ -60,11 +63,11 @@ def ask(serving: Serving, messages: list[Any]) -> Any:
         return client.chat.completions.create(model=MODEL, messages=messages)
 
 
-def post_without_reading(serving: Serving, body: bytes) -> socket.socket:
-    """A request on a connection of its own."""
+def post_without_reading(serving: Serving, body: bytes, length: int | None = None) -> socket.socket:
+    """A request on a connection of its own; with a `length`, the rest of its body is still to be sent."""
     host, port = serving.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=20)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length or len(body)}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
 
@@ -125,6 +128,50 @@ def test_a_stop_waits_for_a_summary_whose_client_has_left(serve: Serve, simulato
     assert serving.wait() == 0
     with closing(sqlite3.connect(tmp_path / "steno.db")) as database:
         assert database.execute("select count(*) from summary_chunks").fetchone() == (1,)
+
+
+async def test_a_stop_begins_nothing_and_is_over_in_its_time_whatever_hangs(
+    serve: Serve, simulator: Simulator, postgres_url: str
+) -> None:
+    """A summary that never comes and an answer that does not end share one deadline. Then the lease is released and
+    every connection closed: nobody has to wait for what the process left behind."""
+    seconds = 4.0
+    options = {"DATABASE_URL": postgres_url, "STENO_SECRET": SECRET, "STENO_SERVER__DRAIN_SECONDS": str(seconds)}
+    serving = await asyncio.to_thread(serve, **options)
+    simulator.next_summary(hang=True)
+    simulator.next_chat(words=1_000, chunk_delay=0.5)
+    body, late = chat(long_history()), chat(turns(15, first=100))
+    with ExitStack() as connections:
+        waiting, streaming, arriving = (
+            connections.enter_context(post_without_reading(serving, sent, len(whole)))
+            for sent, whole in ((body, body), (chat(HELLO, stream=True),) * 2, (late[:-100], late))
+        )
+        await asyncio.to_thread(until, lambda: {record.kind for record in simulator.log} >= {"summary", "chat"})
+        streaming.recv(1)
+        assert len(await _rows(postgres_url, "select 1 from leases where expires_at > 0")) == 1
+        told = time.monotonic()
+        serving.terminate()
+        await asyncio.to_thread(until, lambda: _refuses(serving))
+        arriving.sendall(late[-100:])
+        assert b"x-context-reason: stopping" in await asyncio.to_thread(arriving.recv, 65_536)
+        assert len(simulator.summaries) == 1
+        assert serving.process.poll() is None, "it waits for what may still end"
+        await asyncio.to_thread(serving.wait)
+        assert seconds - 0.5 < time.monotonic() - told < 2 * seconds - 0.5
+        waiting.close()
+    assert await _rows(postgres_url, "select 1 from leases where expires_at > 0") == []
+    await asyncio.to_thread(until, lambda: not asyncio.run(_rows(postgres_url, CONNECTED)))
+    # Those that were decided upon: what waited to be written was.
+    assert len(await _rows(postgres_url, "select 1 from conversations")) == 2
+
+
+def _refuses(serving: Serving) -> bool:
+    """Whether it takes no new connections, to an orchestrator's probe or anybody's."""
+    try:
+        serving.get("/readyz")
+    except httpx2.TransportError:
+        return True
+    return False
 
 
 # What keeps it from starting
@@ -212,18 +259,28 @@ def test_missing_tables_are_one_warning(serve: Serve, tmp_path: Path) -> None:
     assert ask(serving, HELLO).context_status == "full"
 
 
+def test_without_tables_compaction_begins_earlier(serve: Serve, tmp_path: Path) -> None:
+    """Bytes may tell too little: trigger and target are at 0.85 of where they were, which is 5,320 tokens here."""
+    serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
+    answered = ask(serving, turns(7))
+    assert 0.85 * 5_320 < answered.context["tokens"]["estimated"] < 5_320
+    assert answered.context_status == "summarized"
+
+
 async def test_postgresql_that_is_away_at_the_start_is_used_when_it_comes(gate: FaultProxy, serve: Serve) -> None:
     gate.inject("refuse")
     serving = await asyncio.to_thread(serve, DATABASE_URL=gate.url, STENO_SECRET=SECRET)
     answer = await asyncio.to_thread(httpx2.get, f"{serving.url}/readyz")
     assert (answer.status_code, answer.json()["status"], answer.json()["db"]) == (200, "degraded", "degraded")
     assert "cannot be reached" in answer.json()["reason"]
+    assert await asyncio.to_thread(serving.get, "/livez") == {"status": "ok"}
 
     without = await asyncio.to_thread(ask, serving, long_history())
     assert (without.context_status, without.context["reason"]) == ("full", "storage")
 
     gate.heal()
-    await asyncio.to_thread(until, lambda: serving.get("/readyz")["status"] == "ok")
+    # It looks every five seconds at the latest.
+    await asyncio.to_thread(until, lambda: serving.get("/readyz")["status"] == "ok", 15)
     answered = await asyncio.to_thread(ask, serving, long_history())
     assert answered.context_status == "summarized"
     stored = await asyncio.to_thread(serving.get, "/context/conversations")
@@ -254,6 +311,15 @@ def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:
     ended = commands.run(["migrate", "--database-url", "postgresql://user@127.0.0.1:1/name"], tmp_path)
     assert ended.returncode == 1
     assert ended.stderr.startswith("steno: the database cannot be reached")
+
+
+async def _rows(url: str, query: str) -> list[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        rows: list[Any] = await connection.fetch(query)
+    finally:
+        await connection.close()
+    return rows
 
 
 async def _execute(url: str, statement: str) -> None:

@@ -350,6 +350,22 @@ def test_keep_alives_come_while_a_summary_is_made(
     assert all(frame["choices"] for frame in frames if "choices" in frame)
 
 
+def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T9b, T11e: the client is kept waiting, but no longer than the provider may be silent."""
+    steno = before_scripted(events={"keep_alive_seconds": 1.0}, upstream={"first_byte_seconds": 2.5})
+    scripted.then(answer(SUMMARY)).then("hang")
+    with connected(steno.url, 20) as connection:
+        connection.sendall(request_bytes(chat(LONG, stream=True)))
+        arrived = timed_body(connection)
+    beats = [piece for _, piece in arrived if piece.endswith(b'"delta":{},"finish_reason":null}]}\n\n')]
+    assert len(beats) >= 2
+    frames = data(b"".join(piece for _, piece in arrived))
+    assert frames[-1]["error"]["code"] == "upstream_timeout"
+    assert scripted.wait_for(lambda requests: requests[1].closed_at is not None)
+
+
 def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
     """T9b: through the SDK."""
     simulator.next_summary(delay=2.5)

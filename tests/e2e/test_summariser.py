@@ -23,7 +23,7 @@ from app.upstream import HttpxUpstream
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, closed_port
-from tests.e2e.test_scenarios import LONG, RULES, get
+from tests.e2e.test_scenarios import LONG, RULES, get, talk
 
 HEADERS = for_summary([(b"authorization", b"Bearer sk-test")])
 TRANSCRIPT = "The guest asks for room 712 with a view of the harbour. Booking HB-4711 is for three nights. " * 20
@@ -499,4 +499,54 @@ def test_a_bad_summary_is_asked_for_once_more_and_never_stored(
     assert (context["status"], context["chunks"]) == ("full", [])
     assert context["reason"] == reason
     assert len(simulator.summaries) > 1
+    assert get(proxy, f"/conversations/{context['conversation_id']}/summaries")["data"] == []
+
+
+def test_a_summary_no_smaller_than_what_it_replaces_is_never_stored(steno: StartSteno, simulator: Simulator) -> None:
+    """Within its cap, of a short history before a question so large that both do not fit."""
+    simulator.summary_default = Fault(text="The guest asks for room 712, and the desk answers. " * 40)
+    proxy, old = steno(), "The guest asks for room 712 with a view of the harbour. " * 24
+    question = {"role": "user", "content": "Read this letter. " * 1_780}
+    messages: Any = [{"role": "user", "content": old}, {"role": "assistant", "content": old}, question]
+    answer: Any = proxy.sdk().chat.completions.create(model="gpt-4o", messages=messages)
+    context = answer.context
+    assert (context["status"], context["chunks"], context["reason"]) == ("full", [], "summary_not_smaller")
+    assert len(simulator.summaries) == 2
+    assert simulator.chats[0].payload["messages"][-1] == question
+    assert get(proxy, f"/conversations/{context['conversation_id']}/summaries")["data"] == []
+
+
+FAILING: dict[str, Fault] = {
+    "429": Fault(status=429, retry_after=0.1),
+    "500": Fault(status=500),
+    "503": Fault(status=503),
+    "no answer": Fault(hang=True),
+    "slow first byte": Fault(first_token_delay=5.0),
+    "drip": Fault(text="Notes " * 50, chunk_delay=0.1, chunk_size=6),
+    "reset": Fault(cut="reset", after=3),
+    "cut": Fault(cut="end", after=3),
+    "error in the stream": Fault(error_frame={"message": "The server had an error."}, after=3),
+    "empty": Fault(text=""),
+    "refusal": Fault(refusal="I'm sorry, I can't help with that."),
+    "tool call": Fault(tool_calls=(ToolCall(name="book"),)),
+    "too long": Fault(words=5_000),
+}
+
+
+@pytest.mark.parametrize("zone", ["soft", "hard"])
+@pytest.mark.parametrize("fault", FAILING.values(), ids=FAILING)
+def test_whatever_goes_wrong_the_request_is_answered_and_nothing_is_stored(
+    steno: StartSteno, simulator: Simulator, fault: Fault, zone: str
+) -> None:
+    """What fits goes as it came; what does not is trimmed without a summary. Either says why."""
+    simulator.summary_default = fault
+    proxy = steno(summary={"timeout_seconds": 0.5})
+    messages: Any = [RULES, *(LONG if zone == "soft" else talk(40)), {"role": "user", "content": "Which one was that?"}]
+    answer: Any = proxy.sdk().chat.completions.create(model="gpt-4o", messages=messages)
+    context, sent = answer.context, list(simulator.chats[0].messages or ())
+    assert (context["status"], context["chunks"]) == ("full", [])
+    assert context["reason"].startswith(("summary_", "summariser_"))
+    assert context["actions"] == ([] if zone == "soft" else ["pruned", "stub"])
+    assert (sent == messages) == (zone == "soft")
+    assert (sent[0], sent[-1]) == (messages[0], messages[-1])
     assert get(proxy, f"/conversations/{context['conversation_id']}/summaries")["data"] == []

@@ -69,7 +69,7 @@ BY_RANGE = "and_(*_held_by(lease).clauses[:4])"
 MUTANTS: dict[str, Apply] = {
     "no fence": rewritten(chunks, "commit_chunks", "if not await fence_holds(connection, lease)", "if False"),
     "no unique key": no_unique_key,
-    "no expiry check": rewritten(lease, "_insert_or_take_over", "where=leases.c.expires_at <= now_ms(),", ""),
+    "no expiry check": rewritten(lease, "_insert_or_take_over", "where=not_(_is_live(now_ms(), ttl_ms)),", ""),
     "clock skew of 2 s": skewed_clock,
     "epoch not bumped": rewritten(lease, "_insert_or_take_over", "leases.c.epoch + 1", "leases.c.epoch"),
     "renew without holder": rewritten(lease, "renew_lease", "_held_by(lease)", BY_RANGE),
@@ -82,7 +82,8 @@ MUTANTS: dict[str, Apply] = {
     ),
     # Beyond the eight of the design
     "nobody looks": rewritten(lease, "acquire_lease", "if busy :=", "if False and"),
-    "expired leases block": rewritten(lease, "_live", ", leases.c.expires_at > now\n", "\n"),
+    "expired leases block": rewritten(lease, "_live", ", _is_live(now, ttl_ms)\n", "\n"),
+    "leases of a later time block": rewritten(lease, "_is_live", ", leases.c.expires_at <= now + ttl_ms", ""),
     "released leases are renewed": rewritten(lease, "renew_lease", ", leases.c.expires_at > _NEVER", ""),
     "renewed beside another": rewritten(
         lease, "renew_lease", "if (await connection.execute(begun)).first()", "if False"

@@ -273,6 +273,44 @@ async def test_samples_learnt_while_a_flush_fails_wait_with_the_others(
     assert (await stored(store))[KEY].recent == tuple(GROWING[:2])
 
 
+async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that fails puts them back."""
+    monkeypatch.setattr(shell, "MOST_WAITING", 2)
+    known = Calibrations(store, "openai")
+
+    async def fail(_samples: object) -> None:
+        for sample in GROWING[2:4]:
+            known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+        raise StoreUnavailable("away")
+
+    for sample in GROWING[:2]:
+        known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "learn", fail)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await known.flush()
+    await known.flush()
+    assert (await stored(store))[KEY].recent == tuple(GROWING[:2])
+    assert known.dropped == 6
+
+
+async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, learn = Calibrations(store, "openai"), store.learn
+
+    async def fail(_samples: object) -> None:
+        monkeypatch.setattr(store, "learn", learn)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(store, "learn", fail)
+    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    await known.start()
+    await until_stored(store, 1)
+    await known.stop()
+
+
 async def test_samples_beyond_the_bound_are_dropped_and_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "MOST_WAITING", 2)
     known = Calibrations(store, "openai")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from app.core.recognition import Head
 from app.store import Page, Store, UnknownCursor
-from tests.integration.examples import SERIES, STRANGER, TENANT, chain, chunk, digest, put, seen, take
+from app.store.conversations import Sightings, write_sightings
+from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
 async def ids(store: Store, tenant: str = TENANT, **changes: object) -> list[str]:
@@ -170,6 +174,43 @@ async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(stor
     assert await store.commit(lease, [chunk(0, 4)]) is None
     assert not await store.renew(lease)
     assert not await store.live_lease(TENANT, "c1", lease.range, chain(10))
+
+
+async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    """Another replica's flush holds the conversation and comes to its heads: neither waits in a circle."""
+    store = open_store(postgres_url)
+    await store.start()
+    held = Sightings(seen("c1"), 1, 1, {})
+    store.record(seen("c1", heads=((digest(1), 1),)))
+    await store.flush()
+    async with store._database.writing(patient=True) as connection:
+        await write_sightings(connection, [held])
+        deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
+        await asyncio.sleep(0.5)
+        await write_sightings(connection, [replace(held, heads={digest(1): 1})])
+    assert await deleting
+    assert await store.heads(TENANT, [digest(1)]) == []
+
+
+async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_conversation_takes_them(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    """The two share a history, so the flush takes heads of the one that is being deleted."""
+    store = open_store(postgres_url)
+    await store.start()
+    for number in (2, 1):
+        store.record(seen("c1", heads=((digest(number), 1),)))
+        await store.flush()
+    async with store._database.writing(patient=True) as connection:
+        await write_sightings(connection, [Sightings(seen("c2"), 1, 1, {digest(1): 1})])
+        deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
+        await asyncio.sleep(0.5)
+        await write_sightings(connection, [Sightings(seen("c2"), 1, 1, {digest(2): 1})])
+    assert await deleting
+    found = await store.heads(TENANT, [digest(1), digest(2)])
+    assert {head.conversation_id for head in found} == {"c2"}
 
 
 async def test_deleting_forgets_what_was_not_stored_yet(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from sqlalchemy import select, update
 from app.store import AccessRefused, DatabaseURLError, Store
 from app.store.database import Address, read_url
 from app.store.tables import conversations
-from tests.integration.examples import TENANT, OpenStore, seen, take
+from tests.faults.pooler import TransactionPooler
+from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
 
     async def add() -> None:
         for _ in range(25):
-            async with store._database.writing() as connection:
+            async with store._database.writing(patient=True) as connection:
                 query = select(conversations.c.messages).where(conversations.c.tenant == TENANT)
                 before = await connection.scalar(query.with_for_update())
                 await asyncio.sleep(0)
@@ -128,7 +130,7 @@ from app.store.tables import conversations
 async def main():
     database = Database(sys.argv[1])
     for _ in range(50):
-        async with database.writing() as connection:
+        async with database.writing(patient=True) as connection:
             before = await connection.scalar(select(conversations.c.messages).with_for_update())
             await connection.execute(update(conversations).values(messages=before + 1))
     await database.close()
@@ -168,3 +170,35 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
     async with store._database.reading() as connection:
         named = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
         assert named.scalar_one() <= 1  # the one that asks
+
+
+@pytest.fixture
+def pooler(postgres_url: str) -> Iterator[TransactionPooler]:
+    """Before an empty PostgreSQL database."""
+    with TransactionPooler(postgres_url) as pooler:
+        yield pooler
+
+
+async def test_store_works_behind_a_pooler_in_transaction_mode(
+    pooler: TransactionPooler, open_store: OpenStore
+) -> None:
+    """Each transaction, and each query outside of one, may meet another connection than the one before."""
+    store = open_store(pooler.url, statement_cache=False)
+    await store.start()
+
+    async def compact(tenant: str) -> None:
+        for start, end in ((0, 4), (4, 8)):
+            lease = await take(store, start, end, tenant=tenant)
+            assert await store.renew(lease)
+            assert await store.commit(lease, [chunk(start, end)])
+            await store.release(lease)
+            assert await store.live_lease(tenant, "c1", span(start, end), chain(10)) is None
+            assert len(await store.chunks_in(tenant, SERIES, chain(10))) == end // 4
+        store.record(seen(tenant=tenant, heads=((digest(1), 1),)))
+
+    await asyncio.gather(*(compact(f"tenant {number}") for number in range(20)))
+    await store.flush()
+    for number in range(20):
+        assert len(await store.heads(f"tenant {number}", [digest(1)])) == 1
+    assert (store.state, store.dropped) == ("ok", 0)
+    assert pooler.transactions > 200

@@ -87,6 +87,15 @@ async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str)
     assert (await take(store, 0, 4, holder="h2")).epoch == 2
 
 
+async def test_lease_of_a_dead_holder_does_not_live_longer_because_the_clock_was_put_back(store: Store) -> None:
+    """As when another server, an hour behind, takes over."""
+    await take(store, 0, 4, holder="dead")
+    async with store._database.writing() as connection:
+        await connection.execute(update(leases).values(expires_at=leases.c.expires_at + 3_600_000))
+    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(100)) is None
+    assert (await take(store, 0, 4, holder="h2")).epoch == 2
+
+
 async def test_epoch_grows_with_every_grant(store: Store) -> None:
     """Also after a release, so that no two grants of a range can be confused."""
     epochs = []

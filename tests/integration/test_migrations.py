@@ -11,7 +11,21 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import JSON, Boolean, Connection, Float, LargeBinary, MetaData, Table, insert, select, text
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Connection,
+    Engine,
+    Float,
+    LargeBinary,
+    MetaData,
+    Table,
+    event,
+    func,
+    insert,
+    select,
+    text,
+)
 from sqlalchemy.sql.sqltypes import Integer
 
 from app.store import MigrationFailed, SchemaTooNew, migrations
@@ -72,6 +86,38 @@ async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: 
             after = await connection.run_sync(read, name)
             assert [{key: row[key] for key in rows[0]} for row in after] == rows
     await database.close()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_indexes_are_dropped_last(postgres_url: str, revision: str) -> None:
+    """From the first drop to the end of the migration the release before it cannot read the table."""
+    database, statements = Database(postgres_url), []
+    number = REVISIONS.index(revision)
+    if number:
+        await migrations.upgrade(database, REVISIONS[number - 1])
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement.split()[:2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        await migrations.upgrade(database, revision)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    changes = [each for each in statements if each[0] in {"CREATE", "ALTER", "DROP"}]
+    assert changes == sorted(changes, key=lambda change: change == ["DROP", "INDEX"])
+    await database.close()
+
+
+async def test_migration_waits_for_that_of_another_process(open_store: OpenStore, postgres_url: str) -> None:
+    """However long it takes: no limit of a request is in force."""
+    store = open_store(postgres_url)
+    async with store._database.writing() as connection:
+        await connection.execute(select(func.pg_advisory_xact_lock(*migrations._LOCK)))
+        migrating = asyncio.ensure_future(store.migrate())
+        await asyncio.sleep(1)
+        assert not migrating.done()
+    assert await migrating == (None, REVISIONS[-1])
 
 
 async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
-from app.store import Lease, Store, StoreUnavailable
-from tests.faults.proxy import FaultProxy
-from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take
+from app.store import Busy, Lease, Store, StoreUnavailable, lease
+from app.store.readiness import Readiness
+from tests.databases import SMALL_POOL
+from tests.faults.proxy import Fault, FaultProxy, Way
+from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
 
 Call = Callable[[Store], Awaitable[object]]
 
@@ -22,6 +27,9 @@ REQUEST_PATH: dict[str, Call] = {
     "acquire": lambda store: store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"),
     "live_lease": lambda store: store.live_lease(TENANT, "c1", span(0, 4), chain(10)),
 }
+
+LIMITS = "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"
+ASK_LIMITS = "SELECT concat_ws(' ', " + ", ".join(f"current_setting('{name}')" for name in LIMITS) + ")"
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -81,6 +89,39 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
     assert max(took) < 0.45
 
 
+async def test_error_that_nobody_foresaw_is_not_the_last_try_to_connect() -> None:
+    """As when something else listens where the database should."""
+    ends = iter([StoreUnavailable("away"), AttributeError("server_version")])
+
+    async def connect() -> None:
+        for error in ends:
+            raise error
+
+    readiness = Readiness(connect)
+    await readiness.start()
+    async with asyncio.timeout(10):
+        await readiness.ready.wait()
+    assert readiness.reason is None
+    await readiness.stop()
+
+
+async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.facade.TIDY_SECONDS", 0.01)
+    store, calls, again = open_store("memory"), count(), asyncio.Event()
+
+    async def remove() -> None:
+        if not next(calls):
+            raise RuntimeError("can't start new thread")
+        again.set()
+
+    monkeypatch.setattr(store, "remove_old_leases", remove)
+    await store.start()
+    async with asyncio.timeout(10):
+        await again.wait()
+
+
 async def test_breaker_spares_requests_the_wait_and_closes_by_itself(open_store: OpenStore, gate: FaultProxy) -> None:
     """Three failures in a row open it; a probe, not a request, finds out that all is well."""
     store = open_store(gate.url, 0.25)
@@ -125,9 +166,9 @@ async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: Fault
     """A summary took half a minute to make; it is not lost to a hiccup."""
     store = open_store(gate.url)
     await store.start()
-    lease = await take(store, 0, 4)
+    held = await take(store, 0, 4)
     gate.inject("refuse")
-    committing = asyncio.ensure_future(store.commit(lease, [chunk(0, 4)]))
+    committing = asyncio.ensure_future(store.commit(held, [chunk(0, 4)]))
     await asyncio.sleep(0.3)
     gate.heal()
     stored = await committing
@@ -135,13 +176,25 @@ async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: Fault
     assert [one.id for one in stored] == ["chunk-0-4"]
 
 
+async def test_commit_outlives_a_restart_of_the_database(open_store: OpenStore, gate: FaultProxy) -> None:
+    """Which refuses at once, for some seconds: the tries must not all be over by then."""
+    store = open_store(gate.url)
+    await store.start()
+    held = await take(store, 0, 4)
+    gate.inject("refuse")
+    committing = asyncio.ensure_future(store.commit(held, [chunk(0, 4)]))
+    await asyncio.sleep(2.2)
+    gate.heal()
+    assert await committing
+
+
 async def test_commit_gives_up_within_about_ten_seconds(open_store: OpenStore, gate: FaultProxy) -> None:
     """Five tries, and then the compaction task is told."""
     store = open_store(gate.url)
     await store.start()
-    lease = await take(store, 0, 4)
+    held = await take(store, 0, 4)
     gate.inject("black hole")
-    assert 8 < await seconds_refused(store.commit(lease, [chunk(0, 4)])) < 11
+    assert 8 < await seconds_refused(store.commit(held, [chunk(0, 4)])) < 11
 
 
 async def test_requests_are_recorded_during_an_outage_and_stored_after_it(
@@ -164,13 +217,128 @@ async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store:
     """Otherwise everybody would wait fifteen seconds for nobody."""
     store = open_store(postgres_url, 0.25)
     await store.start()
-    async with store._database.writing() as connection:
-        await connection.execute(text("LOCK TABLE leases IN ACCESS EXCLUSIVE MODE"))
+    take_turns = lease._take_turns
+
+    async def slowly(*arguments: Any) -> None:
+        await take_turns(*arguments)
+        await asyncio.sleep(0.5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "_take_turns", slowly)
         await seconds_refused(store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
     await store._guard.abandoned_calls(10)
     answer = await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
     assert isinstance(answer, Lease)
     assert answer.epoch == 2
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversation_for_some_seconds(
+    open_store: OpenStore, gate: FaultProxy, postgres_url: str, way: Way
+) -> None:
+    """Nobody else's breaker opens for it: the database says in time that somebody has the lock.
+
+    Up: the server waits for the next statement. Down: it has prepared one and waits to be told to execute it.
+    """
+    cut_off, well = open_store(gate.url, 0.25), open_store(postgres_url, 1.0)
+    await cut_off.start()
+    await well.start()
+    gate.inject(Fault("black hole", way, seen=(b"INSERT INTO leases",)), times=1)
+    await seconds_refused(cut_off.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+    for number in range(2):
+        assert isinstance(await well.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy)
+        await take(well, 10 + number, 20, conversation_id=f"other {number}")
+    assert well.state == "ok"
+    async with asyncio.timeout(30):
+        while isinstance(await well.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy):
+            pass
+
+
+async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(open_store: OpenStore, postgres_url: str) -> None:
+    """There a session is nobody's."""
+    seen = []
+    store = open_store(postgres_url, 0.25, statement_cache=False)
+    for opened in (store._database.writing(), store._database.writing(patient=True), store._database.reading()):
+        async with opened as connection:
+            seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())
+    assert seen == ["200ms 4500ms 3s", "4s 4500ms 3s", "0 0 0"]
+
+
+async def test_session_of_the_pool_has_limits_and_a_migration_has_not(open_store: OpenStore, postgres_url: str) -> None:
+    """A migration waits for another process's."""
+    database = open_store(postgres_url, 0.25)._database
+    seen = []
+    for opened in (
+        database.reading(),
+        database.writing(),
+        database.writing(patient=True),
+        database.reading(),
+        database.migrating(),
+    ):
+        async with opened as connection:
+            seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())
+    usual = "200ms 4500ms 3s"
+    assert seen == [usual, usual, "4s 4500ms 3s", usual, "0 0 0"]
+
+
+def lose_connections(gate: FaultProxy) -> None:
+    """Nothing passes any more on those that are open, and new ones work."""
+    for connection in list(gate._connections):
+        gate._loop.call_soon_threadsafe(connection._flowing.clear)
+
+
+async def fill_pool(store: Store, connections: int) -> None:
+    async with AsyncExitStack() as held:
+        for _ in range(connections):
+            await held.enter_async_context(store._database.reading())
+
+
+async def test_connections_that_died_in_silence_are_not_tried_one_by_one_once_the_breaker_opened(
+    open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a failover, or when a router forgot them: new ones work at once."""
+    monkeypatch.setattr("app.store.database.COMMAND_SECONDS", 60.0)  # None of them tells the pool.
+    store = open_store(gate.url, 0.25)
+    store._guard._open_seconds = 0.5
+    await store.start()
+    await fill_pool(store, 15)
+    lose_connections(gate)
+    for _ in range(3):
+        await seconds_refused(store.heads(TENANT, [digest(1)]))
+    await until(lambda: store.state == "ok", 10)
+    store._timeout = 3
+    answers = await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(12)))
+    assert answers == [[]] * 12
+
+
+async def test_one_command_that_is_not_answered_makes_the_pool_new(
+    open_store: OpenStore, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where requests are rare the breaker never opens, and each would meet another dead connection."""
+    monkeypatch.setattr("app.store.database.COMMAND_SECONDS", 1.0)
+    store = open_store(gate.url)
+    await store.start()
+    await fill_pool(store, 10)
+    lose_connections(gate)
+    await seconds_refused(store.heads(TENANT, [digest(1)]))
+    answers = await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(8)))
+    assert answers == [[]] * 8
+
+
+async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store: OpenStore, postgres_url: str) -> None:
+    """It still reads, so nothing else would end them; new ones lead to the one that took its place."""
+    store = open_store(postgres_url)
+    await store.start()
+    async with AsyncExitStack() as held:
+        for _ in range(4):
+            connection = await held.enter_async_context(store._database.reading())
+            await connection.execute(text("SET default_transaction_read_only = on"))
+    store.record(seen())
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await store.flush()
+    await store.flush()
+    await asyncio.gather(*(take(store, number, 90, conversation_id=f"c{number}") for number in range(4)))
+    assert store.dropped == 0
 
 
 async def test_client_that_leaves_does_not_break_the_connection(store: Store) -> None:
@@ -197,6 +365,69 @@ async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
     assert took < 0.45
     await store._guard.abandoned_calls(10)
     assert isinstance(await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+
+
+@pytest.mark.usefixtures("small_pool")
+async def test_crowd_before_connections_that_are_all_in_use_waits_no_longer_than_the_bound(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    """Waiting for one of five connections counts as waiting for the database; afterwards all five are free again."""
+    store = open_store(postgres_url, 0.25)
+    store._guard._open_seconds = 0.5
+    await store.start()
+    async with AsyncExitStack() as held:
+        for _ in range(SMALL_POOL):
+            await held.enter_async_context(store._database.reading())
+        took = await asyncio.gather(*(seconds_refused(store.heads(TENANT, [digest(n)])) for n in range(500)))
+    assert max(took) < 1.5
+    await until(lambda: store.state == "ok")
+    await store._guard.abandoned_calls(10)
+    assert await store.heads(TENANT, [digest(1)]) == []
+    pool: Any = store._database.engine.pool
+    assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
+
+
+@pytest.mark.usefixtures("small_pool")
+async def test_crowd_of_five_hundred_shares_five_connections(open_store: OpenStore, postgres_url: str) -> None:
+    """Given the time for it, everybody is answered."""
+    store = open_store(postgres_url, 30)
+    await store.start()
+    answers = await asyncio.gather(*(store.heads(TENANT, [digest(number)]) for number in range(500)))
+    assert answers == [[]] * 500
+    pool: Any = store._database.engine.pool
+    assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
+
+
+@pytest.mark.parametrize(
+    ("failing", "well"),
+    [
+        ("PRAGMA max_page_count=1", "PRAGMA max_page_count=1000000"),  # At least what there is already.
+        ("PRAGMA query_only=ON", "PRAGMA query_only=OFF"),
+    ],
+    ids=["full", "read-only"],
+)
+async def test_disk_that_cannot_be_written_is_an_outage_and_drops_nothing(
+    open_store: OpenStore, sqlite_url: str, failing: str, well: str
+) -> None:
+    """SQLite's own errors for it; what is there is read, and what was recorded is stored once it can be."""
+    store = open_store(sqlite_url)
+    await store.start()
+    await put(store, chunk(0, 4))
+    pragma = failing
+
+    def set_up(connection: Any, *_: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(pragma)
+        cursor.close()
+
+    event.listen(store._database.engine.sync_engine, "checkout", set_up)
+    store.record(seen("c2", coverage="x" * 100_000))
+    with pytest.raises(StoreUnavailable, match="not available"):
+        await store.flush()
+    assert len(await store.chunks_in(TENANT, SERIES, chain(9))) == 1
+    pragma = well
+    assert await store.conversation(TENANT, "c2") is not None
+    assert store.dropped == 0
 
 
 async def test_closing_ends_although_the_database_is_silent(open_store: OpenStore, gate: FaultProxy) -> None:

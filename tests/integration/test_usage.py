@@ -248,6 +248,26 @@ async def test_names_that_no_database_can_keep_are_kept_as_far_as_they_can(store
     assert [each.record.model for each in (await usage(store)).page.data] == ["gpt\ufffd-4o\ufffd"]
 
 
+async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that fails puts them back."""
+    monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
+
+    async def fail(*_: object) -> None:
+        for _each in range(2):
+            store.record_usage(record())
+        raise TimeoutError
+
+    store.record_usage(record())
+    with monkeypatch.context() as patch:
+        patch.setattr(write_behind, "write_usage", fail)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.flush()
+    await store.flush()
+    assert await stored(store) == 2
+    assert store.dropped_records >= 5
+
+
 async def test_records_outlast_an_outage(open_store: OpenStore, gate: FaultProxy) -> None:
     """A flush that fails keeps them, in their order."""
     store = open_store(gate.url)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 from sqlalchemy import select
 
 from app.store import Store, StoreUnavailable, write_behind
+from app.store.conversations import write_sightings
 from app.store.tables import conversations
 from tests.integration.examples import TENANT, OpenStore, digest, seen
 
@@ -61,6 +63,88 @@ async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest
     assert store.dropped == 1
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "c2", "c3")] == [2, 1, None]
+
+
+async def test_what_is_in_flight_counts_for_the_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a database that is silent each flush takes seconds, and puts back all it took."""
+    monkeypatch.setattr(write_behind, "QUEUE_CONVERSATIONS", 2)
+    numbers = count(3)
+
+    async def fail(*_: object) -> None:
+        for name in (f"c{next(numbers)}", "c1", "c2"):
+            store.record(seen(name))
+        raise TimeoutError
+
+    for name in ("c1", "c2"):
+        store.record(seen(name))
+    with monkeypatch.context() as patch:
+        patch.setattr(write_behind, "write_sightings", fail)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.flush()
+    await store.flush()
+    assert [await stored(store, f"c{number}") is not None for number in (1, 2, 3, 4, 5)] == [True] * 2 + [False] * 3
+    assert store.dropped >= 3
+
+
+async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when no thread can be started for a connection."""
+    write = write_sightings
+
+    async def fail(*_: object) -> None:
+        monkeypatch.setattr(write_behind, "write_sightings", write)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(write_behind, "write_sightings", fail)
+    store.record(seen())
+    async with asyncio.timeout(20):
+        while await stored(store, "c1") is None:  # noqa: ASYNC110 - nobody tells when
+            await asyncio.sleep(0.05)
+
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{}'; END $$
+"""
+
+
+@pytest.mark.parametrize("state", ["25P03", "40P01", "55P03", "57014", "58030"])
+async def test_row_that_is_refused_for_the_servers_own_reasons_is_kept(
+    open_store: OpenStore, postgres_url: str, state: str
+) -> None:
+    """A disk that fails, a lock, a limit of time: none of them is the row's fault."""
+    store = open_store(postgres_url)
+    await store.start()
+    async with store._database.writing() as connection:
+        await connection.exec_driver_sql(REFUSE.format(state))
+        await connection.exec_driver_sql(
+            "CREATE TRIGGER refuse BEFORE INSERT ON conversations FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    store.record(seen())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    async with store._database.writing(patient=True) as connection:
+        await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
+    await store.flush()
+    assert (await stored(store, "c1"), store.dropped) == (1, 0)
+
+
+async def test_flush_waits_for_somebody_who_holds_a_row_longer_than_a_request_would(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    store = open_store(postgres_url, 0.25)
+    await store.start()
+    store.record(seen())
+    await store.flush()
+    async with store._database.writing() as connection:
+        await connection.execute(select(conversations).with_for_update())
+        store.record(seen())
+        flushing = asyncio.ensure_future(store.flush())
+        await asyncio.sleep(1)
+    await flushing
+    assert await stored(store, "c1") == 2
 
 
 async def test_heads_of_one_conversation_are_bounded(store: Store) -> None:

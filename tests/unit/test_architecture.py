@@ -32,7 +32,7 @@ MAY_COUNT = {
     "core/compaction.py": {COUNT, "text_tokens"},
     "simulator/answers.py": {COUNT},
     # They only pass the counter on.
-    "compactor.py": {COUNT},
+    "turn.py": {COUNT},
     "simulator/requests.py": {COUNT},
 }
 MAY_SCALE = {

@@ -210,3 +210,14 @@ def test_variables_that_pages_name_exist(page: Path) -> None:
 
 def test_the_changelog_knows_the_version() -> None:
     assert f"## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
+
+
+_TEST = re.compile(r"`((?:e2e|integration|unit)/\w+\.py)::(\w+)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_pages_name_exist(page: Path) -> None:
+    named = _TEST.findall(page.read_text())
+    assert page.name != "reliability.md" or named
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), f"{file}::{name}"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.core.budget import Window
 from app.core.overflow import Overflow
@@ -214,6 +215,16 @@ async def test_of_two_limits_the_smaller_holds(build: Build) -> None:
         assert windows.of("m").context == 32_768
     windows.learn("m", overflow(16_384))
     assert windows.of("m").context == 16_384
+
+
+async def test_a_limit_that_lowers_what_was_set_is_logged_once(build: Build) -> None:
+    windows = build(models=[{"match": "m", "context_window": 32_000}])
+    with capture_logs() as said:
+        for limit in (8_000, 8_000, 9_000, 64_000):
+            windows.learn("m", overflow(limit))
+            assert windows.of("m").context == 8_000
+    (warning,) = [line for line in said if line["log_level"] == "warning"]
+    assert (warning["limit"], warning["before"], warning["now"]) == (8_000, 32_000, 8_000)
 
 
 async def test_a_prompt_that_was_answered_drops_a_smaller_limit(build: Build) -> None:

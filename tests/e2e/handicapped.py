@@ -1,0 +1,74 @@
+"""`steno serve` with a handicap: it dies at a certain step of a compaction, or the clock on its wall is wrong.
+
+    DIE_AT="before the lease is released" python -m tests.e2e.handicapped serve ...
+    CLOCK_AHEAD=3600 python -m tests.e2e.handicapped serve ...
+
+To die is `kill -9`, by its own hand: from outside nobody could hit the same statement twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Literal
+
+from app import cli
+from app.api.chat import Exchange
+from app.store import Store, chunks, lease
+from app.summariser import Summariser
+from app.wire.completions import AnswerReader
+
+Place = tuple[Any, str, Literal["before", "after"]]
+
+STEPS: Mapping[str, Place] = {
+    "in the transaction that takes the lease": (lease, "acquire_lease", "after"),
+    "before the summary is asked for": (Summariser, "ask", "before"),
+    "while the summary comes": (AnswerReader, "feed", "after"),
+    "before the summary is stored": (Store, "commit", "before"),
+    "in the transaction that stores it": (chunks, "commit_chunks", "after"),
+    "before the lease is released": (Store, "release", "before"),
+    "before the request goes on": (Exchange, "_forward", "before"),
+}
+"""Of a compaction, in their order: a function, and whether the process dies before it or once it is done."""
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def deadly(function: Callable[..., Any], when: str) -> Callable[..., Any]:
+    """The function, and the end of the process before or after it."""
+
+    @wraps(function)
+    async def called(*arguments: Any, **options: Any) -> Any:
+        if when == "before":
+            die()
+        result = await function(*arguments, **options)
+        die()
+        return result
+
+    @wraps(function)
+    def called_at_once(*arguments: Any, **options: Any) -> None:
+        function(*arguments, **options)
+        die()
+
+    return called if inspect.iscoroutinefunction(function) else called_at_once
+
+
+def set_clock(ahead: float) -> None:
+    """Of this process only; the monotonic clock, by which it waits, goes as it should."""
+    right, right_ns = time.time, time.time_ns
+    time.time = lambda: right() + ahead
+    time.time_ns = lambda: right_ns() + round(ahead * 1e9)
+
+
+if __name__ == "__main__":
+    if step := os.environ.get("DIE_AT"):
+        owner, name, when = STEPS[step]
+        setattr(owner, name, deadly(getattr(owner, name), when))
+    set_clock(float(os.environ.get("CLOCK_AHEAD", "0")))
+    cli.main()

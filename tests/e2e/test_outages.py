@@ -1,0 +1,244 @@
+"""Databases that fall silent, restart, are crowded or full, behind a whole Steno: what each request still gets.
+
+`make faults` restarts PostgreSQL twenty times in mid-compaction, otherwise it is three times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import asyncpg
+import pytest
+
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from tests.chaos.cluster import Postgres
+from tests.databases import SMALL_POOL
+from tests.e2e import commands
+from tests.e2e.commands import Serving, until
+from tests.e2e.crowds import MODELS
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import Answer, get, post
+from tests.e2e.running import StartSteno, Steno
+from tests.faults.proxy import FaultProxy
+
+RESTARTS = 20 if os.environ.get("FAULTS") else 3
+BOUND_SECONDS = 0.25
+"""Of one database call; a request makes two before it does without: whose it is, and what is stored of it."""
+BUSY_SECONDS = 2.0
+"""What a busy machine may add to a request."""
+KEY = b"authorization: Bearer sk-test"
+
+
+def soft(number: int) -> list[Any]:
+    """About 6,300 tokens that nobody has seen: over the trigger of a window of 8,000, and within it."""
+    return turns(15, first=1_000 * number)
+
+
+def hard(number: int) -> list[Any]:
+    """About 12,600 tokens: over the window."""
+    return turns(30, first=1_000 * number)
+
+
+def ask(url: str, messages: list[Any], **members: Any) -> Answer:
+    answered = post(url, chat(messages, **members), timeout=60)
+    assert answered.status == 200, answered.body
+    return answered
+
+
+def told(answered: Answer) -> tuple[list[str], str | None]:
+    context = answered.json["context"]
+    return context["actions"], context["reason"]
+
+
+def timed(url: str, messages: list[Any]) -> tuple[float, Answer]:
+    began = time.monotonic()
+    answered = ask(url, messages)
+    return time.monotonic() - began, answered
+
+
+# Silent
+
+
+def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
+    steno: StartSteno, simulator: Simulator, gate: FaultProxy
+) -> None:
+    """What fits goes as it came, what does not gets a summary that is stored nowhere; nobody gets an error."""
+    served = steno(storage={"url": gate.url, "timeout_seconds": BOUND_SECONDS})
+    served.services.store._guard._open_seconds = 0.5
+    assert told(ask(served.url, soft(1))) == (["summarized"], None)
+    calls = len(simulator.summaries)
+    gate.inject("black hole")
+    seconds = []
+    for number in range(2, 14):
+        took, answered = timed(served.url, soft(number))
+        seconds.append(took)
+        assert told(answered) == ([], "storage")
+        assert simulator.chats[-1].payload["messages"] == soft(number)
+    assert max(seconds) < 2 * BOUND_SECONDS + BUSY_SECONDS
+    assert median(seconds) < BOUND_SECONDS
+    assert sum(took > BOUND_SECONDS for took in seconds) <= 4
+    assert len(simulator.summaries) == calls
+    assert told(ask(served.url, hard(20))) == (["summarized"], "storage")
+    calls = len(simulator.summaries)
+    ready = get(served.url, "/readyz")
+    assert (ready.status, ready.json["status"], ready.json["db"]) == (200, "degraded", "degraded")
+    gate.heal()
+    until(lambda: get(served.url, "/readyz").json["status"] == "ok")
+    assert told(ask(served.url, hard(20))) == (["summarized"], None)
+    assert len(simulator.summaries) == calls
+
+
+# Restarted
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    """A server of this test's own: the others' must not be ended."""
+    # Not pytest's folder: as root the server opens every parent of its data to others.
+    with tempfile.TemporaryDirectory(prefix="steno-restart-", ignore_cleanup_errors=True) as folder:
+        server = Postgres(Path(folder))
+        asyncio.run(server.prepare())
+        yield server
+        with suppress(Exception):  # It deletes what the folder's own end deletes, too.
+            server.stop()
+
+
+@pytest.mark.timeout(30 * RESTARTS)
+def test_a_database_that_restarts_while_a_summary_is_made_costs_no_second_one(
+    steno: StartSteno, simulator: Simulator, postgres: Postgres
+) -> None:
+    """Ended at once, without a checkpoint: the lease's row is still there, and the commit is repeated until it is
+    acknowledged."""
+    served = steno(storage={"url": postgres.url, "timeout_seconds": BOUND_SECONDS})
+    simulator.summary_default = type(simulator.summary_default)(delay=0.7)
+
+    def restart(number: int) -> None:
+        until(lambda: served.services.store.state == "ok")
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(ask, served.url, soft(number), stream=bool(number % 2))
+            assert simulator.wait_for(lambda _: len(simulator.summaries) == number)
+            asyncio.run(postgres.crash(1.2))  # The summary comes meanwhile, and cannot be stored yet.
+            assert asking.result().status == 200
+        until(lambda: _stored(postgres.url) == (number, [1] * number))
+
+    for number in range(1, RESTARTS + 1):
+        restart(number)
+    assert len(simulator.summaries) == RESTARTS
+    until(lambda: served.services.store.state == "ok")
+    for number in range(1, RESTARTS + 1):
+        assert told(ask(served.url, soft(number))) == (["summarized"], None)
+    assert len(simulator.summaries) == RESTARTS
+
+
+def _stored(url: str) -> tuple[int, list[int]]:
+    """How many chunks, and the epochs of the leases under which they were made and that are held no more."""
+
+    async def look() -> tuple[int, list[int]]:
+        connection = await asyncpg.connect(url, timeout=10)
+        try:
+            chunks = await connection.fetchval("select count(*) from summary_chunks")
+            epochs = await connection.fetch("select epoch from leases where expires_at <= 0")
+        finally:
+            await connection.close()
+        return int(chunks), [int(row["epoch"]) for row in epochs]
+
+    return asyncio.run(look())
+
+
+# Crowded
+
+
+@contextmanager
+def taken(served: Steno) -> Iterator[None]:
+    """Every connection of its pool is in use meanwhile."""
+    database, writing = served.services.store._database, served.services.store._writes._task
+    assert writing is not None
+    loop, released, held = writing.get_loop(), asyncio.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with AsyncExitStack() as connections:
+            for _ in range(SMALL_POOL):
+                await connections.enter_async_context(database.reading())
+            held.set()
+            await released.wait()
+
+    holding = asyncio.run_coroutine_threadsafe(hold(), loop)
+    try:
+        assert held.wait(10)
+        yield
+    finally:
+        loop.call_soon_threadsafe(released.set)
+        holding.result(10)
+
+
+@pytest.mark.usefixtures("small_pool")
+def test_a_crowd_before_connections_that_are_all_in_use_is_answered_without_the_store(
+    steno: StartSteno, simulator: Simulator, postgres_url: str
+) -> None:
+    """Waiting for a connection is a part of the bound; nobody gets an error, and no connection is lost."""
+    served = steno(storage={"url": postgres_url, "timeout_seconds": BOUND_SECONDS})
+    served.services.store._guard._open_seconds = 0.5
+    ask(served.url, soft(1))
+    with taken(served), ThreadPoolExecutor(50) as pool:
+        began = time.monotonic()
+        answers = pool.map(lambda number: ask(served.url, turns(1, words=5, first=number)), range(100_001, 100_201))
+        assert {answered.header("x-context-status") for answered in answers} == {"full"}
+        assert time.monotonic() - began < 200 * BOUND_SECONDS / 2, "they wait beside each other, not in turn"
+        assert told(ask(served.url, soft(2))) == ([], "storage")
+    until(lambda: served.services.store.state == "ok")
+    assert told(ask(served.url, soft(3))) == (["summarized"], None)
+    in_use: Any = served.services.store._database.engine.pool
+    until(lambda: in_use.checkedout() == 0)
+    assert len(simulator.summaries) == 2
+
+
+# Full
+
+
+@pytest.fixture
+def process(provider: RunningServer, tmp_path: Path) -> Iterator[Serving]:
+    """`steno serve` on a SQLite file."""
+    options = {"STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
+    serving = commands.serve(["--upstream", f"{provider.url}/v1"], tmp_path, commands.ROOT, **options)
+    yield serving
+    serving.kill()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process's files, as Linux can")
+def test_a_full_disk_costs_no_request_and_what_was_made_meanwhile_is_stored_later(
+    process: Serving, simulator: Simulator
+) -> None:
+    """What was stored before is still read. Only writing fails, for as long as the disk is full."""
+    assert told(ask(process.url, soft(1))) == (["summarized"], None)
+    until(lambda: _conversations(process.url) == 1)
+    _, most = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)
+    # What a log line still needs; the database's files are larger already.
+    resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (8_192, most))
+    assert told(ask(process.url, soft(2))) == ([], "storage")
+    assert told(ask(process.url, hard(3))) == (["summarized"], "storage")
+    assert ask(process.url, soft(1)).header("x-context-status") == "summarized"
+    calls = len(simulator.summaries)
+    resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (most, most))
+    until(lambda: get(process.url, "/readyz").json["status"] == "ok")
+    until(lambda: _conversations(process.url) == 3)
+    assert told(ask(process.url, hard(3))) == (["summarized"], None)
+    assert len(simulator.summaries) == calls
+    assert not [line for line in process.log if line["level"] == "error"]
+    assert process.errors == ""
+
+
+def _conversations(url: str) -> int:
+    """How many are listed; none while the database cannot be asked."""
+    return len(get(url, "/context/conversations", KEY).json.get("data", ()))

@@ -1,0 +1,223 @@
+"""Processes that die at any step of a compaction, disagree about the time, or are of two releases: one database.
+
+`make faults` kills at every step on both databases and waits for the lease's own end; otherwise some of it is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import select, update
+
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from app.store import Store
+from app.store.clock import now_ms
+from app.store.tables import leases, summary_chunks
+from tests.e2e import commands
+from tests.e2e.commands import ROOT, SECRET, Serving
+from tests.e2e.crowds import MODELS
+from tests.e2e.handicapped import STEPS
+from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.raw import Answer, get, post
+from tests.e2e.running import StartSteno
+
+Serve = Callable[..., Serving]
+
+WHOLE = bool(os.environ.get("FAULTS"))
+LONG = long_history()
+TTL_SECONDS = 15.0
+HOUR = 3_600.0
+KEY = {"authorization": "Bearer sk-test"}
+
+
+@pytest.fixture
+def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
+    """Starts processes before the simulator; they share a secret, and whatever database they are given."""
+    running: list[Serving] = []
+
+    def start(checkout: Path = ROOT, module: str = "app.cli", **variables: str) -> Serving:
+        folder = tmp_path / f"process{len(running)}"
+        folder.mkdir()
+        options = {"STENO_SECRET": SECRET, "STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
+        variables = {**options, **variables}
+        running.append(commands.serve(["--upstream", f"{provider.url}/v1"], folder, checkout, module, **variables))
+        return running[-1]
+
+    yield start
+    for serving in running:
+        serving.kill()
+
+
+def ask(url: str, messages: list[Any]) -> Answer:
+    answered = post(url, chat(messages), timeout=60)
+    assert answered.status == 200, answered.body
+    return answered
+
+
+def stored(answered: Answer) -> tuple[str | None, str | None]:
+    return answered.header("x-context-status"), answered.header("x-context-reason")
+
+
+# Killed
+
+
+class Rows:
+    """What is in the database, past every process."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def leases(self) -> list[tuple[int, float]]:
+        """The epoch of each, and the seconds it still holds by the database's clock; none if it was released."""
+        left = (leases.c.expires_at - now_ms()) / 1000.0
+        return [(epoch, max(0.0, float(seconds))) for epoch, seconds in self._do(select(leases.c.epoch, left))]
+
+    @property
+    def chunks(self) -> list[str]:
+        """Their texts."""
+        return [text for (text,) in self._do(select(summary_chunks.c.text))]
+
+    def let_leases_end(self) -> None:
+        """As fifteen silent seconds would."""
+        self._do(update(leases).where(leases.c.expires_at > 0).values(expires_at=1))
+
+    def _do(self, statement: Any) -> list[Any]:
+        async def execute() -> list[Any]:
+            store = Store.open(self._url)
+            try:
+                async with store._database.writing() as connection:
+                    result = await connection.execute(statement)
+                    return list(result) if result.returns_rows else []
+            finally:
+                await store.close()
+
+        return asyncio.run(execute())
+
+
+KILLS = [("postgres_url", step) for step in STEPS] + [
+    ("sqlite_url", step) for step in STEPS if WHOLE or step == "in the transaction that stores it"
+]
+
+
+@pytest.mark.parametrize(("database", "step"), KILLS)
+def test_a_process_that_is_killed_leaves_nothing_half_done(
+    serve: Serve, steno: StartSteno, simulator: Simulator, database: str, step: str, request: pytest.FixtureRequest
+) -> None:
+    """The next one takes over once the lease has ended; what was committed is used, and what was not never happened."""
+    url, steps = request.getfixturevalue(database), list(STEPS)
+    dying = serve(module="tests.e2e.handicapped", DATABASE_URL=url, DIE_AT=step)
+    with pytest.raises(httpx2.TransportError):
+        httpx2.post(f"{dying.url}/v1/chat/completions", content=chat(LONG), headers=KEY, timeout=30.0)
+    assert dying.wait() == -9
+    rows = Rows(url)
+    has_lease, is_asked, is_stored = (
+        steps.index(step) >= steps.index(name)
+        for name in ("before the summary is asked for", "while the summary comes", "before the lease is released")
+    )
+    assert len(rows.chunks) == is_stored
+    assert [epoch for epoch, _ in rows.leases] == [1] * has_lease
+    held = max((seconds for _, seconds in rows.leases), default=0.0)
+    assert (held > 0) == (has_lease and step != "before the request goes on")
+    assert held <= TTL_SECONDS
+    if not WHOLE:
+        rows.let_leases_end()
+    other = steno(storage={"url": url})
+    assert stored(ask(other.url, LONG)) == ("summarized", None)
+    assert stored(ask(other.url, LONG)) == ("summarized", None)
+    assert len(simulator.summaries) == (1 if is_stored else 1 + is_asked)
+    assert rows.chunks == [simulator.summaries[-1].text]
+    assert [epoch for epoch, _ in rows.leases] == [2 if has_lease and not is_stored else 1]
+    assert simulator.chats[0].body == simulator.chats[1].body
+
+
+# Clocks
+
+
+def test_processes_whose_clocks_are_an_hour_off_agree_whose_the_lease_is(
+    serve: Serve, simulator: Simulator, postgres_url: str
+) -> None:
+    """It is the database's clock that counts. One is ahead, one behind: by their own, the second could never wait."""
+    options = {"module": "tests.e2e.handicapped", "DATABASE_URL": postgres_url}
+    ahead, behind = (serve(**options, CLOCK_AHEAD=str(hours * HOUR)) for hours in (1, -1))
+    for number, (first, second) in enumerate([(ahead, behind), (behind, ahead)]):
+        talk = turns(15, first=100 * number)
+        simulator.next_summary(delay=1.5)
+        answers = [asked_beside(first.url, talk)]
+        wait_for_summaries(simulator, number + 1)
+        assert [epoch for epoch, seconds in Rows(postgres_url).leases if 0 < seconds <= TTL_SECONDS] == [1]
+        answers.append(asked_beside(second.url, talk))
+        assert [stored(answer()) for answer in answers] == [("summarized", None)] * 2
+        assert len(simulator.summaries) == number + 1
+
+
+def wait_for_summaries(simulator: Simulator, number: int) -> None:
+    """Until so many were asked for."""
+    assert simulator.wait_for(lambda _: len(simulator.summaries) == number)
+
+
+def asked_beside(url: str, messages: list[Any]) -> Callable[[], Answer]:
+    """Asked in a thread; call it for the answer."""
+    pool = ThreadPoolExecutor(1)
+    asking = pool.submit(ask, url, messages)
+    pool.shutdown(wait=False)
+    return asking.result
+
+
+# Releases
+
+NEXT = '''"""What the next release adds."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9001"
+down_revision = "%s"
+
+
+def upgrade() -> None:
+    for table in ("conversations", "summary_chunks", "leases", "usage_records"):
+        op.add_column(table, sa.Column("newer", sa.Text(), nullable=True))
+    op.create_table("newer", sa.Column("id", sa.Text(), primary_key=True))
+'''
+
+
+def next_release(folder: Path) -> Path:
+    """A copy of the code whose schema is one revision ahead."""
+    checkout = commands.checkout_without_tables(folder)
+    (checkout / ".tables").symlink_to(ROOT / ".tables")
+    newest = max(path.name[:4] for path in (checkout / "alembic" / "versions").glob("0*.py"))
+    (checkout / "alembic" / "versions" / "9001_newer.py").write_text(NEXT % newest)
+    return checkout
+
+
+def test_two_releases_share_a_database_while_one_replaces_the_other(
+    serve: Serve, simulator: Simulator, postgres_url: str, tmp_path: Path
+) -> None:
+    """The newer one migrates under the older one's feet: both go on, and with the same summaries."""
+    old = serve(DATABASE_URL=postgres_url)
+    before, between, after = (turns(15, first=first) for first in (1, 101, 201))
+    assert stored(ask(old.url, before)) == ("summarized", None)
+    new = serve(checkout=next_release(tmp_path / "next"), DATABASE_URL=postgres_url)
+    for first, second, talk in ((new, old, before), (old, new, between), (new, old, after)):
+        for release in (first, second):
+            assert stored(ask(release.url, talk)) == ("summarized", None)
+    assert len(simulator.summaries) == 3
+    assert len({record.body for record in simulator.chats}) == 3
+    old.terminate()
+    assert old.wait() == 0
+    again = commands.run(["serve", "--port", "0"], old.folder, DATABASE_URL=postgres_url, STENO_SECRET=SECRET)
+    assert again.returncode == 1
+    assert "The database is at revision 9001; this release of Steno knows none after " in again.stderr
+    assert stored(ask(new.url, [*after[:-1], {"role": "user", "content": "And now?"}])) == ("summarized", None)
+    listed = get(new.url, "/context/conversations", b"authorization: Bearer sk-test").json["data"]
+    assert len(listed) == 3
+    assert not [line for release in (old, new) for line in release.log if line["level"] in ("error", "warning")]
