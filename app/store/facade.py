@@ -281,7 +281,8 @@ class Store:
 
     async def renew(self, lease_held: Lease) -> bool:
         """False: it was taken over, and what is being made can no longer be committed."""
-        return await self._bounded(self._write(lease.renew_lease, lease_held, self._ttl_ms), TASK_SECONDS)
+        renew = self._write(lease.renew_lease, lease_held, self._ttl_ms, patient=True)
+        return await self._bounded(renew, TASK_SECONDS)
 
     async def release(self, lease_held: Lease) -> None:
         """Lets others in, and wakes those who wait for what was made."""
