@@ -328,7 +328,7 @@ def seed_fault(monkeypatch: pytest.MonkeyPatch, proxy: Steno, step: str, after: 
 def test_whatever_store_step_fails_nothing_is_lost(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, preset: str, step: str, after: bool
 ) -> None:
-    """The next payload covers everything, and the compaction is there, paid for once, unless its lease is still held."""
+    """The next payload covers everything; the compaction is there, paid for once, unless its lease is still held."""
     nobody_releases = (step, after) == ("acquire", True)
     proxy = steno(**of_preset(preset, wait_seconds=0.3 if nobody_releases else 60.0))
     failing = seed_fault(monkeypatch, proxy, step, after)
