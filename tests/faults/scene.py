@@ -122,8 +122,8 @@ class Scene:
         return Counter(coroutine.__qualname__ for coroutine in coroutines)
 
     def leaked_tasks(self) -> Counter[str]:
-        """Those that an idle Steno does not have."""
-        return self.tasks() - self.standing
+        """Those that an idle Steno does not have; it listens for a minute after somebody waited."""
+        return self.tasks() - self.standing - Counter(["Wakeups._listen"])
 
     def busy_connections(self) -> int:
         """Connections to providers with a request on them."""
