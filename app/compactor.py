@@ -205,7 +205,7 @@ class Compactor:
         return outcome
 
     def forget(self, tenant: str, conversation_id: str) -> None:
-        """After a deletion."""
+        """After a deletion, also at another process."""
         self._memory.forget(tenant, conversation_id)
 
     async def _mask(self, turn: Turn) -> None:
@@ -307,6 +307,7 @@ class Compactor:
             await self._release(lease)
         if outcome.failure == LEASE_LOST and await self._is_revoked(lease):
             outcome = Outcome((), DELETED)
+            self.forget(*job.place)
         if outcome.made:
             self._setbacks.succeeded(_undertaking(job, plan))
         elif outcome.failure not in {LEASE_LOST, NO_STORE, DELETED}:
@@ -337,8 +338,12 @@ class Compactor:
             for chunk in made
             if chain.positions[chunk.from_digest] >= start
         ]
-        stored = await self._keep(lease, job, due) if due else ()
-        return Outcome(tuple(stored)) if stored else None
+        if not due:
+            return None
+        if stored := await self._keep(lease, job, due):
+            return Outcome(tuple(stored))
+        self._memory.keep(job.tenant, due, stored=False)
+        return Outcome((), LEASE_LOST)
 
     async def _drive(self, flow: Flow, job: Job, lease: Lease | None, announce: Callable[[], None]) -> Outcome:
         """Performs what the flow asks for, until it returns. Without a lease nothing is stored."""

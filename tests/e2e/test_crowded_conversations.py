@@ -67,6 +67,19 @@ def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, sim
     assert [each["actions"] for each in told].count(["summarized"]) >= 8
 
 
+def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: Any) -> None:
+        return None
+
+    proxy = steno()
+    monkeypatch.setattr(proxy.services.store, "commit", lost)
+    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == ([], "lease_lost")
+    assert len(simulator.summaries) == compactor.ROUNDS
+
+
 def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_made_again(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

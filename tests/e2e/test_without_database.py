@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -29,6 +30,21 @@ def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> Non
     monkeypatch.setattr(compactor, "RECOVERIES", 0)
     for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_ended", "commit"):
         monkeypatch.setattr(steno.services.store, name, away)
+
+
+def fail_once(steno: Steno, monkeypatch: pytest.MonkeyPatch, name: str, failure: StoreUnavailable | None) -> None:
+    """The call raises the failure, or returns None where there is none, and works from then on."""
+    real, failed = getattr(steno.services.store, name), list[bool]()
+
+    async def call(*given: Any) -> Any:
+        if failed:
+            return await real(*given)
+        failed.append(True)
+        if failure is not None:
+            raise failure
+        return None
+
+    monkeypatch.setattr(steno.services.store, name, call)
 
 
 def context(answered: Answer) -> Any:
@@ -139,6 +155,70 @@ def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
         assert context(post(proxy.url, chat(long_history())))["actions"] == []
     monkeypatch.setattr(proxy.services.store, "acquire", refuses)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
+
+
+def test_a_database_that_is_back_knows_better_than_what_was_remembered(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> None:
+    """Another process deleted it meanwhile."""
+    proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
+    post(proxy.url, chat(TOO_LONG, conversation_id="one"))
+    calls = len(simulator.summaries)
+    assert len(stored_summaries(proxy)) == calls
+    assert send(other.url, request_bytes(None, method="DELETE", target="/context/conversations/one")).status == 200
+    fail_once(proxy, monkeypatch, "chunks_in", StoreUnavailable("away"))
+    told = context(post(proxy.url, chat(turns(50), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert min(summary["first_index"] for summary in stored_summaries(proxy)) == 0  # Made anew.
+
+
+def test_what_another_process_made_as_well_meanwhile_takes_no_place_of_what_is_due(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> None:
+    proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        post(proxy.url, chat(TOO_LONG, conversation_id="one"))
+    simulator.summary_default = Fault(text="In other words, the clerk wrote down what was agreed on each order. " * 3)
+    post(other.url, chat(TOO_LONG, conversation_id="one"))
+    monkeypatch.setattr(compactor, "ROUNDS", 1)
+    calls = len(simulator.summaries)
+    told = context(post(proxy.url, chat(turns(50), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert len(simulator.summaries) > calls
+
+
+def test_a_summary_is_not_lost_with_the_lease_under_which_it_was_to_be_stored_late(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    with monkeypatch.context() as gone:
+        take_away(proxy, gone)
+        post(proxy.url, chat(TOO_LONG, conversation_id="one"))
+    calls = len(simulator.summaries)
+    fail_once(proxy, monkeypatch, "commit", None)
+    assert context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))["reason"] is None
+    assert len(simulator.summaries) == calls == len(stored_summaries(proxy))
+
+
+def test_a_summary_is_not_lost_with_the_lease_that_could_not_be_renewed(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit was under way when the second heartbeat was missed."""
+    monkeypatch.setattr(compactor, "HEARTBEAT_SECONDS", 0.2)
+    proxy = steno()
+    commit, tried = proxy.services.store.commit, list[bool]()
+
+    async def hang_once(*given: Any) -> Any:
+        tried.append(True)
+        await asyncio.sleep(5.0 if len(tried) == 1 else 0.0)
+        return await commit(*given)
+
+    monkeypatch.setattr(proxy.services.store, "commit", hang_once)
+    monkeypatch.setattr(proxy.services.store, "renew", away)
+    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert len(simulator.summaries) == 1 == len(stored_summaries(proxy))
 
 
 def test_what_still_cannot_be_stored_is_not_forgotten(
