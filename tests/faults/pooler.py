@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-T = TypeVar("T")
+from tests.faults.in_thread import InThread
+
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-CONTROL_SECONDS = 5.0
 _TLS_REQUEST = 80877103
 _READY, _IDLE, _TERMINATE = b"Z", b"I", b"X"
 
 
-class TransactionPooler:
+class TransactionPooler(InThread):
     """Stands before a PostgreSQL database, which sees so many connections, however many callers there are."""
 
     def __init__(self, url: str, connections: int = 2) -> None:
+        super().__init__("pooler")
         self._target = urlsplit(url)
         self._most = connections
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pooler", daemon=True)
         self._server: asyncio.Server
         self._free: asyncio.Queue[Streams] = asyncio.Queue()
         self._servers: list[Streams] = []
@@ -39,17 +35,6 @@ class TransactionPooler:
         """What the database says to a caller that was let in."""
         self._connecting = asyncio.Lock()
         self.transactions = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._listen())
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CONTROL_SECONDS)
-        self._loop.close()
 
     @property
     def url(self) -> str:
@@ -125,9 +110,6 @@ class TransactionPooler:
         if folder:
             return await asyncio.open_unix_connection(f"{folder[0]}/.s.PGSQL.{self._target.port or 5432}")
         return await asyncio.open_connection(self._target.hostname, self._target.port or 5432)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONTROL_SECONDS)
 
 
 async def _startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:

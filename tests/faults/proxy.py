@@ -12,19 +12,17 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Literal, get_args
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
-T = TypeVar("T")
+from tests.faults.in_thread import CONTROL_SECONDS, InThread
 
 Name = Literal["refuse", "reset", "black hole", "delay", "drip", "cut"]
 Way = Literal["up", "down"]
 NAMES: tuple[Name, ...] = get_args(Name)
-CONTROL_SECONDS = 5.0
 
 _RESET = struct.pack("ii", 1, 0)  # With a linger time of 0 the kernel sends RST instead of FIN.
 
@@ -59,13 +57,12 @@ class Fault:
         return self.way is None and not self.after and not self.seen
 
 
-class FaultProxy:
+class FaultProxy(InThread):
     """The network to one server, at first without a fault. `url` is the server's URL, through the proxy."""
 
     def __init__(self, url: str) -> None:
+        super().__init__("faults")
         self._target = urlsplit(url)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="faults", daemon=True)
         # Bound and never listening: the port stays ours, and refuses, while the listener is closed.
         self._reserved = _bound(0)
         self.port: int = self._reserved.getsockname()[1]
@@ -78,18 +75,6 @@ class FaultProxy:
         self._exchanges = 0
         self.injected: Counter[Name] = Counter()
         """How often each fault happened. A refusal counts once, however many connections it keeps out."""
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._listen())
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CONTROL_SECONDS)
-        self._loop.close()
-        self._reserved.close()
 
     @property
     def url(self) -> str:
@@ -154,6 +139,7 @@ class FaultProxy:
         await self._refuse()
         if self._connections:
             await asyncio.wait([connection.task for connection in self._connections], timeout=CONTROL_SECONDS)
+        self._reserved.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with self._changed:
@@ -206,9 +192,6 @@ class FaultProxy:
         with self._changed:
             self.injected[fault.name] += 1
             self._changed.notify_all()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONTROL_SECONDS)
 
 
 class _Connection:
