@@ -120,6 +120,8 @@ def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Share
         target=compaction.target_ratio,
         tail_turns=compaction.tail.turns,
         tail=compaction.tail.max_ratio,
+        tail_fill=compaction.tail.fill_ratio,
+        most_tail_fill=compaction.tail.fill_tokens,
         max_summary_tokens=summary.max_tokens,
     )
 

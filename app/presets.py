@@ -40,6 +40,7 @@ There is a summary so far. Write one in its place that has both what it says and
 """
 
 _NO_MASKS = {"enabled": False}
+_NO_FILL = {"fill_ratio": 0.0}
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False, "prune": {"enabled": False}}
 _SESSION_PRUNING = {
     "strategy": "none",
@@ -56,16 +57,17 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
             "floor_tokens": 0,
             # 0.30 of the window, which is more than the limit.
-            "tail": {"turns": 4, "max_ratio": 0.32},
+            "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
             "mask": _NO_MASKS,
-        }
+        },
+        "summary": {"source_tokens": None},
     },
     "librechat": {
         "compaction": {
             "strategy": "full",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
-            "tail": {"turns": 1, "max_ratio": 0.5},
+            "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": {"pressure": 0.80},
         },
         "summary": {
@@ -92,7 +94,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "strategy": "checkpoint",
             "trigger": {"any": [{"since_checkpoint_ratio": 0.10, "of": "window"}, {"overflow": True}]},
             "floor_tokens": 0,
-            "tail": {"turns": 1, "max_ratio": 0.5},
+            "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": _NO_MASKS,
         },
         "summary": {"max_tokens": 1_024},

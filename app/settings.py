@@ -210,8 +210,12 @@ class TriggerSettings(ConditionSettings):
 
 
 class TailSettings(_Section):
-    turns: int = Field(4, ge=1, le=100)
-    """How many of the latest turns stay verbatim; fewer where they do not fit."""
+    turns: int = Field(3, ge=0, le=100)
+    """How many whole turns before the current one stay verbatim, beside that one; fewer where they do not fit."""
+    fill_ratio: float = Field(0.15, ge=0, le=1)
+    """More turns stay while all of them take at most this share of the limit; 0 for none."""
+    fill_tokens: int = Field(16_384, ge=0, le=MOST_TOKENS)
+    """And at most so many tokens."""
     max_ratio: Ratio = 0.30
     """Share of the limit that the verbatim tail may take."""
 
@@ -227,13 +231,17 @@ class MaskSettings(_Section):
     """Tools whose results are never masked; stronger than `allow`."""
     pressure: Ratio | None = None
     """Share of the limit, taken by messages alone, from which on all is masked; null: as the trigger says."""
+    keep_results: int = Field(10, ge=0, le=1_000)
+    """The latest so many tool results stay whole, where the target permits; under `pressure` none."""
+    keep_ratio: float = Field(0.25, ge=0, le=1)
+    """So do more of them, while together they take at most this share of the limit."""
     minimum_gain: float = Field(0.10, ge=0, le=1)
     """Share of the prompt that a new mask must free: each one changes bytes that the provider may have cached."""
 
 
 class WindowSettings(_Section):
-    turns: int | None = Field(None, ge=1, le=100_000)
-    """With strategy window: the latest turns that are sent, the current one too."""
+    turns: int | None = Field(None, ge=0, le=100_000)
+    """With strategy window: how many whole turns before the current one are sent, beside that one."""
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """With strategy window: the latest messages are sent that fit into so many tokens, instructions included."""
 
@@ -376,6 +384,8 @@ class SummarySettings(_Section):
     """Other models, or the same at other upstreams, that are asked in turn where the first gives no answer."""
     max_tokens: int = Field(2_048, ge=256)
     """Largest summary chunk; small windows use less (0.06 of the limit, at least 256)."""
+    source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
+    """One summary stands for at most so many tokens: a larger range becomes several, made side by side; null: any."""
     timeout_seconds: Seconds = 120.0
     """Time for one summary call."""
     style: Literal["transcript", "prefix"] = "transcript"

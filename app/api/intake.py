@@ -274,6 +274,7 @@ class Writing:
             input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(prompt + self.focus) // 2),
             shown_tokens=max(0, room.limit - len(prompt + self.focus) // 2),
             part_tokens=int(PART_SHARE * min(room.window, room.limit)),
+            source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
             focus=self.focus,
             ratio=line.ratio,
             strategy=self.rules.policy.strategy,

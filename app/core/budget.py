@@ -58,8 +58,11 @@ class Shares:
     """One of them is enough."""
     floor_tokens: int = 4_096
     target: float = 0.50
-    tail_turns: int = 4
+    tail_turns: int = 3
     tail: float = 0.30
+    tail_fill: float = 0.15
+    most_tail_fill: int = 16_384
+    """Tokens."""
     chunk: float = 0.06
     max_summary_tokens: int = 2_048
     fold: float = 0.30
@@ -94,8 +97,11 @@ class Budget:
     target: int
     """A compaction brings the view to at most this."""
     tail_turns: int
+    """So many whole turns before the current one, and that, stay verbatim."""
     tail: int
     """The verbatim tail takes at most this, but for the last user message."""
+    tail_fill: int
+    """More turns stay while all of them take at most this."""
     summary: int
     """A summary chunk takes at most this."""
     fold: int
@@ -150,6 +156,7 @@ def budget_for(
         target=line.estimate(min(shares.target * room, least) * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
+        tail_fill=int(min(shares.tail_fill * room, shares.most_tail_fill) / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
         line=line,

@@ -41,6 +41,9 @@ class SummaryChunk:
     tokens: int
     model: str
     prompt_version: str
+    continued: bool = False
+    """Another chunk of the same compaction follows. They are used together: a view does not end with this one where a
+    chunk that begins at its end applies, too."""
     children: tuple[str, ...] = ()
     """Ids of the chunks a fold stands for, in order; empty at level 0."""
     created_at: datetime | None = None

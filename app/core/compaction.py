@@ -104,11 +104,11 @@ def compact(
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
-    maker = _ChunkMaker(conversation, conversation_id, plan.range.series, budget, settings, count, plan.base)
+    maker = _ChunkMaker(conversation, conversation_id, plan, budget, settings, count)
     yield Announce(sum(span.stop - span.start for span in plan.spans))
     if settings.cumulative:
         return (yield from _go_on(maker, plan))
-    outcome = yield from _side_by_side(maker, plan.spans)
+    outcome = yield from _side_by_side([_summarised(maker, span) for span in plan.spans])
     path = [*plan.base.chunks, *outcome.made]
     if outcome.failure or summary_tokens(path) <= budget.fold:
         return outcome
@@ -116,12 +116,10 @@ def compact(
     return Outcome((*outcome.made, *folded.made), folded.failure)
 
 
-def _side_by_side(maker: _ChunkMaker, spans: Sequence[Span]) -> Flow:
-    if not spans:
-        return Outcome(())
-    if len(spans) == 1:
-        return (yield from _summarised(maker, spans[0]))
-    replies = yield Together(tuple(_summarised(maker, span) for span in spans))
+def _side_by_side(flows: Sequence[Flow]) -> Flow:
+    if len(flows) == 1:
+        return (yield from flows[0])
+    replies = (yield Together(tuple(flows))) if flows else ()
     outcomes = replies if isinstance(replies, tuple) else ()
     made = tuple(chunk for outcome in outcomes for chunk in outcome.made)
     return Outcome(made, next((outcome.failure for outcome in outcomes if outcome.failure), None))
@@ -173,25 +171,27 @@ def _go_on(maker: _ChunkMaker, plan: Plan) -> Flow:
 
 
 def _fold(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
-    """Fold the chunks in one call, or in as few as the summariser can read, then the results again while too many."""
+    """Fold the chunks in one call, or in as few as fit, then the results again while too many."""
+    settings = maker.settings
+    at_most = min(settings.input_tokens, settings.source_tokens or settings.input_tokens)
     made: list[SummaryChunk] = []
     todo = list(chunks)
     while len(todo) >= FOLD_MINIMUM:
-        groups = _groups(todo, maker.settings.input_tokens)
-        folded: list[SummaryChunk] = []
-        for group in groups:
-            if len(group) < FOLD_MINIMUM:
-                folded.extend(group)
-                continue
-            result = yield from maker.fold(group)
-            if isinstance(result, Failure):
-                return Outcome(tuple(made), result.reason)
-            made.append(result)
-            folded.append(result)
-        if len(groups) == 1 or summary_tokens(folded) <= maker.budget.fold:
-            break
-        todo = folded
+        groups = _groups(todo, at_most)
+        outcome = yield from _side_by_side([_folded(maker, group) for group in groups])
+        made += [chunk for chunk in outcome.made if chunk not in todo]
+        if outcome.failure or len(groups) == 1 or summary_tokens(outcome.made) <= maker.budget.fold:
+            return Outcome(tuple(made), outcome.failure)
+        todo = list(outcome.made)
     return Outcome(tuple(made))
+
+
+def _folded(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
+    """One chunk that stands for several; a single one stays as it is."""
+    if len(chunks) < FOLD_MINIMUM:
+        return Outcome(tuple(chunks))
+    result = yield from maker.fold(chunks)
+    return Outcome((), result.reason) if isinstance(result, Failure) else Outcome((result,))
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
@@ -221,18 +221,19 @@ class _Source:
 class _ChunkMaker:
     conversation: Conversation
     conversation_id: str
-    series: str
+    plan: Plan
     budget: Budget
     settings: SummarySettings
     count: Count
-    base: Path
 
     def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk, made from messages."""
         transcript = self.conversation.transcript
         carried = tuple(index - span.start for index in carried_in(transcript, span.start, span.stop))
-        chunk = self._blank(span.start, span.stop, carried, ())
-        shown = self._shown(self.base, span) if span.start == self.base.covered else None
+        continued = span.stop < self.plan.spans[-1].stop
+        chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
+        base = self.plan.base
+        shown = self._shown(base, span) if span.start == base.covered else None
         source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span), shown)
         return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
 
@@ -316,7 +317,7 @@ class _ChunkMaker:
         return SummaryChunk(
             id="",
             conversation_id=self.conversation_id,
-            series=self.series,
+            series=self.plan.range.series,
             level=0,
             version=1,
             from_digest=chain[start],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,6 +86,20 @@ class Transcript:
     def _tokens_before(self) -> tuple[int, ...]:
         return (0, *accumulate(self._costs()))
 
+    def is_instruction(self, index: int) -> bool:
+        return self.messages[index].role in INSTRUCTION_ROLES
+
+    def carried_tokens(self, start: int, stop: int) -> int:
+        """Estimate of what stays verbatim of a range that is summarised: instructions, and a split turn's question."""
+        split = self.split_user(stop)
+        question = self.tokens_of(split) if split is not None and split >= start else 0
+        return self._instructions_before[stop] - self._instructions_before[start] + question
+
+    @cached_property
+    def _instructions_before(self) -> tuple[int, ...]:
+        costs = (self.tokens_of(index) if self.is_instruction(index) else 0 for index in range(len(self)))
+        return tuple(accumulate(costs, initial=0))
+
     @cached_property
     def turn_starts(self) -> tuple[int, ...]:
         return tuple(index for index, message in enumerate(self.messages) if message.role == "user")
@@ -122,13 +136,14 @@ class Transcript:
 
     def turn_at(self, position: int) -> int:
         """How many turns have begun in the first `position` messages."""
-        return sum(start < position for start in self.turn_starts)
+        return bisect_left(self.turn_starts, position)
 
     def split_user(self, position: int) -> int | None:
         """The user message whose turn a cut at `position` splits, or None between turns."""
         if position >= len(self) or self.messages[position].role == "user":
             return None
-        return next((start for start in reversed(self.turn_starts) if start < position), None)
+        begun = bisect_left(self.turn_starts, position)
+        return self.turn_starts[begun - 1] if begun else None
 
 
 def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

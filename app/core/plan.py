@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from app.core.budget import Budget
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.mask import Boundary, MaskSettings
-from app.core.messages import INSTRUCTION_ROLES, Transcript
+from app.core.messages import Transcript
 from app.core.policy import CUMULATIVE, Strategy
 from app.core.view import Conversation, Masking, Path, build_view, pinned_tokens, size_after, widest_path
 
@@ -42,6 +44,8 @@ class SummarySettings:
     """One call reads a transcript of at most this."""
     part_tokens: int
     """What exceeds one call is read in parts of at most this."""
+    source_tokens: int | None = None
+    """One summary stands for at most this, one of everything aside: a larger range becomes several. None: no bound."""
     update_prompt: str = ""
     """Where there is a summary to go on from; the same prompt if empty."""
     focus: str = ""
@@ -74,7 +78,8 @@ class Span:
 class Plan:
     """A due compaction: it extends `base` by one chunk for each of `spans`, and folds where they grow too many.
 
-    Without spans it only folds.
+    The chunks are used together: a view that ends with one of them ends with the last that applies to it. Without
+    spans it only folds.
     """
 
     base: Path
@@ -91,7 +96,7 @@ def plan_compaction(
     if summary.cumulative:
         return _plan_cumulative(conversation, base, budget, summary, series)
     start = base.covered
-    cut = choose_cut(conversation, base, budget)
+    cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
         if len(foldable) < FOLD_MINIMUM or summary_tokens(base.chunks) <= budget.fold:
@@ -99,9 +104,8 @@ def plan_compaction(
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()
     else:
-        spans = _needed(conversation, base, _spans(conversation, base, Span(start, cut), summary), budget)
-        cut = spans[-1].stop
-        if not _worth_it(conversation, base, spans, budget):
+        spans = _spans(conversation, base, Span(start, cut), summary)
+        if not _worth_it(conversation, base, spans, budget, summary):
             return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
 
@@ -111,7 +115,7 @@ def _plan_cumulative(
 ) -> Plan | None:
     """One summary over everything before the tail; what is read for it is everything, or what the last one lacks."""
     empty = Path()
-    cut = choose_cut(conversation, base, budget, replaces=True)
+    cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         return None
     start = 0 if summary.strategy == "full" else base.covered
@@ -119,7 +123,7 @@ def _plan_cumulative(
     if replaced_tokens(conversation.transcript, Span(0, cut)) < SMALLEST_PART:
         return None
     view = _present_view(conversation, base)
-    if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget), cut, budget):
+    if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget, summary), cut, budget):
         return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
 
@@ -147,34 +151,41 @@ def plan_mask(
 
     None without one: it is moved rarely, and then for a gain.
 
-    Everything before the last unit counts, so that the next boundaries are far off; what the model has not answered
-    in text stays whole anyway.
+    It moves as far as brings the view to the target and leaves the results whole that are to be kept, which are the
+    latest few and more while they are small; under pressure to the last unit. What the model has not answered in text
+    stays whole anyway.
     """
     transcript = conversation.transcript
     base = widest_path(conversation, chunks)
-    last = transcript.cuts[-1] if transcript.cuts else 0
     held = max(masking.usable(base.covered), default=base.covered)
-    if last <= held:
+    ahead = transcript.cuts[bisect_right(transcript.cuts, held) :]
+    if not ahead:
         return None
     view = _present_view(conversation, base)
-    before, after = (view - masking.masks.saved(base.covered, position) for position in (held, last))
-    if before - after < max(1, settings.minimum_gain * before):
-        return None
-    under_pressure = settings.pressure is not None and (
+
+    def masked(position: int) -> int:
+        return view - masking.masks.saved(base.covered, position)
+
+    before = masked(held)
+    pressed = settings.pressure is not None and (
         before - conversation.instruction_tokens >= settings.pressure * budget.limit
     )
-    return Boundary(last, base.covered) if under_pressure or after <= budget.target else None
+    if pressed:
+        position = ahead[-1]
+    elif masked(ahead[-1]) > budget.target:
+        return None
+    else:
+        kept = masking.masks.latest(settings.keep_results, int(settings.keep_ratio * budget.limit))
+        enough = bisect_left(ahead, -budget.target, key=lambda position: -masked(position))
+        position = ahead[max(enough, bisect_right(ahead, kept) - 1)]
+    if before - masked(position) < max(1, settings.minimum_gain * before):
+        return None
+    return Boundary(position, base.covered)
 
 
-def _needed(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> tuple[Span, ...]:
-    """As many parts as bring the view to the target: a view would use no more of them, and the next comes later."""
-    for parts, span in enumerate(spans, 1):
-        if _expected_view(conversation, base, span.stop, parts, budget) <= budget.target:
-            return tuple(spans[:parts])
-    return tuple(spans)
-
-
-def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget) -> bool:
+def _worth_it(
+    conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, summary: SummarySettings
+) -> bool:
     """Whether the compaction frees a tenth of the request and brings it under the trigger.
 
     Over the limit, whether it frees anything: there the choice is between less and nothing.
@@ -183,7 +194,8 @@ def _worth_it(conversation: Conversation, base: Path, spans: Sequence[Span], bud
         return False
     view = _present_view(conversation, base)
     cut = spans[-1].stop
-    return _frees_enough(conversation, view, _expected_view(conversation, base, cut, len(spans), budget), cut, budget)
+    expected = _expected_view(conversation, base, cut, len(spans), budget, summary)
+    return _frees_enough(conversation, view, expected, cut, budget)
 
 
 def _frees_enough(conversation: Conversation, view: int, expected: int, cut: int, budget: Budget) -> bool:
@@ -194,15 +206,24 @@ def _frees_enough(conversation: Conversation, view: int, expected: int, cut: int
     return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(after)
 
 
-def _expected_view(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> int:
+def _expected_view(
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummarySettings
+) -> int:
     """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
     transcript = conversation.transcript
     held, new = summary_tokens(base.chunks), parts * budget.summary
     folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
-    summaries = 2 * budget.summary if folds else held + new
-    carried = base.tokens - held + sum(map(transcript.tokens_of, carried_in(transcript, base.covered, cut)))
+    summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
+    carried = base.tokens - held + transcript.carried_tokens(base.covered, cut)
     pinned = pinned_tokens(conversation, cut)
     return conversation.instruction_tokens + summaries + carried + pinned + transcript.tokens(cut)
+
+
+def _parts(tokens: int, summary: SummarySettings) -> int:
+    """How many summaries stand for so many tokens."""
+    if summary.cumulative or summary.source_tokens is None:
+        return 1
+    return max(1, ceil(tokens / summary.source_tokens))
 
 
 def _present_view(conversation: Conversation, base: Path) -> int:
@@ -230,23 +251,23 @@ def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk])
     return len(elsewhere) >= HABIT
 
 
-def choose_cut(conversation: Conversation, base: Path, budget: Budget, *, replaces: bool = False) -> int | None:
-    """Where the verbatim tail begins: as many turns as fit, fewer until the view meets the target.
+def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings) -> int | None:
+    """Where the verbatim tail begins: as early as its share allows, later until the view meets the target.
 
-    Four turns, three, two, one; then inside the last turn, between units, its user message kept; None if nothing is
-    left to summarise before the last unit. `replaces`: the new summary stands for what the base's chunks stand for too.
+    First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
+    summarise before the last unit.
     """
     transcript = conversation.transcript
     cuts = [cut for cut in transcript.cuts if cut > base.covered]
     if not cuts:
         return None
-    kept_turns = transcript.turn_starts[-budget.tail_turns :] if budget.tail_turns else ()
-    between_turns = [start for start in kept_turns if start in cuts]
-    inside_last_turn = [cut for cut in cuts if cut > transcript.last_user]
+    # A summary of everything stands for what the base's chunks stand for too.
+    kept = Path() if summary.cumulative else base
     user = transcript.last_user
-    for cut in (*between_turns, *inside_last_turn):
+    for cut in _tails(transcript, cuts, budget):
         tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
-        expected = _expected_view(conversation, Path() if replaces else base, cut, 1, budget)
+        parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
+        expected = _expected_view(conversation, kept, cut, parts, budget, summary)
         # Inside a turn at most half of what may follow a summary stays, or an agent's next step would fire it again.
         since = (1 + (cut > user)) * transcript.tokens(cut)
         after = size_after(conversation, cut, expected, budget.trigger.tail_turns, since)
@@ -255,36 +276,75 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, *, replac
     return cuts[-1]
 
 
+def _tails(transcript: Transcript, cuts: Sequence[int], budget: Budget) -> list[int]:
+    """Where the tail may begin, the largest first: with the turns that stay in any case, or with more that are short.
+
+    A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
+    just done is what it goes on from.
+    """
+    turns = transcript.turn_starts
+    always = turns[-1 - budget.tail_turns :]
+    fitting = bisect_left(cuts, -budget.tail_fill, key=lambda cut: -transcript.tokens(cut))
+    whole = bisect_left(turns, cuts[fitting]) if fitting < len(cuts) else len(turns)
+    is_used = whole < len(turns) and 2 * transcript.tokens(turns[whole]) >= budget.tail_fill
+    next_turn = turns[whole] if whole < len(turns) else len(transcript)
+    between_units = () if is_used else cuts[fitting : bisect_left(cuts, next_turn)]
+    first = min((*always[:1], *turns[whole : whole + 1], *between_units), default=0)
+    inside_last_turn = cuts[bisect_right(cuts, transcript.last_user) :]
+    return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
+
+
 def carried_in(transcript: Transcript, start: int, stop: int) -> tuple[int, ...]:
     """The messages of a range that stay verbatim: mid-conversation instructions, and a split turn's user message."""
     split = transcript.split_user(stop)
-    return tuple(
-        index for index in range(start, stop) if index == split or transcript.messages[index].role in INSTRUCTION_ROLES
-    )
+    return tuple(index for index in range(start, stop) if index == split or transcript.is_instruction(index))
 
 
 def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
-    """The span in as few parts as the summariser can read, cut between turns where it can be, else between units.
+    """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
 
-    A single unit larger than that stays whole: it is shown to the summariser shortened. What is left before or after
-    one may be too little for a summary of its own, and goes with its neighbour.
+    Cut between turns where one begins near, else between units. A single unit larger than a part stays whole: it is
+    shown to the summariser shortened. What is left before or after one may be too little for a summary of its own, and
+    goes with its neighbour.
     """
-    starts = frozenset(transcript.turn_starts)
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
+    turns = [start for start in transcript.turn_starts if span.start < start < span.stop]
+    at_most = _largest_part(transcript, span, summary)
     parts: list[Span] = []
     start = span.start
-    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
-    at_most = summary.input_tokens if fits_one_call else summary.part_tokens
-    while quoted_tokens(transcript, start, span.stop) > at_most:
-        ahead = [cut for cut in inside if cut > start]
-        fitting = [cut for cut in ahead if quoted_tokens(transcript, start, cut) <= at_most]
-        cut = next((cut for cut in reversed(fitting) if cut in starts), fitting[-1] if fitting else None)
-        cut = cut if cut is not None else (ahead[0] if ahead else None)
-        if cut is None:
-            break
+    while (left := quoted_tokens(transcript, start, span.stop)) > at_most:
+        even = left / ceil(left / at_most)
+        cut = _nearest(transcript, start, turns, even, at_most)
+        if cut is None or 2 * quoted_tokens(transcript, start, cut) < even:
+            cut = _nearest(transcript, start, inside, even, at_most)
+        if cut is None:  # The next unit is larger than a part.
+            after = bisect_right(inside, start)
+            if after == len(inside):
+                break
+            cut = inside[after]
         parts.append(Span(start, cut))
         start = cut
     return _with_neighbours(transcript, (*parts, Span(start, span.stop)))
+
+
+def _largest_part(transcript: Transcript, span: Span, summary: SummarySettings) -> int:
+    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
+    readable = summary.input_tokens if fits_one_call else summary.part_tokens
+    if summary.cumulative or summary.source_tokens is None:
+        return readable
+    return min(readable, summary.source_tokens)
+
+
+def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
+    """Of the cuts, ascending, the one that makes a part of about that size, and none larger than `at_most`."""
+
+    def quoted(cut: int) -> int:
+        return quoted_tokens(transcript, start, cut)
+
+    begin = bisect_right(cuts, start)
+    end = bisect_right(cuts, at_most, lo=begin, key=quoted)
+    above = bisect_left(cuts, size, lo=begin, hi=end, key=quoted)
+    return min(cuts[max(begin, above - 1) : min(end, above + 1)], key=lambda cut: abs(quoted(cut) - size), default=None)
 
 
 def _with_neighbours(transcript: Transcript, parts: Iterable[Span]) -> tuple[Span, ...]:
@@ -299,8 +359,7 @@ def _with_neighbours(transcript: Transcript, parts: Iterable[Span]) -> tuple[Spa
 
 def replaced_tokens(transcript: Transcript, span: Span) -> int:
     """What a summary of the range stands for: its messages but those that are carried."""
-    carried = carried_in(transcript, span.start, span.stop)
-    return transcript.tokens(span.start, span.stop) - sum(map(transcript.tokens_of, carried))
+    return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop)
 
 
 def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:

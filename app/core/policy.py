@@ -56,7 +56,7 @@ class Policy:
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
             return False
         most = self.window.turns
-        return most is None or len(conversation.transcript.turn_starts) <= most
+        return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
     def _quiet_tokens(self, budget: Budget) -> int:
         """A history of at most so many tokens is over no threshold."""

@@ -23,6 +23,7 @@ class SlidingWindow:
     """What a sliding window keeps: the latest turns, or as many of the latest units as fit."""
 
     turns: int | None = None
+    """Whole turns before the current one."""
     tokens: int | None = None
     """In the provider's tokens, instructions included."""
 
@@ -48,7 +49,8 @@ def prune(
 
     Instructions, the last user message, pinned messages and the last unit stay. Where units must go, as many go as
     bring the view to `target`, and they are the same in the requests that follow: which go is found by living through
-    the history from its beginning. `most_turns` also leaves out everything before the latest so many turns.
+    the history from its beginning. `most_turns` also leaves out everything before so many whole turns and
+    the current one.
     """
     units = _units(conversation, view)
     fixed = view.tokens - sum(unit.tokens for unit in units) + (STUB_TOKENS if stub else 0)
@@ -97,9 +99,9 @@ def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:
 
 def _before_turns(conversation: Conversation, units: list[_Unit], most_turns: int | None) -> int:
     starts = conversation.transcript.turn_starts
-    if most_turns is None or len(starts) <= most_turns:
+    if most_turns is None or len(starts) <= most_turns + 1:
         return 0
-    return sum(unit.indexes[0] < starts[-most_turns] for unit in units)
+    return sum(unit.indexes[0] < starts[-1 - most_turns] for unit in units)
 
 
 def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost: Cost | None) -> View:

@@ -45,8 +45,8 @@ class Trigger:
     """Fires where one of its conditions holds; without any it never does."""
 
     conditions: tuple[Condition, ...]
-    tail_turns: int = 1
-    """The latest turns, the current one too, that no summary would stand for."""
+    tail_turns: int = 0
+    """The whole turns before the current one that no summary would stand for."""
 
     def fires(self, size: Size) -> bool:
         return any(condition.holds(size) for condition in self.conditions)

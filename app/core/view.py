@@ -330,7 +330,7 @@ def _size(conversation: Conversation, path: Path, tokens: int, tail_turns: int) 
 def size_after(conversation: Conversation, covered: int, tokens: int, tail_turns: int, since: int) -> Size:
     """How large a view of so many tokens is in which summaries stand for so many messages."""
     starts = conversation.transcript.turn_starts
-    tail = starts[-tail_turns] if len(starts) >= tail_turns else 0
+    tail = starts[-1 - tail_turns] if len(starts) > tail_turns else 0
     return Size(
         tokens=tokens,
         since=since,
@@ -346,18 +346,21 @@ def widest_path(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> P
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
     """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
-    reached: dict[int, dict[tuple[int, bool], Path]] = {0: {(0, False): Path()}}
-    for start, stop, chunk in _usable(conversation, chunks):
+    reached: dict[int, dict[tuple[int, bool], Path]] = {0: {(0, True): Path()}}
+    usable = _usable(conversation, chunks)
+    followed = {start for start, _, chunk in usable if chunk.level == 0}
+    for start, stop, chunk in usable:
         carried = sum(conversation.transcript.tokens_of(start + offset) for offset in chunk.carried)
         for (length, _), path in reached.get(start, {}).items():
             longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
             arrived = reached.setdefault(stop, {})
-            key = (length + 1, chunk.level > 0)
+            # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
+            may_end = chunk.level == 0 and not (chunk.continued and stop in followed)
+            key = (length + 1, may_end)
             # One path for each number of chunks: what another of that length could serve, the best one serves too.
             if key not in arrived or longer.rank < arrived[key].rank:
                 arrived[key] = longer
-    # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
-    return [path for found in reached.values() for (_, in_fold), path in found.items() if not in_fold]
+    return [path for found in reached.values() for (_, may_end), path in found.items() if may_end]
 
 
 def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:

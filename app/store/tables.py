@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.types import TypeDecorator
@@ -115,6 +116,7 @@ summary_chunks = Table(
     _required("tokens", Count),
     _required("model", CleanText),
     _required("prompt_version", CleanText),
+    Column("continued", Boolean, nullable=False, server_default=false()),
     _required("children", JSON),
     _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),

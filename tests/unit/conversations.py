@@ -86,8 +86,9 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
         "limit": limit,
         "trigger": limit * 7 // 10,
         "target": limit // 2,
-        "tail_turns": 4,
+        "tail_turns": 3,
         "tail": limit * 3 // 10,
+        "tail_fill": 0,
         "summary": max(20, limit * 6 // 100),
         "fold": limit * 3 // 10,
     }

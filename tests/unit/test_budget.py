@@ -63,6 +63,11 @@ def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None
     assert line.reported(line.estimate(128_000)) <= 128_000 < line.reported(line.estimate(128_000) + 2)
 
 
+@pytest.mark.parametrize(("window", "fill"), [(8_000, 1_140), (128_000, 16_384), (1_000_000, 16_384)])
+def test_the_tail_fills_a_share_of_the_limit_up_to_a_bound(window: int, fill: int) -> None:
+    assert budget_for(Window(window, "config"), None, Shares()).tail_fill == fill
+
+
 def test_an_offset_larger_than_the_limit_leaves_nothing() -> None:
     assert Line(offset=1_500).estimate(1_000) == 0
 

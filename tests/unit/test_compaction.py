@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.chunks import SummaryChunk
-from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
 from app.core.gate import Answer
 from app.core.plan import SummarySettings, plan_compaction
 from app.core.policy import Strategy
@@ -160,7 +160,7 @@ def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(
 
 def test_what_was_reached_before_a_failure_is_kept() -> None:
     _, outcome = play(flow(settings=FULL), notes(), notes(), Failure("timeout"))
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 7)]
+    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 9)]
     assert outcome.failure == "timeout"
     assert play(flow(settings=FULL), Failure("timeout"))[1] == Outcome((), "timeout")
 
@@ -327,6 +327,35 @@ def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
         (1, 8, 15),
         (2, 0, 17),
     ]
+
+
+def test_a_fold_stands_for_no_more_than_another_summary() -> None:
+    """Many notes become several folds, or what each of them said would be a tenth of a tenth."""
+    talk = conversation(*turns(14, size=40), QUESTION)
+    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
+    effects, outcome = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
+    assert [type(effect) for effect in effects if not isinstance(effect, Summarise | Store)] == [Announce, Together]
+    assert [(made.level, made.first_index, made.last_index) for made in outcome.made] == [
+        (0, 18, 21),
+        (1, 0, 7),
+        (1, 8, 15),
+    ]
+
+
+def test_a_fold_that_fails_leaves_those_beside_it() -> None:
+    talk = conversation(*turns(14, size=40), QUESTION)
+    stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
+    settings = replace(SETTINGS, source_tokens=400)
+    _, outcome = play(flow(talk, stored, settings), notes(20), Failure("timeout"), notes(20))
+    assert [(made.level, made.first_index) for made in outcome.made] == [(0, 18), (1, 8)]
+    assert outcome.failure == "timeout"
+
+
+def test_the_chunks_of_one_compaction_know_that_they_go_on() -> None:
+    _, outcome = play(flow(settings=replace(SETTINGS, source_tokens=300)), *[notes()] * 3)
+    assert [(made.first_index, made.continued) for made in outcome.made] == [(0, True), (4, True), (8, False)]
+    _, halved = play(flow(), Failure("too large", overflow=True), notes(), notes())
+    assert [made.continued for made in halved.made] == [True, False]
 
 
 def test_a_leftover_chunk_is_not_folded_alone() -> None:

@@ -12,22 +12,65 @@ from app.core.view import Conversation, Path, Pins, widest_path
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, message, turns, words
 
 QUESTION = message("user", "the last question")
+EVERYTHING = replace(SETTINGS, strategy="full")
 
 
-def test_four_turns_stay_verbatim_where_they_fit() -> None:
+def test_three_whole_turns_and_the_current_one_stay_verbatim_where_they_fit() -> None:
     talk = conversation(*turns(10, size=20), QUESTION)
-    assert choose_cut(talk, Path(), budget()) == 14  # The last question and the three turns before it.
+    assert choose_cut(talk, Path(), budget(), SETTINGS) == 14  # The last question and the three turns before it.
 
 
 def test_the_tail_degrades_until_it_fits_its_share() -> None:
     """Turns of 0.12 L: with the question two whole ones are under 0.30 L, three are not."""
     talk = conversation(*turns(8, size=60), QUESTION)
-    assert choose_cut(talk, Path(), budget()) == 12
+    assert choose_cut(talk, Path(), budget(), SETTINGS) == 12
 
 
 def test_the_tail_degrades_until_the_view_meets_the_target() -> None:
     talk = conversation(*turns(8, size=40), QUESTION, fixed=300)
-    assert choose_cut(talk, Path(), budget()) == 14
+    assert choose_cut(talk, Path(), budget(), SETTINGS) == 14
+
+
+def test_more_turns_stay_while_they_are_small() -> None:
+    """Ten turns of 20 tokens: the three and the question take 64, a fill of 150 holds seven of them."""
+    talk = conversation(*turns(10, size=10), QUESTION)
+    assert choose_cut(talk, Path(), budget(tail_fill=150), SETTINGS) == 6
+    assert choose_cut(talk, Path(), budget(tail_fill=150, tail_turns=8), SETTINGS) == 4
+
+
+def test_a_long_turn_that_would_leave_most_of_the_fill_unused_is_cut_between_units() -> None:
+    steps = [message("assistant", words(50, f"s{n}")) for n in range(8)]
+    talk = conversation(*turns(2), message("user", "do all of it"), *steps, *turns(1, size=10), QUESTION)
+    limits = budget(2_000, tail_turns=0, tail_fill=150)
+    cut = choose_cut(talk, Path(), limits, SETTINGS)
+    assert cut == 11  # Two steps of 50 tokens, the short turn and the question.
+    assert carried_in(talk.transcript, 0, cut) == (4,)
+
+
+def test_the_fill_gives_way_to_the_target_step_by_step() -> None:
+    steps = [message("assistant", words(50, f"s{n}")) for n in range(8)]
+    talk = conversation(message("user", "do all of it"), *steps, *turns(1, size=10), QUESTION)
+    limits = budget(2_000, tail_turns=0, tail_fill=300)
+    roomy = choose_cut(talk, Path(), limits, SETTINGS)
+    tight = choose_cut(talk, Path(), replace(limits, target=300), SETTINGS)
+    assert (roomy, tight) == (4, 6)
+
+
+def test_the_tail_leaves_room_for_every_summary_that_a_large_refill_needs() -> None:
+    """Two thousand tokens are eight summaries of up to 60 tokens, not one."""
+    talk = conversation(*turns(20), QUESTION)
+    limits = budget(4_000, summary=60, target=800, tail_fill=500, tail_turns=0, fold=2_000)
+    one = choose_cut(talk, Path(), limits, SETTINGS)
+    eight = choose_cut(talk, Path(), limits, replace(SETTINGS, source_tokens=260))
+    assert (one, eight) == (32, 34)
+
+
+def test_a_large_refill_is_summarised_to_its_end_in_several_parts() -> None:
+    talk = conversation(*turns(20), QUESTION)
+    plan = plan_compaction(talk, [], budget(2_000), replace(SETTINGS, source_tokens=600), "s")
+    assert plan is not None
+    assert [plan.spans[0].start, *(span.stop for span in plan.spans)] == [0, 8, 16, 24, 34]
+    assert plan.range.through_digest == talk.chain[34]
 
 
 def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit() -> None:
@@ -40,19 +83,19 @@ def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit(
         )
     ]
     talk = conversation(*turns(1), message("user", "do all of it"), *steps)
-    cut = choose_cut(talk, Path(), budget())
+    cut = choose_cut(talk, Path(), budget(), SETTINGS)
     assert cut == 11  # Two units of 100 tokens each: three and the user message are over 0.30 L.
     assert carried_in(talk.transcript, 0, cut) == (2,)
 
 
 def test_where_nothing_fits_the_last_unit_alone_stays() -> None:
     talk = conversation(*turns(3), message("user", words(900)))
-    assert choose_cut(talk, Path(), budget()) == 6
+    assert choose_cut(talk, Path(), budget(), SETTINGS) == 6
 
 
 def test_nothing_is_left_to_summarise_when_all_but_the_last_unit_is_covered() -> None:
     talk = conversation(*turns(4), QUESTION)
-    assert choose_cut(talk, Path((), 8, 20), budget()) is None
+    assert choose_cut(talk, Path((), 8, 20), budget(), SETTINGS) is None
 
 
 def test_mid_conversation_instructions_are_carried() -> None:
@@ -118,7 +161,23 @@ def test_what_one_call_can_read_is_one_part() -> None:
 def test_what_exceeds_one_call_is_cut_between_turns() -> None:
     talk = conversation(*turns(10), QUESTION)
     parts = split_span(talk.transcript, Span(0, 20), replace(SETTINGS, input_tokens=900, part_tokens=470))
-    assert parts == (Span(0, 8), Span(8, 16), Span(16, 20))
+    assert parts == (Span(0, 6), Span(6, 12), Span(12, 20))
+
+
+def test_one_summary_stands_for_a_bounded_part_of_what_one_call_could_read() -> None:
+    talk = conversation(*turns(10), QUESTION)
+    bounded = replace(SETTINGS, source_tokens=470)
+    assert split_span(talk.transcript, Span(0, 20), bounded) == (Span(0, 6), Span(6, 12), Span(12, 20))
+    everything = replace(bounded, strategy="rolling")
+    assert split_span(talk.transcript, Span(0, 20), everything) == (Span(0, 20),)
+
+
+def test_parts_end_between_turns_only_where_one_begins_near() -> None:
+    """A short turn and a giant one: cut at the giant's beginning the first part would stand for next to nothing."""
+    steps = [message("assistant", words(100, f"s{n}")) for n in range(8)]
+    talk = conversation(*turns(1), message("user", "do all of it"), *steps, QUESTION)
+    parts = split_span(talk.transcript, Span(0, 11), replace(SETTINGS, source_tokens=560))
+    assert parts == (Span(0, 6), Span(6, 11))
 
 
 def test_one_large_turn_is_cut_between_units() -> None:
@@ -209,8 +268,8 @@ def test_a_summary_of_everything_counts_once_however_many_there_were() -> None:
     """The chunks it takes the place of leave the view: they do not narrow the tail."""
     talk = conversation(*turns(8, size=40), QUESTION)
     base = Path((chunk(talk, 0, 4, tokens=300),), 4, 300)
-    assert choose_cut(talk, base, budget(), replaces=True) == 10
-    assert choose_cut(talk, base, budget()) == 14
+    assert choose_cut(talk, base, budget(), EVERYTHING) == 10
+    assert choose_cut(talk, base, budget(), SETTINGS) == 14
 
 
 @pytest.mark.parametrize(
@@ -238,17 +297,17 @@ def agent_turn(steps: int) -> Conversation:
     return conversation(*turns(1), message("user", "do all of it"), *units)
 
 
-CHECKPOINTS = budget(10_000, trigger=Trigger((Condition(since=1_000),)), tail_turns=1, tail=5_000)
+CHECKPOINTS = budget(10_000, trigger=Trigger((Condition(since=1_000),)), tail_turns=0, tail=5_000)
 
 
 def test_a_checkpoint_is_made_between_turns_where_what_follows_does_not_fire_the_trigger() -> None:
-    assert choose_cut(agent_turn(9), Path(), CHECKPOINTS, replaces=True) == 2
+    assert choose_cut(agent_turn(9), Path(), CHECKPOINTS, EVERYTHING) == 2
 
 
 def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
     """Otherwise the agent's next step would fire it again, and so would every other one."""
     talk = agent_turn(12)
-    cut = choose_cut(talk, Path(), CHECKPOINTS, replaces=True)
+    cut = choose_cut(talk, Path(), CHECKPOINTS, EVERYTHING)
     assert cut is not None
     assert talk.transcript.tokens(cut) == 500
     assert carried_in(talk.transcript, 0, cut) == (2,)
@@ -256,7 +315,7 @@ def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
 
 def test_a_unit_that_fires_the_trigger_by_itself_stays_all_the_same() -> None:
     talk = conversation(*turns(3), QUESTION, message("assistant", words(1_500)))
-    assert choose_cut(talk, Path(), CHECKPOINTS, replaces=True) == 7
+    assert choose_cut(talk, Path(), CHECKPOINTS, EVERYTHING) == 7
     assert plan_compaction(talk, [], CHECKPOINTS, replace(SETTINGS, strategy="checkpoint"), "s") is None
 
 

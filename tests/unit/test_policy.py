@@ -52,7 +52,7 @@ def test_each_stage_has_something_to_do_from_its_own_threshold_on(policy: Policy
 
 
 def test_a_window_of_turns_counts_them() -> None:
-    window = Policy(strategy="window", mask=None, window=SlidingWindow(turns=3))
+    window = Policy(strategy="window", mask=None, window=SlidingWindow(turns=2))
     assert window.leaves_alone(conversation(*turns(2), QUESTION), budget())
     assert not window.leaves_alone(conversation(*turns(3), QUESTION), budget())
 
@@ -89,4 +89,4 @@ def test_what_surely_stays_as_it_is_need_not_be_counted() -> None:
     assert Policy().needs_count(large, limits)
     assert Policy(position_pruning=PositionPruning()).needs_count(small, limits)
     assert Policy(mask=MaskSettings(pressure=0.5)).needs_count(small, limits)
-    assert Policy(window=SlidingWindow(turns=2)).needs_count(small, limits)
+    assert Policy(window=SlidingWindow(turns=1)).needs_count(small, limits)

@@ -112,9 +112,11 @@ def test_summaries_stay() -> None:
 
 
 def test_only_the_latest_turns_stay_in_a_window_of_turns() -> None:
-    assert gone(pruned(TALK, 1_003, most_turns=3)) == list(range(16))
+    """So many whole ones, and the current one."""
+    assert gone(pruned(TALK, 1_003, most_turns=0)) == list(range(20))
+    assert gone(pruned(TALK, 1_003, most_turns=2)) == list(range(16))
+    assert gone(pruned(TALK, 1_003, most_turns=10)) == []
     assert gone(pruned(TALK, 1_003, most_turns=11)) == []
-    assert gone(pruned(TALK, 1_003, most_turns=12)) == []
 
 
 def test_an_empty_history_has_nothing_to_leave_out() -> None:

@@ -251,7 +251,7 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
     monkeypatch.setenv("STENO_COMPACTION__PRESET", "lightspeed")
     settings = load()
     assert (settings.compaction.strategy, settings.compaction.trigger.of) == ("additive", "window")
-    assert settings.summary == Settings.model_fields["summary"].default
+    assert settings.summary == Settings.model_fields["summary"].default.model_copy(update={"source_tokens": None})
 
 
 def test_a_trigger_beside_a_preset_replaces_the_presets_as_a_whole() -> None:
@@ -311,7 +311,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_SERVER__PORT", "99999", ("server.port", "'99999'", "at least 0 and at most 65535")),
         ("STENO_SERVER__PORT", "http", ("server.port", "'http'", "integer")),
         ("STENO_COMPACTION__TARGET_RATIO", "8", ("compaction.target_ratio", "'8'", "more than 0 and at most 1")),
-        ("STENO_COMPACTION__TAIL__TURNS", "0", ("compaction.tail.turns", "'0'", "at least 1 and at most 100")),
+        ("STENO_COMPACTION__TAIL__TURNS", "-1", ("compaction.tail.turns", "'-1'", "at least 0 and at most 100")),
         ("STENO_SUMMARY__MAX_TOKENS", "10", ("summary.max_tokens", "'10'", "at least 256")),
         ("STENO_COMPACTION__PRESET", "libre", ("compaction.preset", "'libre'", *map(repr, PRESET_NAMES))),
         (

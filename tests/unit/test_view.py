@@ -97,6 +97,30 @@ def test_a_view_never_ends_in_a_fold() -> None:
     assert [c.id for c in view.chunks] == ["fold", "c8-12"]
 
 
+def test_chunks_of_one_compaction_are_used_together() -> None:
+    """One of them would bring the view under the trigger: then each of the others would break the prefix later."""
+    made = [chunk(TALK, 0, 4, continued=True), chunk(TALK, 4, 8, continued=True), chunk(TALK, 8, 12)]
+    view = least_view(TALK, made, over(1_000))
+    assert view is not None
+    assert view.chunks == tuple(made)
+    alone = least_view(TALK, [replace(made[0], continued=False), *made[1:]], over(1_000))
+    assert alone is not None
+    assert len(alone.chunks) == 1
+
+
+def test_a_chunk_whose_companions_do_not_apply_is_used_without_them() -> None:
+    """One of them failed, or belongs to another branch."""
+    made = [chunk(TALK, 0, 4, continued=True), chunk(TALK, 4, 8, continued=True), chunk(TALK, 8, 12)]
+    for left in (made[:2], [made[0], made[1], chunk(TALK, 10, 12)]):
+        view = least_view(TALK, left, over(1_000))
+        assert view is not None
+        assert view.chunks == tuple(made[:2])
+    fold = chunk(TALK, 4, 8, level=1, id="fold")
+    view = least_view(TALK, [made[0], fold], over(1_000))
+    assert view is not None
+    assert view.chunks == (made[0],)
+
+
 def test_a_fold_is_preferred_to_what_it_stands_for() -> None:
     parts = [chunk(TALK, 0, 4), chunk(TALK, 4, 8), chunk(TALK, 8, 12)]
     fold = chunk(TALK, 0, 8, level=1, id="fold")

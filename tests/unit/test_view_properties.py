@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from random import Random
 
@@ -20,6 +20,8 @@ from app.core.view import Carried, Conversation, Summary, Verbatim, View, least_
 from tests.unit.conversations import SETTINGS, conversation, count, message, notes, play, words
 
 BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0))
+IN_PARTS = replace(SETTINGS, source_tokens=1_500)
+"""A refill becomes several chunks."""
 
 
 @st.composite
@@ -53,8 +55,8 @@ class Shelf:
     def view(self, talk: Conversation, budget: Budget = BUDGET) -> View:
         """What Steno would send: the least view, after a compaction where that is due."""
         found = least_view(talk, self.chunks, budget.trigger)
-        if found is None and (plan := plan_compaction(talk, self.chunks, budget, SETTINGS, "s")) is not None:
-            _, outcome = play(compact(talk, "c", plan, budget, SETTINGS, count), *[notes()] * 100)
+        if found is None and (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
+            _, outcome = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             assert outcome.failure is None
             self.chunks += outcome.made
             self.compactions += 1
