@@ -17,7 +17,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc test properties coverage lease waiters faults chaos soak scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs test properties coverage lease waiters faults chaos soak scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -47,6 +47,10 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.poc
+
+cliffs: dev-env ## how far a prompt falls when it is compacted, by window; options: FILE=dialogues.jsonl
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.cliffs $(if $(FILE),'$(FILE)')
 
 test: dev-env ## all tests; options: PYTEST_ARGS='-k lease'
 	@$(VENV)/python scripts/fetch_tables.py .tables

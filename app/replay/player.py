@@ -16,6 +16,7 @@ from app.replay.judge import Judge, SummaryCalls, Verdict, Violation
 from app.replay.recordings import Recording
 from app.replay.stage import Provider
 from app.replay.tally import Tally
+from app.simulator import Record
 
 MESSAGE_TOKENS = 4
 """A message beside its texts: 3 and its role."""
@@ -35,6 +36,12 @@ class Played:
     verdict: Verdict
     forwarded: int
     """Tokens of the payload."""
+    direct: int = 0
+    """Tokens of the client's own history."""
+    verbatim: int = 0
+    """Tokens of the client's messages that stand in the payload as they were."""
+    calls: tuple[Record, ...] = ()
+    """The summary calls made for it, as the provider logged them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +105,15 @@ class Player:
         answer = self._answer(client, recording.messages[:end], number)
         records = self.provider.log
         verdict = judge.judge(number, self._sent, records, self._report(answer, end))
-        direct = self._prompt_tokens(self._reader.split(self._sent))
+        history = self._reader.split(self._sent)
+        direct = self._prompt_tokens(history)
         forwarded = self._prompt_tokens(verdict.payload)
-        summaries = sum(record.prompt_tokens or 0 for record in records if record.kind == "summary")
-        tally.add(verdict, direct, forwarded, summaries)
+        calls = tuple(record for record in records if record.kind == "summary")
+        tally.add(verdict, direct, forwarded, sum(record.prompt_tokens or 0 for record in calls))
         if answer.failure:
             tally.failed(Violation(recording.name, number, "no_answer", answer.failure))
-        return Played(recording, number, verdict, forwarded)
+        whole = [place for index, place in verdict.places.items() if place.raw == history[index].raw]
+        return Played(recording, number, verdict, forwarded, direct, self._prompt_tokens(whole), calls)
 
     def _answer(self, client: openai.OpenAI, history: Sequence[Any], number: int) -> _Answer:
         create: Any = client.chat.completions.create

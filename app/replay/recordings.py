@@ -76,10 +76,29 @@ def read_recordings(path: Path) -> list[Recording]:
 
 
 def chain(recordings: Sequence[Recording], length: int) -> list[Recording]:
-    """Each `length` recordings as one: later system messages dropped, ids of tool calls made unique."""
+    """Each `length` recordings as one, see `joined`."""
     if length <= 1:
         return list(recordings)
-    return [_chained(group) for group in _batched(recordings, length)]
+    return [joined(group) for group in _batched(recordings, length)]
+
+
+def joined(recordings: Sequence[Recording]) -> Recording:
+    """One after the other as one: later system messages dropped, ids of tool calls made unique, all questions kept."""
+    messages: list[Message] = []
+    questions: list[Question] = []
+    remarks: dict[str, Remark] = {}
+    for number, recording in enumerate(recordings):
+        kept = [i for i, message in enumerate(recording.messages) if number == 0 or message["role"] != "system"]
+        places = {index: place for place, index in enumerate(kept, len(messages))}
+        messages += _with_own_ids([recording.messages[index] for index in kept], number)
+        for name, remark in recording.remarks.items():
+            remarks[f"{number}/{name}"] = Remark(places[remark.index], remark.text)
+        questions += (
+            Question(asked.answer, tuple(f"{number}/{name}" for name in asked.evidence))
+            for asked in recording.questions
+        )
+    name = f"{recordings[0].name}+{len(recordings) - 1}"
+    return Recording(name, tuple(messages), tuple(questions), remarks)
 
 
 def _lines(path: Path, text: str) -> Iterator[Recording]:
@@ -137,14 +156,6 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
 def _ids(evidence: Any) -> tuple[str, ...]:
     """Some are several in one string."""
     return tuple(found for listed in evidence or () for found in _TURN_ID.findall(str(listed)) or [str(listed)])
-
-
-def _chained(group: Sequence[Recording]) -> Recording:
-    messages: list[Message] = []
-    for number, recording in enumerate(group):
-        kept = recording.messages if number == 0 else [m for m in recording.messages if m["role"] != "system"]
-        messages += _with_own_ids(kept, number)
-    return Recording(f"{group[0].name}+{len(group) - 1}", tuple(messages))
 
 
 def _with_own_ids(messages: Sequence[Message], number: int) -> Iterator[Message]:

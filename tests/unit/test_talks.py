@@ -1,0 +1,94 @@
+"""The benchmarks' own conversations: valid, as long as asked for, the same each time, and made of real files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.replay.evidence import MessageReader, split_pairs
+from app.replay.recordings import Recording
+from app.simulator import Record
+from benchmarks import cliffs, talks
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+@pytest.mark.parametrize("make", [talks.chat, talks.agent])
+def test_conversation_is_the_same_for_a_seed_and_as_long_as_asked_for(make: Callable[..., Recording]) -> None:
+    one = make(6_000, words)
+    assert one == make(6_000, words) != make(6_000, words, seed=2)
+    assert 6_000 < size(one) < 6_000 * 2
+    assert len(make(60_000, words).messages) > 5 * len(one.messages)
+
+
+def size(recording: Recording) -> int:
+    return sum(words(json.dumps(message)) + talks.MESSAGE_TOKENS for message in recording.messages)
+
+
+def test_agent_calls_and_results_are_paired_with_an_id_for_each() -> None:
+    reader = MessageReader()
+    messages = [reader.read(json.dumps(message).encode()) for message in talks.agent(30_000, words).messages]
+    assert not split_pairs(messages)
+    called = [call for message in messages for call in message.calls]
+    assert len(called) == len(set(called)) > 50
+    assert [message.role for message in messages].count("user") > 2
+
+
+def test_agent_reads_the_files_as_they_are() -> None:
+    messages = talks.agent(8_000, words).messages
+    read = {
+        call["id"]: json.loads(call["function"]["arguments"])
+        for message in messages
+        for call in message.get("tool_calls", ())
+        if call["function"]["name"] == "read_file"
+    }
+    results = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
+    assert read
+    for call_id, asked in read.items():
+        lines = (talks.ROOT / asked["path"]).read_text().splitlines()[asked["first_line"] - 1 :]
+        assert results[call_id] == "\n".join(lines[: talks.LONGEST_READ])
+
+
+def test_agent_reads_on_where_the_files_are_few(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "one.py").write_text("print(1)\n")
+    assert size(talks.agent(2_000, words, root=tmp_path)) > 2_000
+
+
+def test_answers_to_the_questions_of_a_chat_are_said_once() -> None:
+    talk = talks.chat(20_000, words)
+    said = [message["content"] for message in talk.messages]
+    assert len(talk.questions) > 10
+    for question in talk.questions:
+        [remark] = question.evidence
+        assert [i for i, text in enumerate(said) if question.answer in text] == [talk.remarks[remark].index]
+
+
+def call(at: float, finished_at: float, prompt_tokens: int) -> Record:
+    return Record(
+        1, at, "POST", "/", (), b"", "summary", prompt_tokens, 200, usage={"completion_tokens": 70},
+        finished_at=finished_at,
+    )  # fmt: skip
+
+
+def test_calls_side_by_side_wait_for_one_another_as_little_as_they_did() -> None:
+    assert cliffs.waited([]) == 0
+    assert cliffs.waited([call(0, 1, 5_000)]) == 3  # A second to begin, one to read, one to write.
+    assert cliffs.waited([call(0, 1, 5_000), call(0.5, 1.5, 15_000)]) == 5
+    assert cliffs.waited([call(0, 1, 5_000), call(0.5, 1.5, 15_000), call(1.6, 2, 5_000)]) == 8
+
+
+def test_dialogues_are_joined_until_they_fill_a_window() -> None:
+    talk = talks.chat(500, words)
+    joined = cliffs.filling([talk] * 5, 2 * size(talk) - 200, words)
+    assert [recording.name for recording in joined] == ["chat+1", "chat+1", "chat+0"]
+    both = joined[0]
+    assert len(both.questions) == 2 * len(talk.questions) > 0
+    for question in both.questions:
+        remark = both.remarks[question.evidence[0]]
+        assert remark.text in both.messages[remark.index]["content"]
