@@ -231,10 +231,6 @@ class MaskSettings(_Section):
     """Tools whose results are never masked; stronger than `allow`."""
     pressure: Ratio | None = None
     """Share of the limit, taken by messages alone, from which on all is masked; null: as the trigger says."""
-    keep_results: int = Field(10, ge=0, le=1_000)
-    """The latest so many tool results stay whole, where the target permits; under `pressure` none."""
-    keep_ratio: float = Field(0.25, ge=0, le=1)
-    """So do more of them, while together they take at most this share of the limit."""
     minimum_gain: float = Field(0.10, ge=0, le=1)
     """Share of the prompt that a new mask must free: each one changes bytes that the provider may have cached."""
 

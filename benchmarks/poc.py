@@ -128,8 +128,8 @@ def course(preset: str, queries: Sequence[Query], turns: int) -> Course:
 
 
 def settings(preset: str, turns: int) -> Mapping[str, Any]:
-    """Of the section `compaction`. The tail is the current turn, so that a summary stands for all before it."""
-    return {"preset": preset, "trigger": {"turns": turns}, "tail": {"turns": 1}, "floor_tokens": 0}
+    """Of the section `compaction`. The tail is one turn and the current one, as in the experiment."""
+    return {"preset": preset, "trigger": {"turns": turns}, "tail": {"turns": 1, "fill_ratio": 0}, "floor_tokens": 0}
 
 
 def _step(played: Played) -> Step:

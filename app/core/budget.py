@@ -148,15 +148,17 @@ def budget_for(
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
     # What fires by other measures sets no bound to the whole.
     least = min((max(floor, *measured) for measured in measures if measured), default=limit)
+    target = min(shares.target * room, least)
     return Budget(
         window=window.context,
         limit=line.estimate(limit),
         # Whatever else it looks at: what does not fit is too large.
         trigger=Trigger((*conditions, Condition(tokens=line.estimate(limit))), shares.tail_turns),
-        target=line.estimate(min(shares.target * room, least) * caution),
+        target=line.estimate(target * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
-        tail_fill=int(min(shares.tail_fill * room, shares.most_tail_fill) / line.ratio),
+        # Where the trigger leaves less than the target would be, the tail is as much smaller.
+        tail_fill=int(min(shares.tail_fill / shares.target * target, shares.most_tail_fill) / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
         line=line,

@@ -42,8 +42,8 @@ class SummaryChunk:
     model: str
     prompt_version: str
     continued: bool = False
-    """Another chunk of the same compaction follows. They are used together: a view does not end with this one where a
-    chunk that begins at its end applies, too."""
+    """Another chunk of the same compaction follows, or another fold. They are used together: where one that begins at
+    this one's end applies, too, a view does not end here nor go on with a chunk of another kind."""
     children: tuple[str, ...] = ()
     """Ids of the chunks a fold stands for, in order; empty at level 0."""
     created_at: datetime | None = None

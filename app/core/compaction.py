@@ -17,11 +17,11 @@ from app.core.chunks import SummaryChunk
 from app.core.estimate import Count, text_tokens
 from app.core.gate import CUT_OFF, MINIMUM_TOKENS, TOO_LONG, Answer, objection, visible_text
 from app.core.plan import (
+    AIMED_SHARE,
     FOLD_MINIMUM,
     Plan,
     Span,
     SummarySettings,
-    carried_in,
     halves,
     quoted_tokens,
     replaced_tokens,
@@ -31,9 +31,6 @@ from app.core.plan import (
 from app.core.prompts import SummaryRequest
 from app.core.repair import repair
 from app.core.view import Conversation, Path, Verbatim, View, build_view
-
-AIMED_SHARE = 0.5
-"""A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
 
 LEASE_LOST = "lease_lost"
 """The failure of a compaction that another one has overtaken: its result is worth looking for."""
@@ -178,7 +175,7 @@ def _fold(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
     todo = list(chunks)
     while len(todo) >= FOLD_MINIMUM:
         groups = _groups(todo, at_most)
-        outcome = yield from _side_by_side([_folded(maker, group) for group in groups])
+        outcome = yield from _side_by_side([_folded(maker, group, group is not groups[-1]) for group in groups])
         made += [chunk for chunk in outcome.made if chunk not in todo]
         if outcome.failure or len(groups) == 1 or summary_tokens(outcome.made) <= maker.budget.fold:
             return Outcome(tuple(made), outcome.failure)
@@ -186,11 +183,11 @@ def _fold(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
     return Outcome(tuple(made))
 
 
-def _folded(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
+def _folded(maker: _ChunkMaker, chunks: Sequence[SummaryChunk], continued: bool) -> Flow:
     """One chunk that stands for several; a single one stays as it is."""
     if len(chunks) < FOLD_MINIMUM:
         return Outcome(tuple(chunks))
-    result = yield from maker.fold(chunks)
+    result = yield from maker.fold(chunks, continued)
     return Outcome((), result.reason) if isinstance(result, Failure) else Outcome((result,))
 
 
@@ -229,22 +226,23 @@ class _ChunkMaker:
     def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk, made from messages."""
         transcript = self.conversation.transcript
-        carried = tuple(index - span.start for index in carried_in(transcript, span.start, span.stop))
-        continued = span.stop < self.plan.spans[-1].stop
+        end = self.plan.spans[-1].stop
+        carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
+        continued = span.stop < end
         chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
-        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span), shown)
+        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown)
         return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
 
     def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk over everything before the span's end, from the last such chunk and the span; not kept."""
         transcript = self.conversation.transcript
         prior = prior and self._without_failed_results(prior)
-        kept = carried_in(transcript, 0, span.stop)
+        kept = transcript.carried(0, span.stop, span.stop)
         chunk = self._blank(0, span.stop, kept, ())
         carried = tuple(index - span.start for index in kept if index >= span.start)
-        quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span), Path()
+        quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
         if prior is None:
             source = _Source(quoted, replaces, self._shown(path, span))
             return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
@@ -291,7 +289,7 @@ class _ChunkMaker:
         # A provider refuses a call that the client left without its result. What repairing saves is of no account.
         return repair(self.conversation, View(parts, tokens), lambda _: 0)
 
-    def fold(self, chunks: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+    def fold(self, chunks: Sequence[SummaryChunk], continued: bool) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
 
         Without that the user messages of an agent's turns, each split by some cut, would pile up in the payload.
@@ -300,12 +298,13 @@ class _ChunkMaker:
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
         transcript = self.conversation.transcript
-        kept = carried_in(transcript, start, stop)
+        kept = transcript.carried(start, stop, stop)
         held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
         released = {index: transcript.messages[index] for index in held if index not in kept}
         blank = replace(
             self._blank(start, stop, tuple(index - start for index in kept), tuple(chunk.id for chunk in chunks)),
             level=1 + max(chunk.level for chunk in chunks),
+            continued=continued,
         )
         quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
         replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))

@@ -30,10 +30,6 @@ class MaskSettings:
     pressure: float | None = None
     """From this share of the limit on, taken by messages alone, all that can be masked is. None: only where masks make
     a summary unnecessary."""
-    keep_results: int = 10
-    """The latest so many results stay whole, where the target permits."""
-    keep_ratio: float = 0.25
-    """So do more of them, while together they take at most this share of the limit."""
     minimum_gain: float = 0.10
     """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
 
@@ -96,17 +92,6 @@ class Masks:
     def saved(self, start: int, boundary: int) -> int:
         """Tokens that masking takes away from the messages from `start` on."""
         return max(0, self._saved_before[max(start, self._answered(boundary))] - self._saved_before[start])
-
-    def latest(self, results: int, tokens: int) -> int:
-        """Where the latest so many results begin, or more of them that together have at most so many tokens."""
-        transcript, taken, begin = self._transcript, 0, len(self._transcript)
-        found = (i for i in reversed(range(len(transcript))) if transcript.messages[i].role in RESULT_ROLES)
-        for number, index in enumerate(found):
-            taken += transcript.tokens_of(index)
-            if number >= results and taken > tokens:
-                break
-            begin = index
-        return begin
 
     def _answered(self, boundary: int) -> int:
         """Results before this position have been answered before the boundary."""

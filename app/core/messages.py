@@ -89,10 +89,18 @@ class Transcript:
     def is_instruction(self, index: int) -> bool:
         return self.messages[index].role in INSTRUCTION_ROLES
 
-    def carried_tokens(self, start: int, stop: int) -> int:
-        """Estimate of what stays verbatim of a range that is summarised: instructions, and a split turn's question."""
-        split = self.split_user(stop)
-        question = self.tokens_of(split) if split is not None and split >= start else 0
+    def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
+        """What stays verbatim of a range that is summarised, by a compaction that goes on up to `end`.
+
+        Instructions in the middle of the conversation, and the user message of the turn that `end` splits.
+        """
+        split = self.split_user(end)
+        return tuple(index for index in range(start, stop) if index == split or self.is_instruction(index))
+
+    def carried_tokens(self, start: int, stop: int, end: int) -> int:
+        """The estimate of these."""
+        split = self.split_user(end)
+        question = self.tokens_of(split) if split is not None and start <= split < stop else 0
         return self._instructions_before[stop] - self._instructions_before[start] + question
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
@@ -20,6 +20,9 @@ FOLD_MINIMUM = 2
 
 QUOTE_TOKENS = 6
 """What quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
+
+AIMED_SHARE = 0.5
+"""A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
 
 SMALLEST_PART = 100
 """Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
@@ -120,7 +123,7 @@ def _plan_cumulative(
         return None
     start = 0 if summary.strategy == "full" else base.covered
     spans = _spans(conversation, base if start else empty, Span(start, cut), summary)
-    if replaced_tokens(conversation.transcript, Span(0, cut)) < SMALLEST_PART:
+    if replaced_tokens(conversation.transcript, Span(0, cut), cut) < SMALLEST_PART:
         return None
     view = _present_view(conversation, base)
     if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget, summary), cut, budget):
@@ -147,13 +150,11 @@ def plan_mask(
     masking: Masking,
     settings: MaskSettings = FLAT,
 ) -> Boundary | None:
-    """The boundary that makes a summary unnecessary for now, or, from a set pressure on, that masks all there is.
+    """The boundary that makes a summary unnecessary for now; None without one.
 
-    None without one: it is moved rarely, and then for a gain.
-
-    It moves as far as brings the view to the target and leaves the results whole that are to be kept, which are the
-    latest few and more while they are small; under pressure to the last unit. What the model has not answered in text
-    stays whole anyway.
+    It is moved rarely, and then for a gain, as far as the target needs and no further: as many of the latest results
+    stay whole as there is room for. Where masks go by pressure it is set from that on, too, and everything before the
+    last unit is masked. What the model has not answered in text stays whole anyway.
     """
     transcript = conversation.transcript
     base = widest_path(conversation, chunks)
@@ -170,14 +171,10 @@ def plan_mask(
     pressed = settings.pressure is not None and (
         before - conversation.instruction_tokens >= settings.pressure * budget.limit
     )
-    if pressed:
-        position = ahead[-1]
-    elif masked(ahead[-1]) > budget.target:
+    enough = bisect_left(ahead, -budget.target, key=lambda position: -masked(position))
+    if enough == len(ahead) and not pressed:
         return None
-    else:
-        kept = masking.masks.latest(settings.keep_results, int(settings.keep_ratio * budget.limit))
-        enough = bisect_left(ahead, -budget.target, key=lambda position: -masked(position))
-        position = ahead[max(enough, bisect_right(ahead, kept) - 1)]
+    position = ahead[enough] if settings.pressure is None else ahead[-1]
     if before - masked(position) < max(1, settings.minimum_gain * before):
         return None
     return Boundary(position, base.covered)
@@ -190,10 +187,10 @@ def _worth_it(
 
     Over the limit, whether it frees anything: there the choice is between less and nothing.
     """
-    if any(replaced_tokens(conversation.transcript, span) < SMALLEST_PART for span in spans):
+    cut = spans[-1].stop
+    if any(replaced_tokens(conversation.transcript, span, cut) < SMALLEST_PART for span in spans):
         return False
     view = _present_view(conversation, base)
-    cut = spans[-1].stop
     expected = _expected_view(conversation, base, cut, len(spans), budget, summary)
     return _frees_enough(conversation, view, expected, cut, budget)
 
@@ -211,10 +208,11 @@ def _expected_view(
 ) -> int:
     """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
     transcript = conversation.transcript
-    held, new = summary_tokens(base.chunks), parts * budget.summary
+    replaced = replaced_tokens(transcript, Span(base.covered, cut), cut)
+    held, new = summary_tokens(base.chunks), min(parts * budget.summary, int(AIMED_SHARE * replaced))
     folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
-    carried = base.tokens - held + transcript.carried_tokens(base.covered, cut)
+    carried = base.tokens - held + transcript.carried_tokens(base.covered, cut, cut)
     pinned = pinned_tokens(conversation, cut)
     return conversation.instruction_tokens + summaries + carried + pinned + transcript.tokens(cut)
 
@@ -264,13 +262,17 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
     # A summary of everything stands for what the base's chunks stand for too.
     kept = Path() if summary.cumulative else base
     user = transcript.last_user
+    always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
     for cut in _tails(transcript, cuts, budget):
         tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
         parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
         expected = _expected_view(conversation, kept, cut, parts, budget, summary)
-        # Inside a turn at most half of what may follow a summary stays, or an agent's next step would fire it again.
-        since = (1 + (cut > user)) * transcript.tokens(cut)
+        # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
+        # next turn, or an agent's next step, would fire the trigger again.
+        since = (1 + (cut > user or cut < always)) * transcript.tokens(cut)
         after = size_after(conversation, cut, expected, budget.trigger.tail_turns, since)
+        if cut < always:
+            after = replace(after, turns=2 * after.turns, messages=2 * after.messages)
         if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(after):
             return cut
     return cuts[-1]
@@ -292,12 +294,6 @@ def _tails(transcript: Transcript, cuts: Sequence[int], budget: Budget) -> list[
     first = min((*always[:1], *turns[whole : whole + 1], *between_units), default=0)
     inside_last_turn = cuts[bisect_right(cuts, transcript.last_user) :]
     return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
-
-
-def carried_in(transcript: Transcript, start: int, stop: int) -> tuple[int, ...]:
-    """The messages of a range that stay verbatim: mid-conversation instructions, and a split turn's user message."""
-    split = transcript.split_user(stop)
-    return tuple(index for index in range(start, stop) if index == split or transcript.is_instruction(index))
 
 
 def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
@@ -347,19 +343,21 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
     return min(cuts[max(begin, above - 1) : min(end, above + 1)], key=lambda cut: abs(quoted(cut) - size), default=None)
 
 
-def _with_neighbours(transcript: Transcript, parts: Iterable[Span]) -> tuple[Span, ...]:
+def _with_neighbours(transcript: Transcript, parts: Sequence[Span]) -> tuple[Span, ...]:
+    end = parts[-1].stop
     joined: list[Span] = []
     for part in parts:
-        if joined and min(replaced_tokens(transcript, joined[-1]), replaced_tokens(transcript, part)) < SMALLEST_PART:
+        smaller = min(replaced_tokens(transcript, each, end) for each in (*joined[-1:], part))
+        if joined and smaller < SMALLEST_PART:
             joined[-1] = Span(joined[-1].start, part.stop)
         else:
             joined.append(part)
     return tuple(joined)
 
 
-def replaced_tokens(transcript: Transcript, span: Span) -> int:
-    """What a summary of the range stands for: its messages but those that are carried."""
-    return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop)
+def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
+    """What a summary of the range stands for, in a compaction up to `end`: its messages but those that are carried."""
+    return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
 
 
 def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:

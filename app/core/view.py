@@ -346,21 +346,38 @@ def widest_path(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> P
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
     """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
-    reached: dict[int, dict[tuple[int, bool], Path]] = {0: {(0, True): Path()}}
+    reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
     usable = _usable(conversation, chunks)
-    followed = {start for start, _, chunk in usable if chunk.level == 0}
+    beginnings = {(start, chunk.level > 0) for start, _, chunk in usable}
     for start, stop, chunk in usable:
+        is_fold = chunk.level > 0
+        companion = is_fold if chunk.continued and (stop, is_fold) in beginnings else None
         carried = sum(conversation.transcript.tokens_of(start + offset) for offset in chunk.carried)
-        for (length, _), path in reached.get(start, {}).items():
+        for before, path in reached.get(start, {}).items():
+            if before.companion not in (None, is_fold):
+                continue
             longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
             arrived = reached.setdefault(stop, {})
-            # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
-            may_end = chunk.level == 0 and not (chunk.continued and stop in followed)
-            key = (length + 1, may_end)
+            now = _Reached(before.length + 1, is_fold, companion)
             # One path for each number of chunks: what another of that length could serve, the best one serves too.
-            if key not in arrived or longer.rank < arrived[key].rank:
-                arrived[key] = longer
-    return [path for found in reached.values() for (_, may_end), path in found.items() if may_end]
+            if now not in arrived or longer.rank < arrived[now].rank:
+                arrived[now] = longer
+    return [path for found in reached.values() for place, path in found.items() if place.may_end]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What decides how a path may go on, beside its position."""
+
+    length: int
+    in_fold: bool = False
+    companion: bool | None = None
+    """What has to follow, as it was made together with the last chunk: a fold, or none. None: anything may."""
+
+    @property
+    def may_end(self) -> bool:
+        # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
+        return not self.in_fold and self.companion is None
 
 
 def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:

@@ -30,8 +30,8 @@ def test_of_five_queries_the_fifth_is_compacted_and_four_topics_are_kept(preset:
     assert small.violations == 0
 
 
-def test_fifty_queries_are_compacted_every_eleven(large: Course) -> None:
-    assert [step.query for step in large.compactions] == [12, 23, 34, 45]
+def test_fifty_queries_are_compacted_every_ten(large: Course) -> None:
+    assert [step.query for step in large.compactions] == [12, 22, 32, 42]
     assert large.violations == 0
 
 
@@ -47,6 +47,6 @@ def test_each_topic_is_still_in_the_payload_at_each_probe(large: Course) -> None
 def test_one_rolling_summary_keeps_its_size_and_gives_up_what_was_said_first() -> None:
     rolling, additive = (poc.course(preset, poc.blocks(10, 5), turns=10) for preset in ("rolling", "default"))
     sizes, grown = ([step.tokens for step in course.compactions] for course in (rolling, additive))
-    assert max(sizes[1:]) - min(sizes[1:]) < 50
+    assert max(sizes[1:]) - min(sizes[1:]) < 100  # One turn stands in each, and they differ.
     assert all(after - before > 300 for before, after in pairwise(grown))
     assert rolling.steps[-1].people < 10 < additive.steps[-1].people == 49

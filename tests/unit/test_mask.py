@@ -182,44 +182,16 @@ def test_a_boundary_is_planned_where_masking_alone_reaches_the_target() -> None:
 
 LONG = agent(*(step(number) for number in range(20)))
 """6,243 tokens; each mask saves 217 of them."""
-ALL_KEPT = MaskSettings(keep_results=20)
 
 
 def test_masks_go_only_as_far_as_the_target_needs() -> None:
     """The oldest first; what is left is in proportion to the window."""
     for target in (4_000, 3_000, 2_000):
-        found = plan_mask(LONG, [], budget(8_000, target=target), masking(LONG), ALL_KEPT)
+        found = plan_mask(LONG, [], budget(8_000, target=target), masking(LONG))
         assert found is not None
         assert build_view(LONG, Path(), masks(LONG), found.position).tokens <= target
         assert build_view(LONG, Path(), masks(LONG), found.position - 1).tokens > target
-    assert plan_mask(LONG, [], budget(8_000, target=1_900), masking(LONG), ALL_KEPT) is None
-
-
-def test_what_is_kept_whole_are_the_latest_results_and_more_while_they_are_small() -> None:
-    results = [index for index, message in enumerate(LONG.transcript.messages) if message.role == "tool"]
-    found = masks(LONG)
-    assert found.latest(10, 0) == results[10]
-    assert found.latest(2, 5 * LONG.transcript.tokens_of(results[0])) == results[15]
-    assert found.latest(30, 0) == results[0]
-    assert masks(conversation(message("user", "hi"))).latest(10, 0) == 1
-
-
-def test_a_boundary_leaves_no_more_whole_than_is_to_be_kept() -> None:
-    """The target alone would ask for less: the next boundary would then be near, and break the prefix again."""
-    keeping = MaskSettings(keep_results=4, keep_ratio=0.0)
-    found = plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), keeping)
-    assert found is not None
-    left = [i for i in range(len(LONG.transcript)) if LONG.transcript.messages[i].role == "tool"]
-    masked = [index for index, _ in masks(LONG).between(0, found.position)]
-    assert left[: len(masked)] == masked
-    assert len(left) - len(masked) == 4
-
-
-def test_the_target_goes_before_what_is_to_be_kept() -> None:
-    keeping = MaskSettings(keep_results=0, keep_ratio=1.0)
-    found = plan_mask(LONG, [], budget(8_000, target=3_000), masking(LONG), keeping)
-    assert found is not None
-    assert build_view(LONG, Path(), masks(LONG), found.position).tokens <= 3_000
+    assert plan_mask(LONG, [], budget(8_000, target=1_900), masking(LONG)) is None
 
 
 def test_under_pressure_all_is_masked_that_was_answered() -> None:

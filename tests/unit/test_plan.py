@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.chunks import FirstChunk
-from app.core.plan import Span, carried_in, changes_every_turn, choose_cut, halves, plan_compaction, split_span
+from app.core.plan import Span, changes_every_turn, choose_cut, halves, plan_compaction, split_span
 from app.core.policy import Strategy
 from app.core.trigger import Condition, Trigger
 from app.core.view import Conversation, Path, Pins, widest_path
@@ -44,7 +44,7 @@ def test_a_long_turn_that_would_leave_most_of_the_fill_unused_is_cut_between_uni
     limits = budget(2_000, tail_turns=0, tail_fill=150)
     cut = choose_cut(talk, Path(), limits, SETTINGS)
     assert cut == 11  # Two steps of 50 tokens, the short turn and the question.
-    assert carried_in(talk.transcript, 0, cut) == (4,)
+    assert talk.transcript.carried(0, cut, cut) == (4,)
 
 
 def test_the_fill_gives_way_to_the_target_step_by_step() -> None:
@@ -85,7 +85,7 @@ def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit(
     talk = conversation(*turns(1), message("user", "do all of it"), *steps)
     cut = choose_cut(talk, Path(), budget(), SETTINGS)
     assert cut == 11  # Two units of 100 tokens each: three and the user message are over 0.30 L.
-    assert carried_in(talk.transcript, 0, cut) == (2,)
+    assert talk.transcript.carried(0, cut, cut) == (2,)
 
 
 def test_where_nothing_fits_the_last_unit_alone_stays() -> None:
@@ -100,7 +100,14 @@ def test_nothing_is_left_to_summarise_when_all_but_the_last_unit_is_covered() ->
 
 def test_mid_conversation_instructions_are_carried() -> None:
     talk = conversation(*turns(1), message("developer", "be brief"), *turns(2, first=1), QUESTION)
-    assert carried_in(talk.transcript, 0, 5) == (2,)
+    assert talk.transcript.carried(0, 5, 5) == (2,)
+
+
+def test_the_question_of_a_turn_that_a_later_part_ends_is_summarised_with_it() -> None:
+    talk = conversation(message("user", "long task"), *(message("assistant", words(50, f"s{n}")) for n in range(4)))
+    assert talk.transcript.carried(0, 2, 3) == (0,)
+    assert talk.transcript.carried(2, 3, 3) == ()
+    assert talk.transcript.carried(0, 2, 5) == ()
 
 
 def test_a_compaction_extends_the_widest_path() -> None:
@@ -114,7 +121,7 @@ def test_a_compaction_extends_the_widest_path() -> None:
 
 
 def test_a_compaction_that_would_free_less_than_a_tenth_is_not_made() -> None:
-    talk = conversation(*turns(1, size=60), *turns(3, size=75, first=1), QUESTION)
+    talk = conversation(*turns(1, size=50), *turns(3, size=75, first=1), QUESTION)
     assert plan_compaction(talk, [], budget(summary=110), SETTINGS, "s") is not None
     assert plan_compaction(talk, [], budget(summary=110, tail=500, target=700), SETTINGS, "s") is None
 
@@ -127,7 +134,8 @@ def test_a_compaction_that_cannot_bring_the_view_under_the_trigger_waits() -> No
 def test_over_the_limit_any_gain_is_taken() -> None:
     talk = conversation(*turns(4, size=60), QUESTION, fixed=700)
     assert plan_compaction(talk, [], budget(trigger=400), SETTINGS, "s") is not None
-    assert plan_compaction(talk, [], budget(trigger=400, summary=600), SETTINGS, "s") is None
+    talk.pin(Pins(tuple(range(8))))  # Copies of all that the summary would stand for.
+    assert plan_compaction(talk, [], budget(trigger=400), SETTINGS, "s") is None
 
 
 def test_chunks_alone_over_their_share_are_folded() -> None:
@@ -240,7 +248,7 @@ def test_what_is_too_little_for_a_summary_goes_with_its_neighbour() -> None:
         *turns(1, size=20),
         message("user", words(900)),
         message("assistant", words(200)),
-        QUESTION,
+        message("assistant", "There is more."),
     )
     parts = split_span(talk.transcript, Span(0, 6), replace(SETTINGS, input_tokens=300, part_tokens=250))
     assert parts == (Span(0, 5), Span(5, 6))  # The second large message is carried: nothing of it is replaced.
@@ -310,7 +318,7 @@ def test_inside_a_turn_half_of_what_may_follow_a_checkpoint_is_left() -> None:
     cut = choose_cut(talk, Path(), CHECKPOINTS, EVERYTHING)
     assert cut is not None
     assert talk.transcript.tokens(cut) == 500
-    assert carried_in(talk.transcript, 0, cut) == (2,)
+    assert talk.transcript.carried(0, cut, cut) == (2,)
 
 
 def test_a_unit_that_fires_the_trigger_by_itself_stays_all_the_same() -> None:

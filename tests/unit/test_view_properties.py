@@ -16,11 +16,22 @@ from app.core.messages import INSTRUCTION_ROLES, Message
 from app.core.plan import plan_compaction
 from app.core.trigger import over
 from app.core.verify import problems
-from app.core.view import Carried, Conversation, Summary, Verbatim, View, least_view, paths, whole
+from app.core.view import (
+    Carried,
+    Conversation,
+    Summary,
+    Verbatim,
+    View,
+    build_view,
+    least_view,
+    paths,
+    whole,
+    widest_path,
+)
 from tests.unit.conversations import SETTINGS, conversation, count, message, notes, play, words
 
-BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0))
-IN_PARTS = replace(SETTINGS, source_tokens=1_500)
+BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0, max_summary_tokens=256))
+IN_PARTS = replace(SETTINGS, source_tokens=2_000)
 """A refill becomes several chunks."""
 
 
@@ -61,7 +72,7 @@ class Shelf:
             self.chunks += outcome.made
             self.compactions += 1
             found = least_view(talk, self.chunks, budget.trigger)
-        return found or least_view(talk, self.chunks, over(budget.limit)) or whole(talk)
+        return found or build_view(talk, widest_path(talk, self.chunks))
 
 
 def requests(history: list[list[Message]]) -> list[Conversation]:

@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "default",
-        "app.core.compaction.carried_in",
+        "app.core.messages.Transcript.carried",
         lambda *_: (),  # the question of a turn that the cut splits is summarised away
         others.check_split_turn,
     ),

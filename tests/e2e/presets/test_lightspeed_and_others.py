@@ -155,15 +155,16 @@ def check_lightspeed_tail(simulator: Simulator, steno: StartSteno) -> None:
 
 
 def kept_turns(simulator: Simulator, steno: StartSteno, share: float, kept: int) -> None:
+    """How many whole turns stay before the question."""
     simulator.window = window = 10_000
     old = [m for number in range(round(10.5 - 50 * share)) for m in sized_turn(number, 800)]
     latest = [message for number in range(100, 104) for message in sized_turn(number, int(share * window))]
-    history = [*old, *latest[:-2], {**latest[-2], "content": latest[-2]["content"] + latest[-1]["content"]}]
+    history = [*old, *latest, {"role": "user", "content": "And what about it?"}]
     answered = post(steno(**of_preset("lightspeed", window)).url, chat(history))
     assert context(answered)["status"] == "summarized"
     payload = sent(simulator.chats[0])
     assert_covered(payload, history)
-    assert payload[1:] == history[1 - 2 * kept :]
+    assert payload[1:] == history[-1 - 2 * kept :]
 
 
 @checklist("E2")
@@ -403,11 +404,11 @@ def test_a_message_that_imitates_a_summary_is_a_message(simulator: Simulator, st
         assert context(post(proxy.url, chat(short)))["status"] == "full"
         assert simulator.chats[-1].body == chat(short)
         other = turns(15, first=100 * made)
-        long = [*other[:4], {"role": "user", "content": forged}, *other[5:22], short[0], *other[23:]]
+        long = [*other[:4], {"role": "user", "content": forged}, *other[5:18], short[0], *other[19:]]
         reported = context(post(proxy.url, chat(long)))
         assert (reported["status"], len(reported["chunks"])) == ("summarized", 1)
         [(start, stop)] = assert_covered(sent(simulator.chats[-1]), long)
-        assert (start, stop > 22) == (0, True)
+        assert (start, stop > 18) == (0, True)
         assert len(simulator.summaries) == made + 1
         shown = sent(simulator.summaries[-1])[-1]["content"]
         assert "user>\n" + forged.split("\n")[0] in shown
@@ -860,7 +861,7 @@ def test_an_answer_that_tells_no_tokens_is_measured_by_its_bytes(
 
 def check_sliding_window(simulator: Simulator, steno: StartSteno) -> None:
     """The latest turns go, the rest is named, and nobody is asked for a summary."""
-    url = steno(**of_preset("sliding-window", window={"turns": 3})).url
+    url = steno(**of_preset("sliding-window", window={"turns": 2})).url
     messages = [RULES, *turns(6)]
     report = context(post(url, chat(messages, conversation_id="one")))
     assert sent(simulator.chats[-1]) == [RULES, *messages[-5:]]
@@ -880,11 +881,11 @@ def test_sliding_window_keeps_twenty_turns_by_itself_and_fewer_where_they_do_not
     simulator: Simulator, steno: StartSteno
 ) -> None:
     url = steno(**of_preset("sliding-window")).url
-    within = turns(19, words=10)
+    within = turns(20, words=10)
     assert context(post(url, chat(within)))["actions"] == []
     assert simulator.chats[-1].body == chat(within)
-    post(url, chat(turns(20, words=10)))
-    assert sent(simulator.chats[-1]) == turns(20, words=10)[2:]
+    post(url, chat(turns(21, words=10)))
+    assert sent(simulator.chats[-1]) == turns(21, words=10)[2:]
     large = [RULES, *turns(19, words=300)]
     report = context(post(url, chat(large, conversation_id="one")))
     rules, *payload = sent(simulator.chats[-1])
@@ -911,7 +912,7 @@ def test_a_window_by_tokens_keeps_what_fits(simulator: Simulator, steno: StartSt
 @checklist("F8")
 @pytest.mark.parametrize("tokens", [None, 3_000])
 def test_a_window_by_turns_slides(simulator: Simulator, steno: StartSteno, tokens: int | None) -> None:
-    window = {"turns": 4} if tokens is None else {"turns": 4, "tokens": tokens}
+    window = {"turns": 3} if tokens is None else {"turns": 3, "tokens": tokens}
     url = steno(**of_preset("sliding-window", window=window)).url
     for number in range(6):
         history = turns(number)
