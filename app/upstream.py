@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 
+from app.credentials import CREDENTIALS
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -20,20 +21,6 @@ STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
-
-
-CREDENTIALS = frozenset(
-    {
-        b"authorization",
-        b"api-key",
-        b"x-api-key",
-        b"x-goog-api-key",
-        b"ocp-apim-subscription-key",
-        b"openai-organization",
-        b"openai-project",
-    }
-)
-"""Headers that say who calls and who pays."""
 
 
 class Answering(Protocol):

@@ -19,12 +19,13 @@ import structlog
 
 from app.core.budget import Window
 from app.core.overflow import Overflow, classify
+from app.credentials import CREDENTIALS
 from app.discovery import Discovery, Listing, ListingRefused
 from app.errors import StenoError, UpstreamTimedOut
 from app.registry import LONGEST_NAME, bundled, look_up
 from app.settings import Settings, UpstreamSettings
 from app.store import Store, StoreUnavailable
-from app.upstream import CREDENTIALS, Headers, Upstream
+from app.upstream import Headers, Upstream
 
 log = structlog.get_logger("steno.windows")
 

@@ -18,6 +18,7 @@ from app.core.plan import SummarySettings
 from app.core.policy import Strategy
 from app.core.recognition import Recognised, heads_of
 from app.core.view import Conversation
+from app.credentials import CREDENTIALS
 from app.estimator import Prompt
 from app.policies import Rules, read_preset, read_trigger
 from app.providers import Provider
@@ -26,7 +27,6 @@ from app.settings import PromptSettings
 from app.store import ConversationSeen
 from app.summariser import Route
 from app.turn import Job, Started
-from app.upstream import CREDENTIALS
 from app.wire.chat_completions import ChatRequest, render
 from app.wire.events import EVENT_SHAPES, EventShape
 from app.wire.sse import StreamEditor
