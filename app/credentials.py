@@ -1,4 +1,4 @@
-"""Credentials: the headers that say who calls and who pays, for whose a request is and for what an upstream is shown."""
+"""Credentials: headers that say who calls and who pays. For whose a request is, and for what an upstream is shown."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import httpx2 as httpx
 
 from app.credentials import CREDENTIALS
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.hops import with_hop
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -99,13 +100,23 @@ class _HttpxAnswering:
 
 
 class HttpxUpstream:
-    """The provider over one pooled httpx2 client. With a `key` of ours none of a caller's credentials goes there."""
+    """The provider over one pooled httpx2 client. With a `key` of ours none of a caller's credentials goes there.
+
+    Every request tells it that it came through this `instance`.
+    """
 
     def __init__(
-        self, base_url: str, connect: float, first_byte: float, between_bytes: float, key: str | None = None
+        self,
+        base_url: str,
+        connect: float,
+        first_byte: float,
+        between_bytes: float,
+        instance: bytes,
+        key: str | None = None,
     ) -> None:
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
+        self._instance = instance
         self._authorization = None if key is None else b"Bearer " + key.encode()
         self._connect = connect
         self._first_byte = first_byte
@@ -151,9 +162,8 @@ class HttpxUpstream:
         timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
         extensions = {"target": self._at_provider(target), "timeout": timeout}
-        return httpx.Request(
-            method, self._base, headers=self._with_key(headers), content=content, extensions=extensions
-        )
+        headers = self._with_key(with_hop(headers, self._instance))
+        return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
 
     def _with_key(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         if self._authorization is None:
