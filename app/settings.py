@@ -145,7 +145,13 @@ class UpstreamSettings(_Section):
     @classmethod
     def _is_http(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username
+            or parts.query
+            or parts.port == 0
+        ):
             raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
         return value.rstrip("/")
 

@@ -128,19 +128,19 @@ class Exchange:
 
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
-            await self._relay_unread("summary_call")
+            await self._relay_unread(bypassed("summary_call"))
             return
         try:
             understood = await self._understand()
         except Unreadable:
             log_bypass(self.services.repeats, CHAT_PATH.decode(), UNREADABLE)
-            await self._relay_unread(UNREADABLE)
+            await self._relay_unread(bypassed(UNREADABLE))
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood")
-            await self._relay_unread(INTERNAL_ERROR)
+            await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", INTERNAL_ERROR.encode())])
         else:
             await self._serve(understood)
 
@@ -270,12 +270,12 @@ class Exchange:
         headers = forwarded(self.headers, read_here=True)
         return await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
 
-    async def _relay_unread(self, reason: str) -> None:
+    async def _relay_unread(self, own: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
-        self.own_headers = bypassed(reason)
+        self.own_headers = own
         answering = await self._send(self.body, self._provider())
         try:
-            await self._relay_as_sent(answering, unless_told(self.own_headers, list(answering.headers)))
+            await self._relay_as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
 

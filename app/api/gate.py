@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.asgi import Answer
-from app.api.headers import shadowed_by
+from app.api.headers import shadowed_by, shown
 from app.api.naming import IN_PATH, name_in_path
 from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, StenoError
 from app.hops import check_hops
@@ -26,8 +26,6 @@ UPSTREAM = "steno.upstream"
 CHAT_PATH = b"/v1/chat/completions"
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
 """Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
-LONGEST_SHOWN = 100
-"""Characters of a header's name that an error quotes."""
 PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
 """What a base URL may name before them, each once, in any order."""
 
@@ -80,7 +78,7 @@ class Gate:
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self._header_count:
-            over = _shown(headers[self._header_count][0])
+            over = shown(headers[self._header_count][0])
             raise HeadersTooLarge(
                 f"{len(headers)} headers were sent; at most {self._header_count} are accepted."
                 f" The first one too many is {over!r}.",
@@ -88,7 +86,7 @@ class Gate:
             )
         size = sum(len(name) + len(value) for name, value in headers)
         if size > self._header_bytes:
-            largest = _shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
+            largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
             raise HeadersTooLarge(
                 f"The headers take {size} bytes; at most {self._header_bytes} are accepted."
                 f" The largest is {largest!r}.",
@@ -96,11 +94,10 @@ class Gate:
             )
         for name, _ in headers:
             if b"_" in name and (known := shadowed_by(name)) is not None:
-                shown = _shown(name)
                 raise InvalidRequest(
-                    f"The header {shown!r} is refused, because some servers read {_shown(known)!r} in it."
+                    f"The header {shown(name)!r} is refused, because some servers read {shown(known)!r} in it."
                     " Send it with hyphens, or leave it out.",
-                    shown,
+                    shown(name),
                 )
 
 
@@ -122,11 +119,6 @@ def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
         CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
         UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
     }, path
-
-
-def _shown(name: bytes) -> str:
-    """A header's name as an error tells it."""
-    return name[:LONGEST_SHOWN].decode("latin-1")
 
 
 def _signed(send: Send) -> Send:

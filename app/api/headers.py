@@ -32,6 +32,7 @@ CALL_MARKER = b"x-context-call"
 ABOUT_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"accept", b"accept-encoding"})
 NOT_FOR_SUMMARIES = ABOUT_THE_BODY | {b"idempotency-key"}
 
+LONGEST_SHOWN = 100
 WITH_A_MEANING = (
     NOT_FORWARDED
     | CREDENTIALS
@@ -60,6 +61,11 @@ def shadowed_by(name: bytes) -> bytes | None:
     hyphenated = name.replace(b"_", b"-")
     known = hyphenated in WITH_A_MEANING or hyphenated.startswith(FAMILIES)
     return hyphenated if known and hyphenated != name else None
+
+
+def shown(name: bytes) -> str:
+    """A header's name as an error quotes it."""
+    return name[:LONGEST_SHOWN].decode("latin-1")
 
 
 def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:

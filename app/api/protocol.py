@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.api.headers import shown
 from app.errors import InvalidRequest
 from app.settings import LimitSettings
-
-LONGEST_SHOWN = 100
-"""Characters of a header's name that an error quotes."""
 
 
 class PunctualProtocol(HttpToolsProtocol):
@@ -38,8 +36,7 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Called where the parser's error is handled, which tells more than uvicorn's message."""
-        read = [name[:LONGEST_SHOWN].decode("latin-1") for name, _ in self.headers or ()]
-        after = f", after the header {read[-1]!r}" if read else ""
+        after = f", after the header {shown(self.headers[-1][0])!r}" if self.headers else ""
         error = InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}.")
         headers = [*error.headers, (b"content-length", b"%d" % len(error.envelope)), (b"connection", b"close")]
         lines = [b"HTTP/1.1 400 Bad Request", *(name + b": " + value for name, value in headers)]

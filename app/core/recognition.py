@@ -15,7 +15,6 @@ from app.core.messages import Transcript
 LONGEST_NAME = 256
 """Characters of a conversation's name."""
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_HEADS = 200
 """How many positions are asked about, from the end; a client that adds more between two requests starts anew."""
 
@@ -48,8 +47,6 @@ def read_name(given: str) -> str:
         raise ValueError(f"it has {len(name)} characters")
     if found := _CONTROL.search(name):
         raise ValueError(f"it holds the control character U+{ord(found[0]):04X}")
-    if _SURROGATE.search(name):
-        raise ValueError("it holds half of a surrogate pair, which no UTF-8 has")
     return name
 
 

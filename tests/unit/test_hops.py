@@ -7,7 +7,7 @@ import pytest
 from app.errors import LoopDetected
 from app.hops import HOPS, MOST_HOPS, check_hops, hops_in, new_instance, with_hop
 
-HERE, THERE = new_instance(), new_instance()
+HERE, THERE = b"00112233aabbccdd", b"0123456789abcdef"
 
 
 def test_every_steno_adds_its_own_name_after_those_before_it() -> None:

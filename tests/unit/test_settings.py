@@ -388,6 +388,8 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_ALLOW_UNAUTHENTICATED", "maybe", ("server.allow_unauthenticated", "'maybe'", "boolean")),
         ("STENO_IDENTITY__IGNORE", '["("]', ("identity.ignore", "'('", "no regular expression")),
         ("STENO_UPSTREAM__BASE_URL", "ftp://host", ("upstream.base_url", "'ftp://host'", "http(s) URL")),
+        ("STENO_UPSTREAM__BASE_URL", "http://host:0/v1", ("upstream.base_url", "http(s) URL")),
+        ("STENO_UPSTREAM__BASE_URL", "http://host:99999/v1", ("upstream.base_url", "Port out of range")),
         ("STENO_UPSTREAM__BASE_URL", "api.openai.com/v1", ("upstream.base_url", "http(s) URL")),
         ("STENO_MODELS", "gpt-4o", ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "context_window": 0}]', ("models.0.context_window", "at least 1", "0")),
