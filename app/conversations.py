@@ -10,7 +10,6 @@ from app.core.recognition import Head, Recognised, heads_of, possible_heads, rec
 from app.core.view import Conversation
 from app.store import Store, StoreUnavailable
 
-LONGEST_ID = 256
 MOST_REMEMBERED = 100_000
 
 
@@ -26,10 +25,13 @@ class Conversations:
     async def identify(
         self, tenant: str, named: str | None, conversation: Conversation, remember: bool = True
     ) -> Recognised:
-        """The conversation of a request, remembered from here on unless it is only asked about."""
+        """The conversation of a request, remembered from here on unless it is only asked about.
+
+        `named` is the client's own name for it.
+        """
         transcript, chain = conversation.transcript, conversation.chain
         if named is not None:
-            found = Recognised(self._usable(named))
+            found = Recognised(named)
         else:
             known = self._remembered(tenant, possible_heads(transcript, chain))
             if not known and len(transcript) > 1:
@@ -45,12 +47,6 @@ class Conversations:
         gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and owner == conversation_id]
         for key in gone:
             del self._heads[key]
-
-    def _usable(self, named: str) -> str:
-        """The client's own name for it, or one derived from that where it would not fit into a header or a path."""
-        if named.strip() and len(named) <= LONGEST_ID and named.isascii() and named.isprintable() and "/" not in named:
-            return named.strip()
-        return f"conv_{self._identity.digest(b'named', named.encode('utf-8', 'surrogatepass')).hex()[:24]}"
 
     def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
         """The deepest head this process knows of."""

@@ -17,7 +17,8 @@ from pydantic import SecretStr
 
 from app import __version__
 from app.discovery import Listing, ListingRefused
-from app.errors import StenoError
+from app.errors import LoopDetected, StenoError
+from app.hops import new_instance
 from app.main import SHORTEST_SECRET, open_providers, open_store, secret_beside
 from app.providers import Provider
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, environment_name, every_setting, load
@@ -32,6 +33,7 @@ ALIASES = {
 }
 LONGEST_VALUE = 60
 MOST_NAMES = 8
+POINT_AT_PROVIDER = "Make base_url the provider's address, such as https://api.openai.com/v1."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,9 @@ async def check_services(settings: Settings) -> list[Finding]:
     except DatabaseURLError as error:
         store = Store.open("memory")
         unreadable = Finding("problem", "database", str(error), "Correct storage.url or DATABASE_URL.")
-    providers = open_providers(settings, store)
+    providers = open_providers(settings, store, new_instance())
     try:
-        asked = [(provider, *await check_upstream(provider)) for provider in providers.all]
+        asked = [(provider, *await check_upstream(provider, settings.circular)) for provider in providers.all]
         database, readable = (unreadable, False) if unreadable else await check_database(settings, store)
         if readable:
             with suppress(StoreUnavailable):
@@ -94,11 +96,13 @@ async def check_services(settings: Settings) -> list[Finding]:
         await store.close()
 
 
-async def check_upstream(provider: Provider) -> tuple[Finding, Listing | None]:
-    """Any answer shows that the provider is there; only some tell its models."""
+async def check_upstream(provider: Provider, circular: Sequence[str]) -> tuple[Finding, Listing | None]:
+    """Any answer shows that the provider is there; only some tell its models. `circular` are Steno's own address."""
     subject, address = f"upstream{_at(provider)} {provider.settings.base_url}", f"{_section(provider)}.base_url"
     variable = _key_variable(provider)
     key = os.environ.get(variable) if variable else None
+    if _section(provider) in circular:
+        return Finding("problem", subject, "Steno's own address (server.host, server.port)", POINT_AT_PROVIDER), None
     try:
         listing = await provider.windows.discover([(b"authorization", f"Bearer {key}".encode())] if key else [])
     except StenoError as error:
@@ -199,6 +203,9 @@ def _key_variable(provider: Provider) -> str | None:
 def _refused(subject: str, address: str, error: ListingRefused, variable: str | None) -> Finding:
     """`variable` held the key that was sent, if one was."""
     status = error.status
+    if status == LoopDetected.status:
+        text = f"leads back to a Steno that the request went through already ({status})"
+        return Finding("problem", subject, text, POINT_AT_PROVIDER)
     if error.wants_key and variable is None:
         return Finding("ok", subject, f"reachable; without a key it does not list its models ({status})")
     if error.wants_key:

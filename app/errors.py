@@ -13,6 +13,7 @@
       SummaryNotFound         404  summary_not_found
       InvalidRequest          400  invalid_request
       StorageUnavailable      503  storage_unavailable
+      LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
       UpstreamTimedOut        504  upstream_timeout
       UpstreamDisconnected    502  upstream_disconnected
@@ -102,6 +103,10 @@ class TooManyBytesInFlight(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
+
+
+class LoopDetected(StenoError):
+    status, code = 508, "loop_detected"
 
 
 class UpstreamUnreachable(StenoError):

@@ -28,9 +28,11 @@ from app.conversations import Conversations
 from app.core.identity import Identity
 from app.errors import InvalidRequest, StenoError, StorageUnavailable, UnknownPath
 from app.estimator import Estimator
+from app.hops import new_instance
 from app.ledger import Ledger
 from app.policies import Policies
 from app.providers import Provider, Providers
+from app.repeats import Repeats
 from app.services import Services
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.store import DatabaseUnusable, Store, StoreUnavailable
@@ -55,7 +57,8 @@ def create_app(settings: Settings) -> FastAPI:
     tokenizer = Tokenizer(settings.tokenizer.directory)
     _check_tables(tokenizer, settings)
     store = open_store(settings)
-    providers = open_providers(settings, store)
+    instance = new_instance()
+    providers = open_providers(settings, store, instance)
     tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
     summariser = Summariser(settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
     services = Services(
@@ -71,6 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
         conversations=Conversations(store, identity),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated),
+        repeats=Repeats(),
     )
     app = FastAPI(
         title="Steno",
@@ -87,7 +91,12 @@ def create_app(settings: Settings) -> FastAPI:
     limits = settings.limits
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
     app.add_middleware(
-        Gate, chat=chat, passthrough=passthrough, header_count=limits.header_count, header_bytes=limits.header_bytes
+        Gate,
+        chat=chat,
+        passthrough=passthrough,
+        instance=instance,
+        header_count=limits.header_count,
+        header_bytes=limits.header_bytes,
     )
     app.state.services = services
     app.state.failure = None  # Why it could not start.
@@ -113,11 +122,11 @@ def open_store(settings: Settings) -> Store:
     )
 
 
-def open_providers(settings: Settings, store: Store) -> Providers:
-    """Every upstream with connections of its own; nothing is asked of it yet."""
+def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
+    """Every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
-        upstream = _open_upstream(at)
+        upstream = _open_upstream(at, instance)
         windows = Windows(settings, at, upstream, store)
         return Provider(name, at, upstream, windows, Calibrations(store, at.base_url))
 
@@ -125,13 +134,14 @@ def open_providers(settings: Settings, store: Store) -> Providers:
     return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)
 
 
-def _open_upstream(settings: UpstreamSettings) -> HttpxUpstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpxUpstream:
     key = settings.api_key
     return HttpxUpstream(
         settings.base_url,
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
         between_bytes=settings.between_bytes_seconds,
+        instance=instance,
         key=key.get_secret_value() if key else None,
     )
 

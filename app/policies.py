@@ -77,14 +77,14 @@ class Policies:
         return Rules(name, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
 
 
-def read_preset(name: object) -> PresetName | None:
-    """The preset that a request names, if it names one. Raises `InvalidRequest`."""
+def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
+    """The preset that a request names, if it names one. Raises `InvalidRequest`, which says where (`param`)."""
     if name is None:
         return None
     for known in PRESET_NAMES:
         if name == known:
             return known
-    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", "context.preset")
+    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
 
 
 def read_trigger(given: object) -> TriggerSettings | None:

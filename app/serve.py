@@ -25,6 +25,9 @@ log = structlog.get_logger("steno")
 def serve(settings: Settings) -> str | None:
     """Serves until it is stopped. What kept it from starting, or None."""
     configure_logging(settings.log.level, settings.log.format)
+    if circular := settings.circular:
+        at = f"{settings.server.host}:{settings.server.port}"
+        return f"{circular[0]}.base_url is Steno's own address ({at}): it must be the provider's."
     try:
         app = create_app(settings)
     except (ConfigurationError, StoreError) as error:

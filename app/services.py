@@ -11,6 +11,7 @@ from app.estimator import Estimator
 from app.ledger import Ledger
 from app.policies import Policies
 from app.providers import Providers
+from app.repeats import Repeats
 from app.settings import Settings
 from app.store import Store
 from app.tasks import OwnedTasks
@@ -35,3 +36,4 @@ class Services:
     conversations: Conversations
     tasks: OwnedTasks
     tenants: Tenants
+    repeats: Repeats

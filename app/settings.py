@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
@@ -60,6 +61,7 @@ SESSION_HEADERS = (
     "x-opencode-session",
     "x-claude-code-session-id",
     "session-id",
+    "session_id",
 )
 
 
@@ -75,6 +77,32 @@ _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 def fits(model: str, glob: str) -> bool:
     """Whether a glob is about that model, named with or without the part before its last slash."""
     return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
+
+
+def leads_to(url: str, host: str, port: int) -> bool:
+    """Whether a URL is that of a server on this machine that listens there, as far as the two alone show it."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
+        return False
+    asked = (parts.hostname or "").lower()
+    return asked == host.lower() or any(_reaches(to, at) for to in _addresses(asked) for at in _addresses(host.lower()))
+
+
+def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
+    """What is known without asking anybody; a name may be anything."""
+    if host == "localhost":
+        return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
+    try:
+        return [ip_address(host)]
+    except ValueError:
+        return []
+
+
+def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
+    """0.0.0.0 and :: are every address to a listener, and the machine itself to a caller."""
+    if to.version != at.version:
+        return False
+    return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and to.is_loopback)
 
 
 class _Section(BaseModel):
@@ -117,7 +145,13 @@ class UpstreamSettings(_Section):
     @classmethod
     def _is_http(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username
+            or parts.query
+            or parts.port == 0
+        ):
             raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
         return value.rstrip("/")
 
@@ -608,6 +642,13 @@ class Settings(BaseSettings):
                 known = ", ".join((DEFAULT_UPSTREAM, *self.upstreams))
                 raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
         return self
+
+    @property
+    def circular(self) -> list[str]:
+        """The upstreams whose base URL is Steno's own address: every request would come back to it."""
+        upstreams = {"upstream": self.upstream} | {f"upstreams.{name}": at for name, at in self.upstreams.items()}
+        host, port = self.server.host, self.server.port
+        return [key for key, at in upstreams.items() if leads_to(at.base_url, host, port)]
 
     def of_model(self, model: str) -> ModelSettings | None:
         """The entry of `models` that decides about a model: the first that fits."""

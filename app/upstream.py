@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 
+from app.credentials import CREDENTIALS
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.hops import with_hop
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -20,20 +22,6 @@ STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
-
-
-CREDENTIALS = frozenset(
-    {
-        b"authorization",
-        b"api-key",
-        b"x-api-key",
-        b"x-goog-api-key",
-        b"ocp-apim-subscription-key",
-        b"openai-organization",
-        b"openai-project",
-    }
-)
-"""Headers that say who calls and who pays."""
 
 
 class Answering(Protocol):
@@ -112,13 +100,23 @@ class _HttpxAnswering:
 
 
 class HttpxUpstream:
-    """The provider over one pooled httpx2 client. With a `key` of ours none of a caller's credentials goes there."""
+    """The provider over one pooled httpx2 client. With a `key` of ours none of a caller's credentials goes there.
+
+    Every request tells it that it came through this `instance`.
+    """
 
     def __init__(
-        self, base_url: str, connect: float, first_byte: float, between_bytes: float, key: str | None = None
+        self,
+        base_url: str,
+        connect: float,
+        first_byte: float,
+        between_bytes: float,
+        instance: bytes,
+        key: str | None = None,
     ) -> None:
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
+        self._instance = instance
         self._authorization = None if key is None else b"Bearer " + key.encode()
         self._connect = connect
         self._first_byte = first_byte
@@ -164,9 +162,8 @@ class HttpxUpstream:
         timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
         extensions = {"target": self._at_provider(target), "timeout": timeout}
-        return httpx.Request(
-            method, self._base, headers=self._with_key(headers), content=content, extensions=extensions
-        )
+        headers = self._with_key(with_hop(headers, self._instance))
+        return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
 
     def _with_key(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         if self._authorization is None:

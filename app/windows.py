@@ -19,12 +19,13 @@ import structlog
 
 from app.core.budget import Window
 from app.core.overflow import Overflow, classify
+from app.credentials import CREDENTIALS
 from app.discovery import Discovery, Listing, ListingRefused
-from app.errors import StenoError, UpstreamTimedOut
+from app.errors import LoopDetected, StenoError, UpstreamTimedOut
 from app.registry import LONGEST_NAME, bundled, look_up
 from app.settings import Settings, UpstreamSettings
 from app.store import Store, StoreUnavailable
-from app.upstream import CREDENTIALS, Headers, Upstream
+from app.upstream import Headers, Upstream
 
 log = structlog.get_logger("steno.windows")
 
@@ -190,7 +191,10 @@ class Windows:
             listing = await self.discover(headers)
             pause = REFRESH_CHANGING_SECONDS if listing.changes else REFRESH_SECONDS
         except ListingRefused as error:
-            log.debug("the provider does not list its models", status=error.status)
+            if error.status == LoopDetected.status:
+                log.warning("the upstream leads back to a Steno that asked it", base_url=self._route)
+            else:
+                log.debug("the provider does not list its models", status=error.status)
             if error.wants_key and self._at.api_key_env is None:
                 self._wants_key = True
                 # The next caller may have a key that is good for it.

@@ -12,8 +12,9 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, client_host, read_body, until_disconnect
+from app.api.bypass import bypassed, log_bypass, unless_told
 from app.api.early import EarlyStream
-from app.api.gate import CONVERSATION, TARGET, UPSTREAM
+from app.api.gate import CHAT_PATH, CONVERSATION, TARGET, UPSTREAM
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
 from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
@@ -33,6 +34,8 @@ log = structlog.get_logger("steno.chat")
 
 T = TypeVar("T")
 
+UNREADABLE = "unreadable"
+"""The reason where the provider has to judge what came."""
 INTERNAL_ERROR = "internal_error"
 """The reason where our own code failed; the log has the rest."""
 
@@ -125,18 +128,19 @@ class Exchange:
 
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
-            await self._relay_unread([])
+            await self._relay_unread(bypassed("summary_call"))
             return
         try:
             understood = await self._understand()
         except Unreadable:
-            await self._relay_unread([(b"x-context-reason", b"unreadable")])
+            log_bypass(self.services.repeats, CHAT_PATH.decode(), UNREADABLE)
+            await self._relay_unread(bypassed(UNREADABLE))
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood")
-            await self._relay_unread([(b"x-context-reason", INTERNAL_ERROR.encode())])
+            await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", INTERNAL_ERROR.encode())])
         else:
             await self._serve(understood)
 
@@ -266,12 +270,12 @@ class Exchange:
         headers = forwarded(self.headers, read_here=True)
         return await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
 
-    async def _relay_unread(self, reason: Headers) -> None:
+    async def _relay_unread(self, own: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
-        self.own_headers = [(b"x-context-status", b"full"), *reason]
+        self.own_headers = own
         answering = await self._send(self.body, self._provider())
         try:
-            await self._relay_as_sent(answering, self.own_headers)
+            await self._relay_as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
 

@@ -11,8 +11,19 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.intake import Understood, understand
+from app.api.naming import encoded_name
 from app.api.observe import Observation
-from app.api.rest import CHAT_BODY, SummaryOut, Tenant, TheServices, body_of, known, readable, summary_out
+from app.api.rest import (
+    CHAT_BODY,
+    ConversationId,
+    SummaryOut,
+    Tenant,
+    TheServices,
+    body_of,
+    known,
+    readable,
+    summary_out,
+)
 from app.core.chunks import SummaryChunk
 from app.core.ladder import Decision
 from app.core.view import build_view, widest_path
@@ -51,14 +62,14 @@ async def compact(request: Request, services: TheServices, tenant: Tenant) -> Re
 
 @router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
 async def compact_conversation(
-    request: Request, services: TheServices, tenant: Tenant, conversation_id: str
+    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId
 ) -> Response:
     """Summarises now what would be summarised when the window is full. The body is a chat completions request;
     `instructions` says what the summary is to look after."""
     await known(services, tenant, conversation_id)
     chat = _read_forced(await body_of(request, services))
     # First, so that no other name in the request stands before it.
-    headers = [(b"x-context-conversation-id", conversation_id.encode()), *request.scope["headers"]]
+    headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
     with readable():
         understood = await understand(services, chat, tenant, headers)
     await understood.counted()

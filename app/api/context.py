@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from app.api.intake import understand
 from app.api.rest import (
     CHAT_BODY,
+    ConversationId,
     Limit,
     Listing,
     Order,
@@ -119,13 +120,13 @@ async def list_conversations(
 
 
 @router.get("/conversations/{conversation_id}")
-async def read_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> ConversationOut:
+async def read_conversation(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> ConversationOut:
     """One conversation, as of its latest request."""
     return _conversation(await known(services, tenant, conversation_id))
 
 
 @router.delete("/conversations/{conversation_id}")
-async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: str) -> DeletedOut:
+async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> DeletedOut:
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
     services.conversations.forget(tenant, conversation_id)
     was_there = await services.store.delete_conversation(tenant, conversation_id)
@@ -140,7 +141,7 @@ async def delete_conversation(services: TheServices, tenant: Tenant, conversatio
 async def list_summaries(
     services: TheServices,
     tenant: Tenant,
-    conversation_id: str,
+    conversation_id: ConversationId,
     limit: Limit = 20,
     after: str | None = None,
     order: Order = "asc",
@@ -155,7 +156,9 @@ async def list_summaries(
 
 
 @router.get("/conversations/{conversation_id}/summaries/{summary_id}")
-async def read_summary(services: TheServices, tenant: Tenant, conversation_id: str, summary_id: str) -> SummaryOut:
+async def read_summary(
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str
+) -> SummaryOut:
     chunk = await services.store.summary(tenant, conversation_id, summary_id)
     if chunk is None:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
@@ -163,7 +166,7 @@ async def read_summary(services: TheServices, tenant: Tenant, conversation_id: s
 
 
 @router.get("/conversations/{conversation_id}/coverage")
-async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: str) -> CoverageOut:
+async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> CoverageOut:
     """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
     conversation = await known(services, tenant, conversation_id)
     parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])

@@ -1,4 +1,4 @@
-"""The gate: what every request passes first. Limits, `/v1` and its prefixes, `date` and `server`. Pure ASGI.
+"""The gate: what every request passes first. Headers, `/v1` and its prefixes, `date` and `server`. Pure ASGI.
 
 Starlette's own function middleware would turn a broken answer into a clean end.
 """
@@ -11,7 +11,10 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.asgi import Answer
-from app.errors import BadTarget, HeadersTooLarge, StenoError
+from app.api.headers import shadowed_by, shown
+from app.api.naming import IN_PATH, name_in_path
+from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, StenoError
+from app.hops import check_hops
 
 TARGET = "steno.target"
 """Scope key: the provider's raw path, with the query."""
@@ -28,10 +31,19 @@ PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp, header_count: int, header_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        chat: ASGIApp,
+        passthrough: ASGIApp,
+        instance: bytes,
+        header_count: int,
+        header_bytes: int,
+    ) -> None:
         self._app = app
         self._chat = chat
         self._passthrough = passthrough
+        self._instance = instance
         self._header_count = header_count
         self._header_bytes = header_bytes
 
@@ -42,6 +54,7 @@ class Gate:
         send = _signed(send)
         try:
             self._check_headers(scope["headers"])
+            check_hops(scope["headers"], self._instance)
             app = self._route(scope)
         except StenoError as error:
             await Answer(send).error(error)
@@ -52,6 +65,8 @@ class Gate:
         path: bytes = scope["raw_path"]
         named, theirs = _proxied(path)
         if theirs is None:
+            # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
+            scope["path"] = path.decode("latin-1")
             return self._app
         if not {b".", b".."}.isdisjoint(unquote_to_bytes(theirs).split(b"/")):
             raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
@@ -63,25 +78,47 @@ class Gate:
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self._header_count:
-            raise HeadersTooLarge(f"{len(headers)} headers were sent; at most {self._header_count} are accepted.")
+            over = shown(headers[self._header_count][0])
+            raise HeadersTooLarge(
+                f"{len(headers)} headers were sent; at most {self._header_count} are accepted."
+                f" The first one too many is {over!r}.",
+                over,
+            )
         size = sum(len(name) + len(value) for name, value in headers)
         if size > self._header_bytes:
-            raise HeadersTooLarge(f"The headers take {size} bytes; at most {self._header_bytes} are accepted.")
-        # Servers behind a proxy may read x_forwarded_for as x-forwarded-for.
-        if any(b"_" in name for name, _ in headers):
-            raise BadTarget("A header name has an underscore, which proxies and servers read differently.")
+            largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
+            raise HeadersTooLarge(
+                f"The headers take {size} bytes; at most {self._header_bytes} are accepted."
+                f" The largest is {largest!r}.",
+                largest,
+            )
+        for name, _ in headers:
+            if b"_" in name and (known := shadowed_by(name)) is not None:
+                raise InvalidRequest(
+                    f"The header {shown(name)!r} is refused, because some servers read {shown(known)!r} in it."
+                    " Send it with hyphens, or leave it out.",
+                    shown(name),
+                )
 
 
 def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
-    """What the base URL names, by scope key, and the provider's path; None for Steno's own."""
-    named: dict[str, str | None] = dict.fromkeys(PREFIXES.values())
-    while (key := PREFIXES.get(path[:3])) and named[key] is None:
+    """What the base URL names, by scope key, and the provider's path; None for Steno's own.
+
+    Raises `InvalidRequest` for a conversation's id that is none.
+    """
+    found: dict[str, bytes | None] = dict.fromkeys(PREFIXES.values())
+    while (key := PREFIXES.get(path[:3])) and found[key] is None:
         name, slash, rest = path[3:].partition(b"/")
         if not name:
             break
-        named[key], path = unquote_to_bytes(name).decode("utf-8", "replace"), slash + rest
-    is_theirs = path == b"/v1" or path.startswith(PROVIDER_PATHS)
-    return named, path if is_theirs else None
+        found[key], path = name, slash + rest
+    if path != b"/v1" and not path.startswith(PROVIDER_PATHS):
+        return {}, None
+    conversation, upstream = found[CONVERSATION], found[UPSTREAM]
+    return {
+        CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
+        UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
+    }, path
 
 
 def _signed(send: Send) -> Send:

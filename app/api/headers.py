@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from app.credentials import CREDENTIALS
+from app.hops import HOPS
+
 Headers = list[tuple[bytes, bytes]]
 
 EVENT_STREAM = "text/event-stream"
@@ -29,6 +32,41 @@ CALL_MARKER = b"x-context-call"
 ABOUT_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"accept", b"accept-encoding"})
 NOT_FOR_SUMMARIES = ABOUT_THE_BODY | {b"idempotency-key"}
 
+LONGEST_SHOWN = 100
+WITH_A_MEANING = (
+    NOT_FORWARDED
+    | CREDENTIALS
+    | {HOPS, b"x-conversation-id", b"x-http-method-override", b"x-method-override", b"x-original-url", b"x-rewrite-url"}
+    | {b"cache-control", b"early-data", b"http2-settings", b"idempotency-key", b"max-forwards", b"set-cookie"}
+    | {b"upgrade-insecure-requests", b"user-agent"}
+)
+FAMILIES = (
+    *NOT_FORWARDED_PREFIXES,
+    b"accept-",
+    b"access-control-",
+    b"content-",
+    b"if-",
+    b"proxy-",
+    b"sec-",
+    b"transfer-",
+)
+
+
+def shadowed_by(name: bytes) -> bytes | None:
+    """The header that servers which take underscores for hyphens would read in it.
+
+    None where neither Steno nor HTTP gives that one a meaning, so that nothing passes in disguise that was taken out,
+    replaced or decided by on the way.
+    """
+    hyphenated = name.replace(b"_", b"-")
+    known = hyphenated in WITH_A_MEANING or hyphenated.startswith(FAMILIES)
+    return hyphenated if known and hyphenated != name else None
+
+
+def shown(name: bytes) -> str:
+    """A header's name as an error quotes it."""
+    return name[:LONGEST_SHOWN].decode("latin-1")
+
 
 def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """The first value of a header."""
@@ -46,7 +84,10 @@ def forwarded(headers: Headers, read_here: bool) -> Headers:
 
 
 def for_summary(headers: Headers) -> Headers:
-    """The caller's headers for a summary call: credentials and routing, nothing about the caller's own request."""
+    """The caller's headers for a summary call: credentials and routing, nothing about the caller's own request.
+
+    Nor its hops: a call of our own begins here.
+    """
     kept = [(k, v) for k, v in forwarded(headers, read_here=False) if not _about_the_request(k)]
     return [
         *kept,
@@ -58,7 +99,7 @@ def for_summary(headers: Headers) -> Headers:
 
 
 def _about_the_request(name: bytes) -> bool:
-    return name in NOT_FOR_SUMMARIES or name == CALL_MARKER or name.startswith(b"x-stainless-")
+    return name in NOT_FOR_SUMMARIES or name in (CALL_MARKER, HOPS) or name.startswith(b"x-stainless-")
 
 
 def returned(

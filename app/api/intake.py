@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
+import structlog
 
 from app.api.headers import Headers, for_summary, value_of
+from app.api.naming import encoded_name, name_in_header, name_in_json
 from app.core.budget import Budget, Window, budget_for
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision
@@ -18,6 +22,8 @@ from app.core.plan import SummarySettings
 from app.core.policy import Strategy
 from app.core.recognition import Recognised, heads_of
 from app.core.view import Conversation
+from app.credentials import CREDENTIALS
+from app.errors import InvalidRequest
 from app.estimator import Prompt
 from app.policies import Rules, read_preset, read_trigger
 from app.providers import Provider
@@ -26,16 +32,19 @@ from app.settings import PromptSettings
 from app.store import ConversationSeen
 from app.summariser import Route
 from app.turn import Job, Started
-from app.upstream import CREDENTIALS
 from app.wire.chat_completions import ChatRequest, render
 from app.wire.events import EVENT_SHAPES, EventShape
 from app.wire.sse import StreamEditor
+
+log = structlog.get_logger("steno.intake")
 
 INLINE_BYTES = 32_768
 """More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
+NAMING_HEADERS = ("x-context-conversation-id", "x-conversation-id")
+SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 """What stands before the messages in a prompt, so that the provider's cache depends on it."""
 LONGEST_REASON = 1_000
@@ -104,7 +113,7 @@ class Understood:
         before = self.job.budget.line.reported(self.job.conversation.tokens)
         headers = [
             (b"x-context-status", prepared.status.encode() if prepared else b"pending"),
-            (b"x-context-conversation-id", self.job.conversation_id.encode()),
+            (b"x-context-conversation-id", encoded_name(self.job.conversation_id)),
             (b"x-context-tokens-before", str(before).encode()),
             (b"x-context-window", str(self.window.context).encode()),
         ]
@@ -219,7 +228,8 @@ async def understand(
 
 def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:
     options = request.options
-    preset = read_preset(options.get("preset") or value_of(headers, b"x-context-preset"))
+    in_body, in_header = options.get("preset"), value_of(headers, b"x-context-preset")
+    preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
     return services.policies.of(provider, request.model, preset, read_trigger(options.get("trigger")))
 
 
@@ -231,14 +241,37 @@ async def _count(conversation: Conversation, prompt: Prompt) -> None:
 
 
 def _named(services: Services, request: ChatRequest, headers: Headers, in_path: str | None) -> str | None:
-    """The conversation's name, from the first place that has one."""
+    """The conversation's name, from the first place that has one.
+
+    Raises `InvalidRequest` for one that cannot be used. Where it stands in what other tools or the provider decide
+    about, the caller could not mend it: that place names nothing then, and the log says why.
+    """
+    for is_ours, read in _places(services, request, headers, in_path):
+        try:
+            if (name := read()) is not None:
+                return name
+        except InvalidRequest as error:
+            if is_ours:
+                raise
+            if (count := services.repeats.due(f"name in {error.param}")) is not None:
+                log.warning("a conversation's id was ignored", reason=error.message, requests=count)
+    return None
+
+
+def _places(
+    services: Services, request: ChatRequest, headers: Headers, in_path: str | None
+) -> Iterator[tuple[bool, Callable[[], str | None]]]:
+    """Where a name may stand, the first choice first: whether it is meant for Steno there, and how it is read."""
     identity = services.settings.identity
-    names = ("x-context-conversation-id", "x-conversation-id", *identity.session_headers)
-    in_headers = (value_of(headers, name.encode()) for name in names)
-    opted_in = {"prompt_cache_key": identity.use_prompt_cache_key, "user": identity.use_user}
-    in_body = (request.source.value(key) for key, used in opted_in.items() if used)
-    places = (*in_headers, request.conversation_id, in_path, *in_body)
-    return next((name for name in places if isinstance(name, str) and name), None)
+    for header in (*NAMING_HEADERS, *identity.session_headers):
+        if (value := value_of(headers, header.encode())) is not None:
+            yield header in NAMING_HEADERS, partial(name_in_header, header, value)
+    for member, given in request.names:
+        yield True, partial(name_in_json, member, given)
+    yield True, lambda: in_path
+    for member, used in (("prompt_cache_key", identity.use_prompt_cache_key), ("user", identity.use_user)):
+        if used and (raw := request.source.raw(member)) is not None:
+            yield False, partial(name_in_json, member, raw)
 
 
 def _series(strategy: Strategy, focus: str) -> str:
@@ -313,8 +346,12 @@ class Writing:
 
 
 def _switched_off(request: ChatRequest, headers: Headers) -> bool:
-    header = value_of(headers, b"x-context-compaction") or ""
-    return request.options.get("compaction") is False or header.lower() in ("off", "false", "0")
+    """Raises `InvalidRequest` for a header that says neither."""
+    header = (value_of(headers, b"x-context-compaction") or "on").lower()
+    if header not in SWITCHES:
+        told = f"x-context-compaction must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
+        raise InvalidRequest(told, "x-context-compaction")
+    return request.options.get("compaction") is False or not SWITCHES[header]
 
 
 def _event_shape(services: Services, request: ChatRequest, headers: Headers) -> EventShape:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from starlette.types import Receive, Scope, Send
 
 from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, client_host, until_disconnect
+from app.api.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
 from app.api.gate import TARGET, UPSTREAM
 from app.api.headers import Headers, forwarded, returned
 from app.errors import StenoError
@@ -25,17 +26,22 @@ class PassthroughEndpoint:
         answer = Answer(send)
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
+        path = bypassed_path(scope["method"], scope[TARGET])
+        own: Headers = []
         try:
             # An open relay would lend the provider to everybody who can reach it.
             self._services.tenants.tenant(headers, client_host(scope))
-            await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer), arrived)
+            if path is not None:
+                log_bypass(self._services.repeats, path, NOT_COMPACTED)
+                own = bypassed(NOT_COMPACTED)
+            await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer, own), arrived)
         except ClientDisconnected:
             return
         except StenoError as error:
-            await answer.error(error)
+            await answer.error(error, own)
 
     async def _relay(
-        self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer
+        self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer, own: Headers
     ) -> None:
         provider = self._services.providers.named(scope[UPSTREAM])
         answering = await provider.upstream.relay(
@@ -45,7 +51,7 @@ class PassthroughEndpoint:
             _body(headers, receive, arrived),
         )
         try:
-            await relay_raw(answering, answer, [])
+            await relay_raw(answering, answer, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
 

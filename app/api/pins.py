@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.api.rest import Listing, Tenant, TheServices, body_of, known, no_conversation
+from app.api.rest import ConversationId, Listing, Tenant, TheServices, body_of, known, no_conversation
 from app.errors import InvalidRequest
 from app.services import Services
 from app.store import Pin
@@ -48,7 +48,7 @@ router = APIRouter(prefix="/context/conversations/{conversation_id}", tags=["con
 
 
 @router.get("/pins")
-async def list_pins(services: TheServices, tenant: Tenant, conversation_id: str) -> Listing[PinOut]:
+async def list_pins(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> Listing[PinOut]:
     """The pinned messages in order."""
     await known(services, tenant, conversation_id)
     return _listing(await services.store.pins(tenant, conversation_id))
@@ -58,7 +58,7 @@ async def list_pins(services: TheServices, tenant: Tenant, conversation_id: str)
     "/pins", openapi_extra={"requestBody": {"content": {"application/json": {"schema": _INDEXES}}, "required": True}}
 )
 async def replace_pins(
-    request: Request, services: TheServices, tenant: Tenant, conversation_id: str
+    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId
 ) -> Listing[PinOut]:
     """These messages are pinned from now on, and no others."""
     indexes = read_indexes(await body_of(request, services))
@@ -66,7 +66,7 @@ async def replace_pins(
 
 
 @router.delete("/pins")
-async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: str) -> PinsDeletedOut:
+async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> PinsDeletedOut:
     """Nothing is pinned any more; the next payload has the messages as summaries, or in their place, only."""
     await _replaced(services, tenant, conversation_id, ())
     return PinsDeletedOut(id=conversation_id)

@@ -1,12 +1,15 @@
-"""uvicorn's HTTP protocol with the two deadlines that it lacks."""
+"""uvicorn's HTTP protocol with the two deadlines that it lacks, and refusals that say what is wrong."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.api.headers import shown
+from app.errors import InvalidRequest
 from app.settings import LimitSettings
 
 
@@ -30,6 +33,15 @@ class PunctualProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete:  # Otherwise the next request is here already.
             self._expect_headers()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called where the parser's error is handled, which tells more than uvicorn's message."""
+        after = f", after the header {shown(self.headers[-1][0])!r}" if self.headers else ""
+        error = InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}.")
+        headers = [*error.headers, (b"content-length", b"%d" % len(error.envelope)), (b"connection", b"close")]
+        lines = [b"HTTP/1.1 400 Bad Request", *(name + b": " + value for name, value in headers)]
+        self.transport.write(b"\r\n".join((*lines, b"", error.envelope)))
+        self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

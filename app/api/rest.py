@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from app.api.asgi import client_host, read_body
+from app.api.naming import name_in_path
 from app.core.chunks import SummaryChunk
 from app.errors import ConversationNotFound, InvalidRequest
 from app.services import Services
@@ -68,6 +69,16 @@ def _tenant(request: Request, services: TheServices) -> str:
 
 
 Tenant = Annotated[str, Depends(_tenant)]
+
+
+def _conversation_id(
+    conversation_id: Annotated[str, Path(description="Percent-encoded UTF-8: a slash is %2F.")],
+) -> str:
+    return name_in_path("conversation_id", conversation_id.encode("latin-1"))
+
+
+ConversationId = Annotated[str, Depends(_conversation_id)]
+"""The path comes undecoded from the gate."""
 
 
 async def body_of(request: Request, services: Services) -> bytes:

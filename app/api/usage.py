@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app.api.rest import Limit, Listing, Order, Tenant, TheServices, known, listing
+from app.api.rest import ConversationId, Limit, Listing, Order, Tenant, TheServices, known, listing
 from app.core.usage import Kind, Purpose, spends
 from app.errors import InvalidRequest
 from app.store import StoredUsage, TurnUsage, UnknownCursor, UsageSum, UsageSums
@@ -96,7 +96,7 @@ router = APIRouter(prefix="/context/conversations/{conversation_id}", tags=["con
 async def read_usage(
     services: TheServices,
     tenant: Tenant,
-    conversation_id: str,
+    conversation_id: ConversationId,
     limit: Limit = 20,
     after: str | None = None,
     order: Order = "desc",

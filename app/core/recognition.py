@@ -5,12 +5,16 @@ An id only names a conversation inside its tenant. It never decides which summar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.identity import Chain, Identity
 from app.core.messages import Transcript
 
+LONGEST_NAME = 256
+"""Characters of a conversation's name."""
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
 MOST_HEADS = 200
 """How many positions are asked about, from the end; a client that adds more between two requests starts anew."""
 
@@ -31,6 +35,19 @@ class Head:
 class Recognised:
     conversation_id: str
     forked_from: str | None = None
+
+
+def read_name(given: str) -> str:
+    """A client's name for a conversation, without the spaces around it: a header could not hold those.
+
+    Raises `ValueError`, which tells what no name has.
+    """
+    name = given.strip(" ")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"it has {len(name)} characters")
+    if found := _CONTROL.search(name):
+        raise ValueError(f"it holds the control character U+{ord(found[0]):04X}")
+    return name
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], ...]:

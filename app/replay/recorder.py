@@ -8,6 +8,7 @@ from collections.abc import Callable
 from starlette.types import Receive, Scope, Send
 
 from app.errors import StenoError
+from app.hops import new_instance
 from app.replay.evidence import MessageReader, raw_messages
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
@@ -23,7 +24,9 @@ class Recorder:
     """Passes everything on as it is, both ways."""
 
     def __init__(self, base_url: str, count: Callable[[str], int]) -> None:
-        self._upstream = HttpxUpstream(base_url, connect=10.0, first_byte=600.0, between_bytes=120.0)
+        self._upstream = HttpxUpstream(
+            base_url, connect=10.0, first_byte=600.0, between_bytes=120.0, instance=new_instance()
+        )
         self._count = count
         self._log = Log(LOG_LIMIT, bodies=True)
 

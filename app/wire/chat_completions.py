@@ -25,6 +25,8 @@ Json = Mapping[str, Any]
 
 OWN_MEMBERS = ("context", "context_management", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+OPTIONS = ("compaction", "instructions", "pin", "preset", "trigger")
+"""Members of the body's `context` object."""
 EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens")
 """Members by which a provider puts text of its own into the prompt, or leaves some out."""
 LEAST_THRESHOLD = 1
@@ -55,14 +57,25 @@ class ChatRequest:
     """The members beside `messages` that cost prompt tokens, as received."""
     options: Json
     """The body's `context` object."""
-    conversation_id: str | None
-    """The id the body names, if any."""
     threshold: int | None
     """Prompt tokens from which on this request wants to be compacted: OpenAI's `compact_threshold`."""
     focus: str
     """What the summariser is to look after in this conversation: `context.instructions`."""
     pins: tuple[int, ...]
     """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+
+    @property
+    def names(self) -> Iterator[tuple[str, bytes]]:
+        """The members that may name the conversation, the first choice first, with their JSON as received."""
+        if (raw := self.source.raw("conversation_id")) is not None:
+            yield "conversation_id", raw
+        try:
+            metadata = RawObject(self.source.raw("metadata") or b"{}")
+        except Unreadable:  # It is the provider's.
+            return
+        for name in ("conversation_id", "session_id"):
+            if (raw := metadata.raw(name)) is not None:
+                yield f"metadata.{name}", raw
 
     @property
     def wants_usage(self) -> bool:
@@ -137,13 +150,8 @@ def read_request(body: bytes) -> ChatRequest:
         raise Unreadable("The request names no model.")
     output = source.value("max_completion_tokens") or source.value("max_tokens")
     choices = source.value("n")
-    options = source.value("context")
-    options = options if isinstance(options, dict) else {}
+    options = _options(source)
     raw_messages = tuple(split_array(messages))
-    metadata = source.value("metadata")
-    named = [source.value("conversation_id")]
-    if isinstance(metadata, dict):
-        named += [metadata.get("conversation_id"), metadata.get("session_id")]
     return ChatRequest(
         source=source,
         model=model,
@@ -153,11 +161,26 @@ def read_request(body: bytes) -> ChatRequest:
         raw_messages=raw_messages,
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         options=options,
-        conversation_id=next((name for name in named if isinstance(name, str) and name), None),
         threshold=_threshold(source.value("context_management")),
         focus=read_focus(options.get("instructions")),
         pins=_pins(options.get("pin"), len(raw_messages)),
     )
+
+
+def _options(source: RawObject) -> Json:
+    """Raises `InvalidRequest` for a member that would be ignored, such as one that is mistyped."""
+    known = f"known: {', '.join(OPTIONS)}"
+    if source.raw("context") in (None, b"null"):
+        return {}
+    options = source.value("context")
+    if not isinstance(options, dict):
+        raise InvalidRequest(f"context must be an object with options; {known}.", "context")
+    for name in options:
+        if name not in OPTIONS:
+            raise InvalidRequest(f"context has no option {name!r:.100}; {known}.", f"context.{name:.100}")
+    if options.get("compaction") not in (None, True, False):
+        raise InvalidRequest("context.compaction must be true or false.", "context.compaction")
+    return options
 
 
 def _threshold(management: object) -> int | None:

@@ -350,7 +350,7 @@ def test_own_errors_are_openais(steno: StartSteno) -> None:
     url = steno(limits={"body_bytes": 1_000}).url
     requests: dict[int, list[bytes]] = {
         400: [
-            request_bytes(b"{}", b"x_y: 1"),
+            request_bytes(b"{}", b"x_real_ip: 1"),
             request_bytes(None, method="GET", target="/v1/../context/conversations"),
             request_bytes(b"not JSON", target="/context/plan"),
             request_bytes(None, method="GET", target="/context/conversations?limit=1000"),

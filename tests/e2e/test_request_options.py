@@ -46,6 +46,31 @@ def test_a_threshold_that_is_none_is_refused_with_the_reason(
     assert not simulator.chats
 
 
+@pytest.mark.parametrize(
+    ("options", "header", "param"),
+    [
+        ({"context": {"presett": "off"}}, b"x-a: b", "context.presett"),
+        ({"context": "off"}, b"x-a: b", "context"),
+        ({}, b"x-context-compaction: no", "x-context-compaction"),
+        ({}, b"x-context-preset: libre", "x-context-preset"),
+    ],
+)
+def test_an_option_that_cannot_be_obeyed_is_refused_by_name(
+    options: dict[str, Any], header: bytes, param: str, simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno()
+    for target in ("/v1/chat/completions", "/context/plan", "/context/compact"):
+        answered = post(proxy.url, chat(**options), header, target=target)
+        error = json.loads(answered.body)["error"]
+        assert (answered.status, error["code"], error["param"]) == (400, "invalid_request", param)
+    assert not simulator.chats
+
+
+@pytest.mark.parametrize(("value", "expected"), [(b"on", "summarized"), (b"TRUE", "summarized"), (b"Off", "full")])
+def test_a_header_switches_compaction(value: bytes, expected: str, steno: StartSteno) -> None:
+    assert status(post(steno().url, chat(turns(15)), b"x-context-compaction: " + value)) == expected
+
+
 def test_the_summariser_is_told_what_to_look_after(simulator: Simulator, steno: StartSteno) -> None:
     answered = post(steno().url, chat(turns(15), context={"instructions": "every price, to the cent"}))
     assert status(answered) == "summarized"

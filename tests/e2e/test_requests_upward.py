@@ -34,6 +34,8 @@ def test_headers_pass_except_those_of_the_connection_and_of_proxies(
     kept = [
         (b"OpenAI-Beta", b"assistants=v2"),
         (b"OpenAI-Organization", b"org-1"),
+        (b"session_id", b"codex"),
+        (b"X_Odd-One", b"passes"),
         (b"X-Twice", b"a"),
         (b"X-Twice", b"b"),
         (b"Idempotency-Key", b"k"),
@@ -55,22 +57,25 @@ def test_headers_pass_except_those_of_the_connection_and_of_proxies(
     lines = [name + b": " + value for name, value in kept]
     post(before_scripted().url, chat(), *lines, *dropped)
     [received] = scripted.requests
-    ours = {b"host", b"content-length", b"accept-encoding"}
+    ours = {b"host", b"content-length", b"accept-encoding", b"steno-hops"}
     passed = [(name, value) for name, value in received.headers if name.lower() not in ours]
     usual = [(b"content-type", b"application/json"), (b"authorization", b"Bearer sk-test")]
     assert passed == [*usual, *((name.lower(), value) for name, value in kept)]
 
 
 def test_nothing_is_sent_that_the_client_did_not_send(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T3b"""
+    """T3b: but for the name of the Steno it came through, which is how a circle is found."""
     body = chat()
     send(before_scripted().url, request_bytes(body, usual=False))
     [received] = scripted.requests
     host = scripted.url.removeprefix("http://").encode()
+    [hop] = received.all(b"steno-hops")
+    assert re.fullmatch(rb"[0-9a-f]{16}", hop)
     assert sorted((name.lower(), value) for name, value in received.headers) == [
         (b"accept-encoding", b"identity"),
         (b"content-length", b"%d" % len(body)),
         (b"host", host),
+        (b"steno-hops", hop),
     ]
 
 
@@ -114,24 +119,70 @@ def test_credentials_pass_and_are_never_stored(
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [[b"x-many-%d: 1" % number for number in range(101)], [b"x-large: " + b"a" * 33_000]],
+    ("headers", "named"),
+    [
+        ([b"x-many-%d: 1" % number for number in range(101)], "x-many-97"),  # Three stand before them.
+        ([b"x-large: " + b"a" * 33_000], "x-large"),
+    ],
     ids=["too many", "too large"],
 )
 def test_too_many_or_too_large_headers_are_refused(
-    scripted: ScriptedProvider, before_scripted: StartSteno, headers: list[bytes]
+    scripted: ScriptedProvider, before_scripted: StartSteno, headers: list[bytes], named: str
 ) -> None:
     """T3f"""
     refused = post(before_scripted().url, chat(), *headers)
     assert refused.status == 431
-    assert refused.json["error"]["code"] == "headers_too_large"
+    error = refused.json["error"]
+    assert (error["code"], error["param"]) == ("headers_too_large", named)
+    assert repr(named) in error["message"]
     assert not scripted.requests
 
 
-def test_header_name_with_an_underscore_is_refused(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+@pytest.mark.parametrize("target", [CHAT, "/v1/responses", "/v1/models", "/context/conversations"])
+@pytest.mark.parametrize("name", ["x_forwarded_for", "X-Context_Preset", "api_key", "content_length", "x_real-ip"])
+def test_header_that_servers_may_take_for_a_known_one_is_refused_by_name(
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, name: str
+) -> None:
     """T3f"""
-    assert post(before_scripted().url, chat(), b"x_forwarded_for: 1.2.3.4").status == 400
+    refused = post(before_scripted().url, chat(), name.encode() + b": 1", target=target)
+    assert refused.status == 400
+    error = refused.json["error"]
+    assert error["param"] == name.lower()
+    assert repr(name.lower()) in error["message"]
+    assert repr(name.lower().replace("_", "-")) in error["message"]
     assert not scripted.requests
+
+
+@pytest.mark.parametrize("target", [CHAT, "/v1/responses", "/v1/models"])
+def test_other_headers_with_underscores_pass_as_they_are(
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str
+) -> None:
+    """T3f: such as those of Codex."""
+    sent = {b"session_id": b"s-1", b"conversation_id": b"c-1", b"x_y-z": b"1"}
+    assert post(before_scripted().url, chat(), *map(b": ".join, sent.items()), target=target).status == 200
+    [received] = scripted.requests
+    assert {name: received.all(name) for name in sent} == {name: [value] for name, value in sent.items()}
+
+
+@pytest.mark.parametrize(
+    ("request_head", "told"),
+    [
+        (
+            b"GET /livez HTTP/1.1\r\nhost: x\r\nx-odd: \x01\r\n\r\n",
+            "Invalid header value char, after the header 'host'",
+        ),
+        (b"GET /c/caf\xc3\xa9/v1/models HTTP/1.1\r\nhost: x\r\n\r\n", "Invalid char in url path"),
+    ],
+)
+def test_what_is_no_http_is_refused_with_the_place(before_scripted: StartSteno, request_head: bytes, told: str) -> None:
+    """T5d: in OpenAI's envelope, too."""
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_head)
+        refused = read_answer(connection)
+        assert is_closed(connection)
+    assert refused.status == 400
+    assert told in refused.json["error"]["message"]
+    assert refused.header("x-should-retry") == "false"
 
 
 @pytest.mark.parametrize(
@@ -282,7 +333,7 @@ def test_body_that_steno_cannot_read_is_for_the_provider_to_judge(
     answered = post(before_scripted().url, body)
     assert sha256(scripted.requests[0].body) == sha256(body)
     assert (answered.status, answered.body) == (400, b'{"error": {"message":"no","odd":1.0}}')
-    assert answered.header("x-context-status") == "full"
+    assert answered.header("x-context-status") == "bypassed"
     assert answered.header("x-context-reason") == "unreadable"
 
 
@@ -381,7 +432,7 @@ def test_too_many_bytes_in_flight_are_refused_for_now(before_scripted: StartSten
     ("sent", "received"),
     [
         (b'{"context":{"preset":"rolling"},%s}', b"{%s}"),
-        (b'{%s ,\n"context" : {"a":[1,2]} }', b"{%s }"),
+        (b'{%s ,\n"context" : {"pin":[0, 0]} }', b"{%s }"),
         (b'{"conversation_id":"c-1",%s,"context":{}, "n":1.0}', b'{%s,"n":1.0}'),
         (b'{ "context_management": [{"type":"compaction","compact_threshold":9}] , %s}', b"{ %s}"),
     ],

@@ -15,6 +15,7 @@ from app.api.headers import for_summary
 from app.core.compaction import Failure
 from app.core.gate import Answer
 from app.core.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
+from app.hops import new_instance
 from app.simulator import Fault, Model, Simulator
 from app.simulator.script import ToolCall
 from app.simulator.server import RunningServer
@@ -60,7 +61,7 @@ async def routed(
     *servers: Any, between_bytes: float = 5.0, model: str = "gpt-4o", headers: Any = HEADERS
 ) -> AsyncIterator[list[Route]]:
     """One route for each server."""
-    upstreams = [HttpxUpstream(f"{server.url}/v1", 5.0, 30.0, between_bytes) for server in servers]
+    upstreams = [HttpxUpstream(f"{server.url}/v1", 5.0, 30.0, between_bytes, new_instance()) for server in servers]
     try:
         yield [Route(model, upstream, headers, f"number {number}") for number, upstream in enumerate(upstreams, 1)]
     finally:

@@ -11,6 +11,7 @@ import httpx2
 import openai
 import pytest
 
+from app import credentials
 from app.replay.stage import stage
 from app.simulator import Fault, Model, Record, Simulator
 from app.simulator.server import RunningServer
@@ -23,14 +24,7 @@ from tests.e2e.running import WINDOW, StartSteno, Steno
 CLIENTS_KEY = "sk-the-clients-own"
 OWN_KEY = "sk-the-operators-for-other"
 DEFAULT_KEY = "sk-the-operators-for-default"
-CREDENTIALS = (
-    b"authorization: Bearer %b" % CLIENTS_KEY.encode(),
-    b"Api-Key: %b" % CLIENTS_KEY.encode(),
-    b"x-api-key: %b" % CLIENTS_KEY.encode(),
-    b"x-goog-api-key: %b" % CLIENTS_KEY.encode(),
-    b"openai-organization: %b" % CLIENTS_KEY.encode(),
-    b"openai-project: %b" % CLIENTS_KEY.encode(),
-)
+CREDENTIALS = tuple(b"%b: %b" % (name.title(), CLIENTS_KEY.encode()) for name in sorted(credentials.CREDENTIALS))
 
 StartBoth = Callable[..., Steno]
 

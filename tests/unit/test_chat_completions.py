@@ -60,7 +60,7 @@ def test_stenos_own_members_are_cut_out_and_the_rest_keeps_its_bytes() -> None:
     request = read_request(body)
     assert request.untouched == b'{"model":"m", "messages":[]}'
     assert request.options == {"compaction": False}
-    assert request.conversation_id == "c"
+    assert list(request.names) == [("conversation_id", b'"c"')]
     assert request.with_messages([]) == request.untouched
 
 
@@ -90,6 +90,29 @@ def test_options_of_ours_that_cannot_be_obeyed_are_refused(members: bytes) -> No
         read_request(b'{"model":"m","messages":[],%b}' % members)
 
 
+@pytest.mark.parametrize("context", [b"[]", b'"off"', b"1", b"false"])
+def test_a_context_that_is_no_object_is_refused(context: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="context must be an object") as refused:
+        read_request(b'{"model":"m","messages":[],"context":%b}' % context)
+    assert refused.value.param == "context"
+    assert "known: compaction, instructions, pin, preset, trigger" in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["presett", "", "Preset", "x" * 200])
+def test_an_unknown_option_is_refused_with_those_that_are_known(name: str) -> None:
+    body = b'{"model":"m","messages":[],"context":{"preset":"off","%b":1}}' % name.encode()
+    with pytest.raises(InvalidRequest, match="known: compaction, instructions, pin, preset, trigger") as refused:
+        read_request(body)
+    assert refused.value.param == f"context.{name[:100]}"
+    assert f"{name!r:.100}" in refused.value.message
+
+
+@pytest.mark.parametrize("value", [b'"off"', b"2", b"{}", b"[]"])
+def test_compaction_is_on_or_off(value: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="must be true or false"):
+        read_request(b'{"model":"m","messages":[],"context":{"compaction":%b}}' % value)
+
+
 @pytest.mark.parametrize(
     "members", [b'"context_management":[{"type":"compaction"}]', b'"context_management":7', b'"context":null']
 )
@@ -114,7 +137,7 @@ def test_pins_are_indexes_into_the_requests_own_messages() -> None:
 def test_metadata_may_name_the_conversation_and_stays(key: str) -> None:
     body = b'{"model":"m","messages":[],"metadata":{"%s":"x"}}' % key.encode()
     request = read_request(body)
-    assert request.conversation_id == "x"
+    assert list(request.names) == [(f"metadata.{key}", b'"x"')]
     assert request.untouched == body
 
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from app import __version__
+from app.credentials import CREDENTIALS
 from app.settings import Settings, environment_name, every_setting
 from app.simulator import Simulator
 from tests.e2e import running
@@ -138,6 +139,11 @@ def test_compose_example_is_yaml_and_sets_only_what_exists() -> None:
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^ {4})make ([a-z]+)", README, re.MULTILINE))))
 def test_make_targets_in_the_readme_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_every_header_with_a_credential_is_told() -> None:
+    keys = (ROOT / "docs" / "upstreams.md").read_text().partition("## Keys")[2].partition("##")[0]
+    assert {name.decode() for name in CREDENTIALS} <= set(re.findall(r"`([a-z-]+)`", keys))
 
 
 # REST

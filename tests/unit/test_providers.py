@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.errors import UnknownUpstream
+from app.hops import new_instance
 from app.main import open_providers
 from app.providers import Provider, Providers
 from app.settings import ConfigurationError, load
@@ -30,7 +31,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(**sections: Any) -> Providers:
-    return open_providers(load(**sections), Store.open("memory"))
+    return open_providers(load(**sections), Store.open("memory"), new_instance())
 
 
 def refusal(**sections: Any) -> str:
@@ -181,7 +182,7 @@ def test_a_key_is_shown_by_nothing_that_holds_it() -> None:
     settings = load(
         upstream={"api_key_env": "PROVIDER_KEY"}, upstreams={"near": {**HERE, "api_key_env": "PROVIDER_KEY"}}
     )
-    providers = open_providers(settings, Store.open("memory"))
+    providers = open_providers(settings, Store.open("memory"), new_instance())
     key = settings.upstream.api_key
     assert key is not None
     assert key.get_secret_value() == KEY

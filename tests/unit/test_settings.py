@@ -217,6 +217,53 @@ def test_session_headers_are_found_in_any_case() -> None:
     assert load(identity={"session_headers": ["X-My-Chat"]}).identity.session_headers == ("x-my-chat",)
 
 
+# Steno as its own upstream
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8080/v1"),
+        ("127.0.0.1", "http://localhost:8080/v1"),
+        ("127.0.0.1", "http://LOCALHOST:8080"),
+        ("127.0.0.1", "http://0.0.0.0:8080/v1"),
+        ("localhost", "http://127.0.0.1:8080/v1"),
+        ("0.0.0.0", "http://127.0.0.1:8080/v1"),  # noqa: S104
+        ("0.0.0.0", "http://127.3.2.1:8080/v1"),  # noqa: S104
+        ("0.0.0.0", "http://localhost:8080/v1"),  # noqa: S104
+        ("::", "http://[::1]:8080/v1"),
+        ("::1", "http://localhost:8080/v1"),
+        ("10.0.0.7", "http://10.0.0.7:8080/v1"),
+        ("steno.internal", "http://Steno.Internal:8080/u/other/v1"),
+    ],
+)
+def test_a_base_url_that_is_stenos_own_address_is_found(host: str, url: str) -> None:
+    assert load(server={"host": host}, upstream={"base_url": url}).circular == ["upstream"]
+    assert load(server={"host": host}, upstreams={"near": {"base_url": url}}).circular == ["upstreams.near"]
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8000/v1"),
+        ("127.0.0.1", "http://127.0.0.2:8080/v1"),
+        ("127.0.0.1", "http://[::1]:8080/v1"),
+        ("127.0.0.1", "https://127.0.0.1:8080/v1"),
+        ("127.0.0.1", "http://provider.example:8080/v1"),
+        ("127.0.0.1", "http://10.0.0.7:8080/v1"),
+        ("10.0.0.7", "http://127.0.0.1:8080/v1"),
+        ("0.0.0.0", "http://[::1]:8080/v1"),  # noqa: S104
+        ("127.0.0.1", "https://api.openai.com/v1"),
+    ],
+)
+def test_a_base_url_that_may_be_anothers_address_is_let_pass(host: str, url: str) -> None:
+    assert load(server={"host": host}, upstream={"base_url": url}).circular == []
+
+
+def test_the_usual_port_counts_where_a_base_url_names_none() -> None:
+    assert load(server={"port": 80}, upstream={"base_url": "http://localhost/v1"}).circular == ["upstream"]
+
+
 # Presets and triggers
 
 
@@ -341,6 +388,8 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_ALLOW_UNAUTHENTICATED", "maybe", ("server.allow_unauthenticated", "'maybe'", "boolean")),
         ("STENO_IDENTITY__IGNORE", '["("]', ("identity.ignore", "'('", "no regular expression")),
         ("STENO_UPSTREAM__BASE_URL", "ftp://host", ("upstream.base_url", "'ftp://host'", "http(s) URL")),
+        ("STENO_UPSTREAM__BASE_URL", "http://host:0/v1", ("upstream.base_url", "http(s) URL")),
+        ("STENO_UPSTREAM__BASE_URL", "http://host:99999/v1", ("upstream.base_url", "Port out of range")),
         ("STENO_UPSTREAM__BASE_URL", "api.openai.com/v1", ("upstream.base_url", "http(s) URL")),
         ("STENO_MODELS", "gpt-4o", ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "context_window": 0}]', ("models.0.context_window", "at least 1", "0")),

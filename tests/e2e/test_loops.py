@@ -1,0 +1,110 @@
+"""Stenos in a row are served; one whose upstream leads back to itself says so, at once and only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e import commands
+from tests.e2e.histories import chat, long_history
+from tests.e2e.raw import Answer, get, post, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.scripted import ScriptedProvider
+
+
+def lead(steno: Steno, to: str) -> None:
+    """Its address is only known once it runs, so settings could not name it."""
+    steno.services.providers.default.upstream._base = httpx2.URL(f"{to}/v1")  # type: ignore[attr-defined]
+
+
+def assert_loop(answered: Answer) -> None:
+    assert answered.status == 508
+    error = answered.json["error"]
+    assert (error["type"], error["code"], error["param"]) == ("api_error", "loop_detected", None)
+    assert "the base_url of an upstream leads back here" in error["message"]
+    assert answered.header("x-should-retry") == "false"
+
+
+PATHS: dict[str, Any] = {
+    "a chat": request_bytes(chat()),
+    "a stream": request_bytes(chat(stream=True)),
+    "a long chat, with its summary": request_bytes(chat(long_history())),
+    "an unreadable chat": request_bytes(b"{"),
+    "another path": request_bytes(chat(), target="/v1/responses"),
+    "a list of models": request_bytes(None, method="GET", target="/v1/models"),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stenos", [1, 2, 3])
+def test_circle_is_refused_after_one_round(
+    scripted: ScriptedProvider, before_scripted: StartSteno, path: str, stenos: int
+) -> None:
+    row = [before_scripted() for _ in range(stenos)]
+    for steno, following in zip(row, [*row[1:], row[0]], strict=True):
+        lead(steno, following.url)
+    assert_loop(send(row[0].url, PATHS[path]))
+    assert not scripted.requests
+
+
+def test_circle_behind_others_is_refused_too(before_scripted: StartSteno) -> None:
+    """Only the second of three can see it."""
+    ahead, second, third = (before_scripted() for _ in range(3))
+    lead(ahead, second.url)
+    lead(second, third.url)
+    lead(third, second.url)
+    assert_loop(post(ahead.url, chat()))
+
+
+def test_row_of_stenos_is_no_circle(simulator: Simulator, steno: StartSteno) -> None:
+    """Their names pass up, on summaries too, and none comes down."""
+    last = steno()
+    first = steno(upstream={"base_url": steno(upstream={"base_url": last.base_url}).base_url})
+    answered = post(first.url, chat(long_history()))
+    assert (answered.status, answered.header("x-context-status")) == (200, "summarized")
+    assert answered.header("steno-hops") is None
+    [summary], [chatted] = simulator.summaries, simulator.chats
+    assert len((chatted.header("steno-hops") or "").split(", ")) == 3
+    assert summary.header("steno-hops") == chatted.header("steno-hops")
+
+
+def test_own_calls_begin_a_row_of_their_own(simulator: Simulator, steno: StartSteno) -> None:
+    """Discovery and summaries; so hops that a caller makes up make nobody's summary fail."""
+    made_up = b"0123456789abcdef"
+    served = steno(upstream={"discover_windows": True})
+    post(served.url, chat(long_history()), b"steno-hops: " + made_up)
+    [chatted], [summary] = simulator.chats, simulator.summaries
+    [listed] = simulator.others
+    own = summary.header("steno-hops")
+    assert chatted.header("steno-hops") == f"{made_up.decode()}, {own}"
+    assert listed.header("steno-hops") == own
+
+
+def test_hops_that_are_made_up_only_hurt_who_made_them_up(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    url = before_scripted().url
+    get(url, "/v1/models")
+    own = scripted.requests[-1].all(b"steno-hops")[0]
+    assert_loop(post(url, chat(), b"steno-hops: " + own))
+    assert post(url, chat(), b"steno-hops: " + b"x" * 5_000).status == 200
+    assert scripted.requests[-1].all(b"steno-hops") == [own]
+    assert post(url, chat()).status == 200
+
+
+# At the start
+
+
+def test_serve_does_not_start_before_itself(tmp_path: Any) -> None:
+    ended = commands.run(
+        ["serve", "--port", "8099", "--upstream", "http://localhost:8099/v1"],
+        tmp_path,
+        commands.ROOT,
+        DATABASE_URL="memory",
+    )
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert line == "steno: upstream.base_url is Steno's own address (127.0.0.1:8099): it must be the provider's."
