@@ -57,7 +57,8 @@ def create_app(settings: Settings) -> FastAPI:
     store = open_store(settings)
     providers = open_providers(settings, store)
     tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
-    summariser = Summariser(settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
+    summary = settings.summary
+    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     services = Services(
         settings=settings,
         providers=providers,
