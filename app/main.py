@@ -60,7 +60,8 @@ def create_app(settings: Settings) -> FastAPI:
     instance = new_instance()
     providers = open_providers(settings, store, instance)
     tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
-    summariser = Summariser(settings.summary.timeout_seconds, settings.summary.reasoning_allowance)
+    summary = settings.summary
+    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     services = Services(
         settings=settings,
         providers=providers,

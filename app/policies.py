@@ -21,8 +21,8 @@ from app.settings import CompactionSettings, Settings, SummarySettings, TriggerS
 
 OPERATIONAL = ("enabled", "pinned_text", "wait_seconds", "overflow_retries")
 """Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
-REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance")
-"""Those of `summary`: which models write summaries, and how they are reached."""
+REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
+"""Those of `summary`: which models write summaries, and how they are asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,7 @@ def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Share
         tail_fill=compaction.tail.fill_ratio,
         most_tail_fill=compaction.tail.fill_tokens,
         max_summary_tokens=summary.max_tokens,
+        reserve=compaction.reserve_ratio,
     )
 
 

@@ -23,20 +23,31 @@ PresetName = Literal[
 ]
 PRESET_NAMES: tuple[PresetName, ...] = get_args(PresetName)
 
-LIBRECHAT_PROMPT = """\
-Write, as the user would tell the assistant, what the assistant must know to go on with this conversation. Use these \
-headings, and leave out those that have nothing under them:
-Goal: what I asked for, in my words where they matter.
-Constraints: what you must or must not do, and what I prefer.
-Progress: what is done, with its outcome, and what is in progress.
-Decisions: what was decided, and why.
-Next steps: what is open, in order.
-Exact identifiers: names, numbers, dates, amounts, ids, file paths, addresses and codes, copied as they stand.
-Write in the first person, as the user. Add nothing, answer nothing.\
+_CHECKPOINT_RULES = """\
+Take what you did and saw as it was: do not check it again and do not judge it. Where the result of a tool looks cut, \
+it was only shortened for display; the tool ran to its end. Write nothing but the checkpoint: do not answer me and do \
+not go on with the task.
+Use these headings, and leave out those that have nothing under them:
+Goal: what I asked you for, and the smaller goals you made of it.
+Constraints: the rules I set you, and what I prefer.
+Done: what you finished, and with what outcome.
+In progress: what you are in the middle of.
+Decisions: what you decided, and why.
+Next steps: what you still have to do, the most urgent first.
+Exact identifiers: names, numbers, dates, amounts, ids, file paths, addresses, codes and errors, copied as they stand.
+Of each tool call give the tool, its main inputs and what came of it. Write short, plain sentences.\
 """
+LIBRECHAT_PROMPT = f"""\
+Wait, before you go on I need a checkpoint of our conversation from you. Your context window is nearly full, and the \
+checkpoint will stand in place of the messages so far: put in it whatever you need to take up your work again.
+{_CHECKPOINT_RULES}\
+"""
+"""Speaks as the user to the model, as LibreChat's own does, so that the model stops and writes instead of going on."""
 LIBRECHAT_UPDATE_PROMPT = f"""\
-{LIBRECHAT_PROMPT}
-There is a summary so far. Write one in its place that has both what it says and what came after it.\
+Wait once more, I need your checkpoint brought up to date. Work what has happened since into the one you have, and \
+give me a single checkpoint that takes its place. Keep it about as long as the last one: tell the newest in more \
+detail, put what is older and finished into one line each, and move to Done what is done by now.
+{_CHECKPOINT_RULES}\
 """
 
 _NO_MASKS = {"enabled": False}
@@ -67,6 +78,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "strategy": "full",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
+            "reserve_ratio": 0.05,
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": {"pressure": 0.80},
         },
@@ -82,6 +94,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "strategy": "none",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
+            "reserve_ratio": 0.05,
             "target_ratio": 0.80,
             "mask": {"pressure": 0.80},
             "fade": True,

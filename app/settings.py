@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     SecretStr,
     ValidationError,
     field_validator,
@@ -40,9 +41,12 @@ from app.core.policy import Strategy
 from app.core.prompts import SUMMARY_PROMPT
 from app.core.usage import Price
 from app.presets import PRESETS, PresetName
+from app.wire.completions import MEMBERS
 from app.wire.events import EventShape
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
+Part = Annotated[float, Field(gt=0, lt=1)]
+"""A share that leaves something."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OFF = BeforeValidator(lambda given: "off" if given is False else given)
 """YAML reads a bare `off` as false."""
@@ -349,6 +353,8 @@ class CompactionSettings(_Section):
     """Truncate every tool result where even pruning does not make the prompt fit."""
     pinned_text: str = Field("", max_length=20_000)
     """Text that stands after the pinned messages wherever summaries stand for messages."""
+    reserve_ratio: Part | None = None
+    """Share of the window that the prompt leaves free, also where the client asks for less; null: as it asks."""
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
     """Context window of a model that nobody knows."""
     wait_seconds: Seconds = 60.0
@@ -430,6 +436,17 @@ class SummarySettings(_Section):
     """Latest failed tool calls that are appended to a summary as they are, 240 characters each."""
     reasoning_allowance: int = Field(8_192, ge=0)
     """Tokens a reasoning model may think before it writes a summary."""
+    parameters: dict[str, JsonValue] = Field({}, max_length=20)
+    """Further members of each summary call, such as `temperature`; what a provider refuses it is asked without."""
+
+    @field_validator("parameters")
+    @classmethod
+    def _are_not_stenos_own(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if taken := sorted(given.keys() & MEMBERS):
+            raise ValueError(
+                f"{', '.join(taken)} cannot be set there: Steno decides it (summary.model, summary.max_tokens)"
+            )
+        return given
 
 
 class NamedUpstreamSettings(UpstreamSettings):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
+
+import structlog
 
 from app.breakers import ModelBreaker, Recent
 from app.core.compaction import Failure
@@ -17,17 +19,17 @@ from app.core.prompts import SummaryRequest
 from app.errors import StenoError, UpstreamTimedOut
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
-from app.wire.completions import STREAMED, AnswerReader, decoded, prefix_body, summary_body
+from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
+
+log = structlog.get_logger("steno.summariser")
 
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
 RETRY_PAUSE_SECONDS = 0.25
 """Before a call that failed by accident is repeated."""
 CAPS = ("max_tokens", "max_completion_tokens")
-OPTIONAL = {name: re.compile(rb"\b%b\b" % name.encode()) for name in ("reasoning_effort", "stream_options", "stream")}
-"""Members that the call can do without, and how a refusal names them."""
-_LESSONS = 1 + len(OPTIONAL)
-"""How often one call may be refused for a member and asked otherwise: once for each, and for the cap."""
+OPTIONAL = ("reasoning_effort", "stream_options", "stream")
+"""Members that the call can do without, beside those that the operator adds."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 
 
@@ -73,20 +75,22 @@ class _Manners:
     cap: str
     without: frozenset[str] = frozenset()
 
-    def options(self, most: int, reasoning: bool, allowance: int) -> dict[str, Any]:
+    def options(self, most: int, reasoning: bool, allowance: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         effort = {"reasoning_effort": "low"} if reasoning else {}
-        wanted = {self.cap: most + (allowance if reasoning else 0), **effort, **STREAMED}
+        wanted = {self.cap: most + (allowance if reasoning else 0), **effort, **parameters, **STREAMED}
         # Without a stream there is nothing for its options to say.
         without = self.without | {"stream_options"} if "stream" in self.without else self.without
         return {name: value for name, value in wanted.items() if name not in without}
 
     def taught(self, refusal: bytes, sent: Mapping[str, Any]) -> _Manners | None:
         """The manners to ask again with, or None if nothing is learnt from this refusal."""
-        for name, named in OPTIONAL.items():
-            if name in sent and named.search(refusal):
-                return replace(self, without=self.without | {name})
+        known, added = (name for name in OPTIONAL if name in sent), (name for name in sent if name not in MEMBERS)
         other = _other_cap(refusal)
-        return None if other in (None, self.cap) else replace(self, cap=other)
+        refused = _named(known, refusal)
+        if refused is None and other not in (None, self.cap):
+            return replace(self, cap=other)
+        refused = refused or _named(added, refusal)
+        return replace(self, without=self.without | {refused}) if refused else None
 
 
 @dataclass(slots=True)
@@ -97,7 +101,8 @@ class _Call:
     request: SummaryRequest
     prefix: Prefix | None
     deadline: float
-    lessons: int = _LESSONS
+    lessons: int
+    """How often it may be refused for a member and asked otherwise: once for each, and for the cap."""
     retries: int = 1
     key: tuple[Upstream, str] = field(init=False)
 
@@ -115,11 +120,17 @@ class Summariser:
     """Asks for summaries, and remembers how each model wants to be asked and which do not work."""
 
     def __init__(
-        self, timeout_seconds: float, reasoning_allowance: int, clock: Callable[[], float] = monotonic
+        self,
+        timeout_seconds: float,
+        reasoning_allowance: int,
+        parameters: Mapping[str, Any],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
+        """`parameters` are further members of each call, such as a temperature."""
         self.timeout_seconds = timeout_seconds
         """For one call; `ask` may make several."""
         self._reasoning_allowance = reasoning_allowance
+        self._parameters = parameters
         self._clock = clock
         self._breaker = ModelBreaker(clock)
         self._manners: Recent[tuple[Upstream, str], _Manners] = Recent()
@@ -134,7 +145,7 @@ class Summariser:
         """
         failure: Failure | None = None
         for route in routes:
-            call = _Call(route, request, prefix, deadline)
+            call = _Call(route, request, prefix, deadline, lessons=1 + len({*OPTIONAL, *self._parameters}))
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
             if not self._breaker.admits(call.key):
@@ -148,7 +159,8 @@ class Summariser:
     async def _ask(self, call: _Call) -> Answer | Failure:
         while True:
             manners = self._manners_of(call)
-            options = manners.options(call.request.max_tokens, _reasons(call), self._reasoning_allowance)
+            allowance, reasons = self._reasoning_allowance, _reasons(call)
+            options = manners.options(call.request.max_tokens, reasons, allowance, self._parameters)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, Answer):
                 self._breaker.answered(call.key)
@@ -156,6 +168,13 @@ class Summariser:
             if call.lessons and (taught := manners.taught(reply.refusal, options)):
                 call.lessons -= 1
                 self._manners.keep(call.key, taught)
+                if given_up := (taught.without - manners.without) & self._parameters.keys():
+                    log.warning(
+                        "the provider refused a member of summary.parameters: it is left out",
+                        model=call.route.model,
+                        upstream=call.route.name,
+                        parameter=next(iter(given_up)),
+                    )
             elif call.retries and reply.pause is not None and reply.pause < self._left(call):
                 call.retries -= 1
                 await asyncio.sleep(reply.pause)
@@ -267,6 +286,11 @@ def _named_pause(headers: Mapping[bytes, bytes]) -> float | None:
         if said.replace(b".", b"", 1).isdigit():
             return float(said) * unit
     return None
+
+
+def _named(members: Iterable[str], refusal: bytes) -> str | None:
+    """The first of these members that a refusal names."""
+    return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
 
 
 def _other_cap(refusal: bytes) -> str | None:

@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count as numbers
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ LONGEST_READ = 190
 """Lines that one call reads of a file."""
 MESSAGE_TOKENS = 4
 """A message beside its texts."""
+TURN_TOKENS = 330
+"""About what a turn of the chat takes."""
 
 THINGS = ("key", "notebook", "spare fuse", "contract", "test phone", "badge", "handbook", "backup disk")
 UNCHANGED = "Nobody on our side has changed anything, as far as I know, and the customers are waiting."
@@ -51,19 +54,20 @@ REMARKS = (
 
 
 def chat(tokens: int, count: Count, seed: int = 1) -> Recording:
-    """A chat about running services, of about 330 tokens a turn; now and then the user says where something is kept,
-    and a question at the end asks for it."""
+    """A chat about running services, of about 330 tokens a turn; from its beginning to its end the user says now and
+    then where something is kept, and a question after it asks for that."""
     rng = random.Random(seed)
     advice = ADVICE.split(". ")
     messages: list[Message] = []
     questions: list[Question] = []
     remarks: dict[str, Remark] = {}
     places = _kept_things(rng)
+    said_every = ceil(tokens / TURN_TOKENS / len(PEOPLE))
     size = 0
     while size < tokens:
         topic, service = rng.choice(TOPICS), rng.choice(SERVICES)
         asked = f"{topic} of {service} is in trouble again since this morning. {UNCHANGED} What should I look at first?"
-        if len(messages) % 10 == 0 and (place := next(places, None)):
+        if len(messages) // 2 % said_every == 0 and (place := next(places, None)):
             said, answer = place
             remark = f"T{len(messages)}"
             remarks[remark] = Remark(len(messages), said)

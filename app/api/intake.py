@@ -15,7 +15,7 @@ import structlog
 
 from app.api.headers import Headers, for_summary, value_of
 from app.api.naming import encoded_name, name_in_header, name_in_json
-from app.core.budget import Budget, Window, budget_for
+from app.core.budget import Budget, Window, budget_for, limit_of
 from app.core.coverage import coverage_of
 from app.core.ladder import Decision
 from app.core.plan import SummarySettings
@@ -297,16 +297,17 @@ class Writing:
         summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
         formula = services.estimator.formula(services.settings.base_model(summariser))
         line = provider.calibrations.of(summariser, formula, tools=False).line
-        room = budget_for(provider.windows.of(summariser), budget.summary, self.rules.shares, line)
+        window = provider.windows.of(summariser)
+        room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
         return SummarySettings(
             model=summariser,
             prompt=prompt,
             update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
             # The prompt stands in a call twice: at four characters a token, half its length.
-            input_tokens=max(0, int(INPUT_SHARE * room.limit) - len(prompt + self.focus) // 2),
-            shown_tokens=max(0, room.limit - len(prompt + self.focus) // 2),
-            part_tokens=int(PART_SHARE * min(room.window, room.limit)),
+            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + self.focus) // 2),
+            shown_tokens=max(0, room - len(prompt + self.focus) // 2),
+            part_tokens=int(PART_SHARE * min(window.context, room)),
             source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
             focus=self.focus,
             ratio=line.ratio,

@@ -66,6 +66,8 @@ class Shares:
     chunk: float = 0.06
     max_summary_tokens: int = 2_048
     fold: float = 0.30
+    reserve: float | None = None
+    """Share of the window that is never the prompt's. None: what the request reserves, or 5 % where it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def budget_for(
     The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
     shares of it are as much smaller, without the offset.
     """
-    limit = limit_of(window, output)
+    limit = limit_of(window, output, shares.reserve)
     if threshold is None:
         room, rules = float(limit), shares.trigger
     else:
@@ -165,9 +167,14 @@ def budget_for(
     )
 
 
-def limit_of(window: Window, output: int | None) -> int:
-    """What the prompt may use, in the provider's tokens: the window less what is reserved for the completion."""
-    if output is None:
+def limit_of(window: Window, output: int | None, reserve: float | None = None) -> int:
+    """What the prompt may use, in the provider's tokens: the window less what is reserved for the completion.
+
+    `reserve` is a share of the window that is kept free at least, whatever `output` says.
+    """
+    if reserve is not None:
+        output = max(output or 0, round(reserve * window.context))
+    elif output is None:
         output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     return max(0, min(window.max_input or window.context, window.context - output))
 

@@ -16,6 +16,11 @@ Json = Mapping[str, Any]
 
 DONE = b"[DONE]"
 STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
+MEMBERS = frozenset(
+    {"model", "messages", "max_tokens", "max_completion_tokens", "n", *STREAMED}
+    | {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
+)
+"""What a summary call says by itself, or leaves out on purpose; an operator may add others."""
 _SPACE = b" \t\r\n"
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.api.headers import for_summary
 from app.core.compaction import Failure
@@ -69,8 +70,10 @@ async def routed(
             await upstream.close()
 
 
-def summariser(seconds: float = 20.0, clock: Clock | None = None) -> Summariser:
-    return Summariser(seconds, 8_192, clock or Clock())
+def summariser(
+    seconds: float = 20.0, clock: Clock | None = None, parameters: dict[str, Any] | None = None
+) -> Summariser:
+    return Summariser(seconds, 8_192, parameters or {}, clock or Clock())
 
 
 async def ask(*servers: Any, seconds: float = 20.0, between_bytes: float = 5.0) -> Answer | Failure:
@@ -364,6 +367,47 @@ async def test_what_a_model_refuses_is_left_out_and_remembered(simulator: Simula
     assert statuses(simulator)[-2:] == [200, 200]
     assert statuses(simulator)[:-2] in ([400] * 3, [400] * 4)
     assert set(simulator.summaries[-1].payload) == {"model", "messages", "max_tokens"}
+
+
+async def test_the_operators_parameters_go_with_each_call(simulator: Simulator, provider: RunningServer) -> None:
+    given = {"temperature": 0, "seed": 7, "reasoning_effort": "high", "stop": ["###"]}
+    simulator.models = "any"
+    simulator.window = 128_000
+    async with routed(provider, model="o9") as routes:
+        asking = summariser(parameters=given)
+        assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE), Answer)
+        prefix = Prefix((b'{"role": "user", "content": "Hello"}', b'{"role": "assistant", "content": "Hello."}'), {})
+        await asking.ask(request(), routes, prefix, monotonic() + PATIENCE)
+    for record in simulator.summaries:
+        assert {name: record.payload[name] for name in given} == given
+
+
+async def test_a_parameter_that_a_model_refuses_is_left_out_remembered_and_told(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.models = {"gpt-4o": Model("gpt-4o", unsupported=frozenset({"stream_options", "max_tokens"}))}
+    given = {"temperature": 3, "top_k": 5, "seed": 7}
+    asking = summariser(parameters=given)
+    async with routed(provider) as routes:
+        with capture_logs() as lines:
+            for _ in range(2):
+                assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE), Answer)
+    assert statuses(simulator) == [400, 400, 400, 400, 200, 200]
+    assert set(simulator.summaries[-1].payload) == {"model", "messages", "max_completion_tokens", "stream", "seed"}
+    assert sorted(line["parameter"] for line in lines) == ["temperature", "top_k"]
+    assert {(line["log_level"], line["model"], line["upstream"]) for line in lines} == {
+        ("warning", "gpt-4o", "number 1")
+    }
+
+
+async def test_a_parameter_is_only_given_up_where_the_refusal_names_it(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    simulator.next_summary(status=400, error={"message": "Your top_pick and user_id are not known here."})
+    asking = summariser(parameters={"top_p": 0.5, "user": "steno"})
+    async with routed(provider) as routes:
+        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE) == Failure("summariser_status_400")
+    assert len(simulator.summaries) == 1
 
 
 async def test_usage_is_done_without_where_it_cannot_be_asked_for(

@@ -21,6 +21,12 @@ def test_a_model_that_cannot_answer_longer_needs_no_larger_reserve() -> None:
     assert budget_for(Window(128_000, "config", max_output=4_096), None, Shares()).limit == 128_000 - 4_096
 
 
+@pytest.mark.parametrize(("output", "limit"), [(None, 190_000), (1_000, 190_000), (10_000, 190_000), (10_001, 189_999)])
+def test_a_share_of_the_window_stays_free_unless_the_request_reserves_more(output: int | None, limit: int) -> None:
+    window = Window(200_000, "config", max_output=4_096)
+    assert budget_for(window, output, Shares(reserve=0.05)).limit == limit
+
+
 def test_the_prompt_has_a_limit_of_its_own() -> None:
     assert budget_for(Window(400_000, "config", max_input=272_000), 10_000, Shares()).limit == 272_000
 

@@ -503,6 +503,23 @@ def test_a_model_is_counted_and_sized_as_its_base_model() -> None:
     assert [settings.base_model(name) for name in names] == ["gpt-4o", "gpt-4o", "o3", "large", "other"]
 
 
+@pytest.mark.parametrize("name", ["model", "messages", "stream", "max_tokens", "max_completion_tokens", "tools", "n"])
+def test_a_parameter_of_summary_calls_that_steno_sets_itself_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"summary\.parameters: {name} .*summary\.model, summary\.max_tokens"):
+        load(summary={"parameters": {"temperature": 0, name: 1}})
+
+
+def test_parameters_of_summary_calls_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_SUMMARY__PARAMETERS", '{"temperature": 0.2, "stop": ["###"]}')
+    assert load().summary.parameters == {"temperature": 0.2, "stop": ["###"]}
+
+
+@pytest.mark.parametrize("ratio", [0, 1, -0.1])
+def test_a_reserve_leaves_something_and_takes_something(ratio: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"compaction\.reserve_ratio"):
+        load(compaction={"reserve_ratio": ratio})
+
+
 def test_several_mistakes_are_told_at_once() -> None:
     message = refusal(server={"port": -1}, log={"level": "loud"})
     assert "server.port" in message

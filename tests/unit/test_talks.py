@@ -64,6 +64,7 @@ def test_answers_to_the_questions_of_a_chat_are_said_once() -> None:
     talk = talks.chat(20_000, words)
     said = [message["content"] for message in talk.messages]
     assert len(talk.questions) > 10
+    assert max(remark.index for remark in talk.remarks.values()) > 0.8 * len(said)
     for question in talk.questions:
         [remark] = question.evidence
         assert [i for i, text in enumerate(said) if question.answer in text] == [talk.remarks[remark].index]

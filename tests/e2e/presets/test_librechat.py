@@ -570,6 +570,46 @@ def test_each_compaction_reads_the_whole_conversation_again(simulator: Simulator
         assert f"Question {turn}, order ORD-{turn:04d}." in shown
 
 
+@checklist("A15")
+@pytest.mark.parametrize(
+    ("members", "limit"), [({}, 7_600), ({"max_tokens": 100}, 7_600), ({"max_tokens": 1_000}, 7_000)]
+)
+@pytest.mark.parametrize("preset", ["librechat", "librechat-fading"])
+def test_a_twentieth_of_the_window_stays_free_also_where_the_client_asks_for_less(
+    preset: Any, members: Any, limit: int, steno: StartSteno
+) -> None:
+    proxy = steno(compaction={"preset": preset})
+    talk = [*turns(14), QUESTION]
+    fits = padded(proxy, talk, 0, limit, **members)
+    assert planned(proxy, fits, **members)["context"]["actions"] == []
+    over = padded(proxy, talk, 0, limit + 1, **members)
+    assert planned(proxy, over, **members)["context"]["actions"] != []
+
+
+@checklist("A16")
+def test_the_operators_parameters_go_to_the_summariser_and_to_nobody_else(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    proxy = steno(compaction=SUMMING_UP, summary={"parameters": {"temperature": 0.2, "top_p": 0.5}})
+    assert context(post(proxy.url, chat(turns(20))))["status"] == "summarized"
+    summary, talk = simulator.summaries[-1].payload, simulator.chats[-1].payload
+    assert (summary["temperature"], summary["top_p"]) == (0.2, 0.5)
+    assert not {"temperature", "top_p"} & set(talk)
+
+
+@checklist("A17")
+def test_the_order_to_summarise_is_the_users_to_the_model(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(compaction=SUMMING_UP, summary={"parameters": {"temperature": 0}})
+    for number in (20, 40):
+        simulator.clear_log()
+        post(proxy.url, chat(turns(number)))
+        order = simulator.summaries[0].messages[-1]  # type: ignore[index]
+        assert order["role"] == "user"
+        assert re.match(r"Wait\b.* I need .*\byour?\b", order["content"])
+        assert "as the user" not in order["content"]
+        assert "do not answer me and do not go on with the task" in order["content"]
+
+
 def of_model(name: str) -> Any:
     return lambda record: record.kind == "summary" and record.payload["model"] == name
 
