@@ -29,7 +29,7 @@ class Conversations:
         """The conversation of a request, remembered from here on unless it is only asked about."""
         transcript, chain = conversation.transcript, conversation.chain
         if named is not None:
-            found = Recognised(self._usable(named))
+            found = Recognised(self._usable(named), by_name=True)
         else:
             known = self._remembered(tenant, possible_heads(transcript, chain))
             if not known and len(transcript) > 1:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
-from app.breakers import ModelBreaker, Recent
+from app.breakers import ModelBreaker
 from app.core.compaction import Failure
 from app.core.gate import Answer
 from app.core.overflow import classify
 from app.core.prompts import SummaryRequest
+from app.core.reasons import joined
 from app.errors import StenoError, UpstreamTimedOut
+from app.histories import Recent
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import STREAMED, AnswerReader, decoded, prefix_body, summary_body
@@ -28,6 +30,8 @@ OPTIONAL = {name: re.compile(rb"\b%b\b" % name.encode()) for name in ("reasoning
 """Members that the call can do without, and how a refusal names them."""
 _LESSONS = 1 + len(OPTIONAL)
 """How often one call may be refused for a member and asked otherwise: once for each, and for the cap."""
+PAUSED = "summariser_paused"
+"""The reason where every model that could be asked is left alone for a while."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 
 
@@ -138,12 +142,13 @@ class Summariser:
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
             if not self._breaker.admits(call.key):
+                failure = failure or Failure(joined(self._breaker.why(call.key), PAUSED) or PAUSED)
                 continue
             reply = await self._ask(call)
             if isinstance(reply, Answer) or reply.overflow:
                 return reply
             failure = reply
-        return failure or Failure("summariser_paused")
+        return failure or Failure(PAUSED)
 
     async def _ask(self, call: _Call) -> Answer | Failure:
         while True:
@@ -165,7 +170,7 @@ class Summariser:
 
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
-            self._breaker.failed(call.key)
+            self._breaker.failed(call.key, setback.failure.reason)
         elif setback.model_fails is False:
             self._breaker.answered(call.key)
 

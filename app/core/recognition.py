@@ -31,6 +31,8 @@ class Head:
 class Recognised:
     conversation_id: str
     forked_from: str | None = None
+    by_name: bool = False
+    """Whether the client named it."""
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], ...]:

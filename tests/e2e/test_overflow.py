@@ -71,7 +71,8 @@ def test_large_texts_are_shortened_before_a_summary_is_made(simulator: Simulator
     answered = post(steno(models=TRUSTING).url, chat(documents()))
     assert answered.status == 200
     assert actions(answered) == ["shortened", "recovered"]
-    assert answered.header("x-context-status") == "full"
+    assert answered.header("x-context-status") == "trimmed"
+    assert answered.header("x-context-actions") == "shortened,recovered"
     assert not simulator.summaries
 
 

@@ -592,8 +592,9 @@ def test_where_both_are_down_nothing_is_stored_and_the_conversation_goes_on(
     proxy = steno(compaction=SUMMING_UP, summary={"fallbacks": [{"model": "gpt-4.1-mini"}]})
     answered = post(proxy.url, chat(turns(20), conversation_id="one"))
     assert answered.status == 200
-    assert context(answered)["status"] == "full"
+    assert context(answered)["status"] == "trimmed"
     assert context(answered)["actions"] == ["pruned", "stub"]
+    assert answered.header("x-context-actions") == "pruned,stub"
     assert "summariser_status_500" in (answered.header("x-context-reason") or "")
     assert sent(simulator)[-1] == turns(20)[-1]
     assert {record.payload["model"] for record in simulator.summaries} == {MODEL, "gpt-4.1-mini"}
