@@ -61,7 +61,7 @@ def successions(
     forms = [
         form
         for form in recent
-        if form.last_index < form.history_length < len(messages)
+        if form.history_length < len(messages)
         and (not named or form.conversation_id == conversation_id)
         and form.through_digest not in positions
         and messages[form.last_index].digest == form.last_message_digest

@@ -54,7 +54,8 @@ class Played:
         transcript, chain = talk.transcript, talk.chain
         own = name or self._recognised(talk)
         if len(transcript) > 2 * DUE and not self._is_served(talk):
-            found = successions(talk, self.chunks, own, named=name is not None)
+            # In any order: that they were made one after the other is told by their time.
+            found = successions(talk, reversed(self.chunks), own, named=name is not None)
             seen = [digest for digest in possible_heads(transcript, chain) if digest in self.heads]
             if changes_every_turn(talk, found, seen):
                 self.spared.append(self.requests)
@@ -212,21 +213,23 @@ def test_a_client_that_clears_old_messages_as_it_goes_is_noticed(name: str | Non
     assert Played().play(requests()).spared
 
 
+@pytest.mark.parametrize("steps_a_minute", [1, 3])
 @pytest.mark.parametrize("name", ["one", None])
-def test_an_agent_whose_history_changes_every_step_is_noticed(name: str | None) -> None:
+def test_an_agent_whose_history_changes_every_few_steps_is_noticed(name: str | None, steps_a_minute: int) -> None:
     """Within one turn: the history grows by a call and its result, the user says nothing new."""
 
     def requests() -> Iterator[Asked]:
-        for step in range(1, 20):
+        for step in range(1, 30):
             steps: list[Message] = []
             for done in range(step + 10):
                 result = message("tool", f"result {done} " + "w " * 40, answers=f"c{done}")
                 steps += [message("assistant", calls=[f"c{done}"]), result]
-            yield Asked([message("user", f"It is 09:{step:02}."), *turns(2), message("user", "Look."), *steps], name)
+            clock = message("user", f"It is 09:{step // steps_a_minute:02}.")
+            yield Asked([clock, *turns(2), message("user", "Look."), *steps], name)
 
     played = Played().play(requests())
     assert len(played.summarised) == 2
-    assert played.spared
+    assert played.spared[-1] == 28
 
 
 def test_names_tell_conversations_apart_where_nothing_else_does() -> None:
@@ -242,6 +245,26 @@ def test_a_single_change_ends_no_summaries() -> None:
     played = Played(again_after=4).play(edited)
     assert len([request for request in played.spared if request > 32]) == 0
     assert [request for request in played.summarised if request >= 30]
+
+
+def test_the_growth_of_another_conversation_is_no_change_of_this_one() -> None:
+    """Of one that is summarised anew every turn, before this one is first seen; no name tells them apart."""
+    others = [*told("Ann", None), *told("Bob", None, [LAST + 1])]
+    played = Played(again_after=2).play(others)
+    assert played.summarised[-1] == len(others) - 1
+
+
+def test_only_what_this_history_was_before_it_changed_is_evidence() -> None:
+    talks = [conversation(*spoken(f"It is 09:0{turn}.", DUE + turn)) for turn in range(2)]
+    made = [first_chunk(talk, "one", turn) for turn, talk in enumerate(talks)]
+    now = spoken("It is 09:02.", DUE + 2)
+    assert successions(conversation(*now), made, "one", named=True)
+    last = now[made[1].last_index]
+    now[made[1].last_index] = message("assistant", f"{last.text} or not")
+    assert successions(conversation(*now), made, "one", named=True) == []
+    same = [conversation(*spoken("It is 09:02.", DUE + turn)) for turn in range(3)]
+    own = [first_chunk(talk, "one", turn) for turn, talk in enumerate(same[:2])]
+    assert successions(same[2], own, "one", named=True) == []
 
 
 def test_short_messages_are_no_evidence() -> None:
@@ -266,6 +289,18 @@ def test_only_the_latest_are_compared() -> None:
     now = conversation(*spoken("It is 09:02.", DUE + 2))
     assert successions(now, early, "one", named=True)
     assert successions(now, [*early, *others], "one", named=True) == []
+
+
+def test_what_stands_before_an_agents_turn_does_not_tell_when_its_steps_were_seen() -> None:
+    """Every step leaves it, the latest too."""
+    steps = [message("assistant", calls=["c"]), message("tool", "result", answers="c")] * 5
+    talk = conversation(*turns(5), message("user", "Look."), *steps)
+    succession = Succession(known_beyond=8, length=15, lasted=4)
+    before_the_turn, at_a_step = talk.chain[10], talk.chain[19]
+    assert changes_every_turn(talk, [succession], [])
+    assert changes_every_turn(talk, [succession], [at_a_step])
+    assert changes_every_turn(talk, [succession], [before_the_turn, at_a_step])
+    assert not changes_every_turn(talk, [succession], [before_the_turn])
 
 
 def test_a_form_that_was_there_before_the_other_one_did_not_follow_it() -> None:
