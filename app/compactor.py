@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
 import structlog
 
-from app.breakers import ConversationBreaker
-from app.core.chunks import SummaryChunk
+from app.breakers import HistoryBreaker
+from app.core.changing import changes_every_turn, successions
+from app.core.chunks import ChunkRange, SummaryChunk
 from app.core.compaction import LEASE_LOST, Announce, Failure, Flow, Outcome, Reply, Summarise, Together, compact
 from app.core.compaction import Store as StoreChunk
 from app.core.gate import Answer
 from app.core.ladder import Decision, untouched
 from app.core.mask import Boundary
-from app.core.plan import Plan, changes_every_turn
+from app.core.plan import Plan
 from app.core.prompts import SummaryRequest
+from app.core.reasons import joined
+from app.core.recognition import possible_heads
+from app.histories import History
 from app.ledger import Call, Ledger
 from app.memory import ChunkMemory
 from app.setbacks import Setbacks
@@ -50,6 +54,7 @@ RECOVERIES = 3
 """How often one request waits for a database that does not answer, and tries it anew: the breaker opens after as many
 failures. It is cheaper than a summary that others, who know nothing of it, make as well."""
 NOT_ENOUGH = "summaries_not_enough"
+FAILED_LATELY = "summary_failed_lately"
 DELETED = "conversation_deleted"
 
 
@@ -74,10 +79,10 @@ class Compactor:
         self._ledger = ledger
         self._holder = holder
         self._setbacks = Setbacks()
-        self._breaker = ConversationBreaker()
+        self._breaker = HistoryBreaker()
         self._shared: Shared[_Stored] = Shared()
         self._memory = ChunkMemory()
-        self._unstored: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._unstored: dict[ChunkRange, asyncio.Task[Outcome]] = {}
 
     async def prepare(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
@@ -91,9 +96,9 @@ class Compactor:
             if not await self._recovers(turn):
                 await self._compact_unstored(turn)
                 break
-        if turn.made and not turn.without_store:
+        if turn.made and turn.outcome is None and not turn.without_store:
             after = turn.case.widest_view().tokens
-            self._breaker.finished(job.place, job.conversation.tokens, turn.before, after, job.budget.limit)
+            self._breaker.finished(job.history(), job.conversation.tokens, turn.before, after, job.budget.limit)
         decision = await _settled(turn)
         return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
 
@@ -174,33 +179,47 @@ class Compactor:
         return patient and await self._store.recovers()
 
     async def _compact_unstored(self, turn: Turn) -> None:
-        """A summary that cannot be stored yet, one at a time for each conversation; others know nothing of it."""
-        job = turn.job
-        undertaking = (*job.place, NO_STORE)
-        while not (turn.is_settled or self._tasks.draining or self._setbacks.pauses(undertaking)):
-            plan, work = turn.plan(), self._unstored.get(job.place)
+        """A summary that cannot be stored yet; other processes know nothing of it."""
+        job, undertaking = turn.job, turn.job.history(NO_STORE)
+        failure: str | None = None
+        while not (turn.is_settled or self._tasks.draining):
+            if (why := self._setbacks.pauses(undertaking)) is not None:
+                failure = joined(why, FAILED_LATELY)
+                break
+            plan = turn.plan()
             if plan is None or not turn.seconds_left:
                 break
             started = _started(plan)
-            if work is not None:
+            if (work := self._under_way(job, plan)) is not None:
                 turn.tell(started)
                 await asyncio.wait({work}, timeout=turn.seconds_left)
                 self._recall(turn)
                 continue
             running = self._run_unstored(job, plan, undertaking, lambda: turn.tell(started))  # noqa: B023 - the last one
-            work = self._unstored[job.place] = self._tasks.start(running, f"compaction {started.id}")
-            work.add_done_callback(lambda _: self._unstored.pop(job.place, None))
+            work = self._unstored[plan.range] = self._tasks.start(running, f"compaction {started.id}")
+            work.add_done_callback(lambda _: self._unstored.pop(plan.range, None))  # noqa: B023 - the last one
             await asyncio.wait({work}, timeout=turn.seconds_left)
             if work.done():
                 turn.made += work.result().made
                 turn.learn(turn.made)
+                failure = work.result().failure
             break
-        turn.reason = NO_STORE
+        turn.reason = joined(NO_STORE, failure)
 
-    async def _run_unstored(self, job: Job, plan: Plan, undertaking: Hashable, announce: Callable[[], None]) -> Outcome:
+    def _under_way(self, job: Job, plan: Plan) -> asyncio.Task[Outcome] | None:
+        """What is made at this moment and is of use: it begins where the plan does, and ends in the same history."""
+        wanted, places = plan.range, job.conversation.chain.positions
+        of_use = (
+            work
+            for made, work in self._unstored.items()
+            if (made.series, made.from_digest) == (wanted.series, wanted.from_digest) and made.through_digest in places
+        )
+        return next(of_use, None)
+
+    async def _run_unstored(self, job: Job, plan: Plan, undertaking: History, announce: Callable[[], None]) -> Outcome:
         began = monotonic()
         outcome = await self._drive(_flow(job, plan), job, None, announce)
-        (self._setbacks.succeeded if outcome.made else self._setbacks.failed)(undertaking)
+        self._learn(undertaking, outcome)
         _log(job, plan, outcome, began, stored=False)
         return outcome
 
@@ -255,11 +274,12 @@ class Compactor:
         job = turn.job
         if self._tasks.draining:
             return "stopping"
-        if (why := self._breaker.blocks(job.place, job.conversation.tokens, job.budget.limit)) is not None:
+        if (why := self._breaker.blocks(job.history(), job.conversation.tokens, job.budget.limit)) is not None:
             return why
         can_do_without = turn.can_do_without
-        if (can_do_without or job.policy.prune) and self._setbacks.pauses(_undertaking(job, plan)):
-            return "summary_failed_lately"
+        why = self._setbacks.pauses(_undertaking(job, plan))
+        if why is not None and (can_do_without or job.policy.prune):
+            return joined(why, FAILED_LATELY)
         if can_do_without and await self._is_in_vain(job):
             return "history_changes_every_turn"
         if turn.begun == ROUNDS or turn.outcome == DELETED:
@@ -267,9 +287,14 @@ class Compactor:
         return None
 
     async def _is_in_vain(self, job: Job) -> bool:
-        digests = [message.digest for message in job.conversation.transcript.messages]
-        recent = await self._store.recent_first_chunks(job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
-        return changes_every_turn(job.conversation, recent)
+        conversation, store = job.conversation, self._store
+        digests = [message.digest for message in conversation.transcript.messages]
+        recent = await store.recent_first_chunks(job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
+        found = successions(conversation, recent, job.conversation_id, named=job.named)
+        if not found:
+            return False
+        heads = await store.heads(job.tenant, possible_heads(conversation.transcript, conversation.chain))
+        return changes_every_turn(conversation, found, [head.digest for head in heads])
 
     async def _wait(self, turn: Turn, plan: Plan) -> bool:
         """Waits for the result of somebody else's compaction, not for the lease."""
@@ -308,12 +333,16 @@ class Compactor:
         if outcome.failure == LEASE_LOST and await self._is_revoked(lease):
             outcome = Outcome((), DELETED)
             self.forget(*job.place)
-        if outcome.made:
-            self._setbacks.succeeded(_undertaking(job, plan))
-        elif outcome.failure not in {LEASE_LOST, NO_STORE, DELETED}:
-            self._setbacks.failed(_undertaking(job, plan))
+        self._learn(_undertaking(job, plan), outcome)
         _log(job, plan, outcome, began)
         return outcome
+
+    def _learn(self, undertaking: History, outcome: Outcome) -> None:
+        """A part that was made is no success where another one failed: without that it may be of no use."""
+        if outcome.failure is None:
+            self._setbacks.succeeded(undertaking)
+        elif outcome.failure not in {LEASE_LOST, NO_STORE, DELETED}:
+            self._setbacks.failed(undertaking, outcome.failure)
 
     async def _is_revoked(self, lease: Lease) -> bool:
         """Whether the conversation was deleted: then what the request needs is not to be made again for it."""
@@ -447,9 +476,9 @@ def _started(plan: Plan) -> Started:
     return Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
 
 
-def _undertaking(job: Job, plan: Plan) -> Hashable:
+def _undertaking(job: Job, plan: Plan) -> History:
     """What fails or succeeds. Not the end of the range: that moves with every turn, and the failure with it."""
-    return *job.place, plan.range.from_digest
+    return job.history(plan.range.from_digest)
 
 
 def _log(job: Job, plan: Plan, outcome: Outcome, began: float, *, stored: bool = True) -> None:

@@ -31,7 +31,7 @@ class Conversations:
         """
         transcript, chain = conversation.transcript, conversation.chain
         if named is not None:
-            found = Recognised(named)
+            found = Recognised(named, by_name=True)
         else:
             known = self._remembered(tenant, possible_heads(transcript, chain))
             if not known and len(transcript) > 1:

@@ -198,7 +198,7 @@ class Chat:
     def contradiction(self) -> str | None:
         """Where status and stored summaries do not agree, or None."""
         status = self.answers[-1].status
-        if status != ("summarized" if self._used else "full"):
+        if (status == "summarized") != bool(self._used):
             return f"The status is {status!r}, but {_counted(len(self._used))} stand in the prompt."
         listed = {summary["id"]: summary["text"] for summary in self._listed()} if self._used else {}
         missing = [chunk for chunk in self._used if not listed.get(chunk)]

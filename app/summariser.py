@@ -11,12 +11,14 @@ from typing import Any
 
 import structlog
 
-from app.breakers import ModelBreaker, Recent
+from app.breakers import ModelBreaker
 from app.core.compaction import Failure
 from app.core.gate import Answer
 from app.core.overflow import classify
 from app.core.prompts import SummaryRequest
+from app.core.reasons import joined
 from app.errors import StenoError, UpstreamTimedOut
+from app.histories import Recent
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
@@ -30,6 +32,8 @@ RETRY_PAUSE_SECONDS = 0.25
 CAPS = ("max_tokens", "max_completion_tokens")
 OPTIONAL = ("reasoning_effort", "stream_options", "stream")
 """Members that the call can do without, beside those that the operator adds."""
+PAUSED = "summariser_paused"
+"""The reason where every model that could be asked is left alone for a while."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 
 
@@ -149,12 +153,13 @@ class Summariser:
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
             if not self._breaker.admits(call.key):
+                failure = failure or Failure(joined(self._breaker.why(call.key), PAUSED) or PAUSED)
                 continue
             reply = await self._ask(call)
             if isinstance(reply, Answer) or reply.overflow:
                 return reply
             failure = reply
-        return failure or Failure("summariser_paused")
+        return failure or Failure(PAUSED)
 
     async def _ask(self, call: _Call) -> Answer | Failure:
         while True:
@@ -184,7 +189,7 @@ class Summariser:
 
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
-            self._breaker.failed(call.key)
+            self._breaker.failed(call.key, setback.failure.reason)
         elif setback.model_fails is False:
             self._breaker.answered(call.key)
 

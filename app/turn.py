@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -15,6 +15,7 @@ from app.core.messages import Message
 from app.core.plan import Plan, SummarySettings, plan_compaction, plan_mask
 from app.core.policy import Policy
 from app.core.view import Conversation, Masking, Note, Pins, View
+from app.histories import History
 from app.ledger import new_request_id
 from app.summariser import Route
 
@@ -25,6 +26,8 @@ class Job:
 
     tenant: str
     conversation_id: str
+    named: bool
+    """Whether the client gave that id; otherwise the history was recognised, or is a new one."""
     conversation: Conversation
     budget: Budget
     count: Count
@@ -55,6 +58,10 @@ class Job:
     def place(self) -> tuple[str, str]:
         """Whose conversation it is, and which."""
         return self.tenant, self.conversation_id
+
+    def history(self, *scope: Hashable) -> History:
+        """By what it holds: a name may stand for many. Its digests tell whose it is."""
+        return History((self.series, *scope), self.conversation.cut_digests[1:])
 
 
 @dataclass(frozen=True, slots=True)

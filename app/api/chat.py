@@ -215,7 +215,9 @@ class Exchange:
             if not smaller:
                 attempt.decide(observed.prepared)
                 break
-            decision = replace(decision, actions=(*decision.actions, "recovered"))
+            # Why there was no summary before is still why there is none.
+            why = decision.reason or (None if decision.status == "summarized" else latest.prepared.reason)
+            decision = replace(decision, actions=(*decision.actions, "recovered"), reason=why)
             attempt.decide(decision)
             latest = attempt.observe(self.services, latest.understood, decision)
             again = await self._forward(latest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -29,11 +29,14 @@ from app.api.rest import (
     summary_out,
 )
 from app.core.coverage import coverage_of
+from app.core.ladder import Status
 from app.errors import InvalidRequest, SummaryNotFound, UnknownPath
 from app.providers import Provider
 from app.services import Services
 from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
 from app.wire.chat_completions import read_request
+
+STATUSES = ", ".join(get_args(Status))
 
 
 class ConversationOut(BaseModel):
@@ -43,7 +46,7 @@ class ConversationOut(BaseModel):
     turns: int = Field(description="User messages in the longest history seen.")
     messages: int = Field(description="Messages after the instructions in the latest request.")
     requests: int
-    context_status: str
+    context_status: str = Field(description=f"Of the latest request: {STATUSES}.")
     reason: str | None
     tokens: dict[str, int] = Field(description="Of the latest request: estimated, forwarded, saved, window.")
     forked_from: str | None
@@ -54,7 +57,7 @@ class ConversationOut(BaseModel):
 class CoverageOut(BaseModel):
     conversation_id: str
     object: Literal["coverage"] = "coverage"
-    context_status: str
+    context_status: str = Field(description=f"{STATUSES}.")
     tokens: int
     parts: list[dict[str, Any]] = Field(description="The latest payload in order, without gaps.")
 
@@ -97,7 +100,7 @@ class PlanOut(BaseModel):
     """What would happen to a request now; summaries that would be made are imagined at their largest."""
 
     object: Literal["plan"] = "plan"
-    context_status: str
+    context_status: str = Field(description=f"{STATUSES}.")
     context: dict[str, Any]
     parts: list[dict[str, Any]]
     summaries_to_make: int

@@ -119,6 +119,8 @@ class Understood:
         ]
         if prepared:
             headers.append((b"x-context-tokens-after", str(self.tokens(prepared)[1]).encode()))
+        if prepared and prepared.actions:
+            headers.append((b"x-context-actions", ",".join(prepared.actions).encode()))
         if prepared and prepared.reason:
             # It may quote the request, which may hold line ends.
             reason = _UNPRINTABLE.sub("?", prepared.reason[:LONGEST_REASON])
@@ -206,6 +208,7 @@ async def understand(
     job = Job(
         tenant=tenant,
         conversation_id=recognised.conversation_id,
+        named=recognised.by_name,
         conversation=conversation,
         budget=budget,
         count=prompt.count,

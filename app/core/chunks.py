@@ -46,17 +46,24 @@ class SummaryChunk:
     this one's end applies, too, a view does not end here nor go on with a chunk of another kind."""
     children: tuple[str, ...] = ()
     """Ids of the chunks a fold stands for, in order; empty at level 0."""
+    history_length: int | None = None
+    """Messages of the history it was made for, those it does not cover too; None for one of an earlier release."""
     created_at: datetime | None = None
     """Set by the store's clock; None until the chunk is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstChunk:
-    """Where a recent chunk that begins at the root ends: by its own last message, and by the whole history before."""
+    """A recent chunk that begins at the root: where it ends, by its last message and by the whole history before."""
 
+    conversation_id: str
     last_index: int
     last_message_digest: bytes
     through_digest: bytes
+    history_length: int
+    """Messages of the history it was made for."""
+    created_at: int
+    """Milliseconds, by the store's clock."""
 
 
 @dataclass(frozen=True, slots=True)

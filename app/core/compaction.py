@@ -331,6 +331,7 @@ class _ChunkMaker:
             model=self.settings.model,
             prompt_version=prompts.prompt_version(self.settings.prompt + self.settings.update_prompt),
             children=children,
+            history_length=len(transcript),
         )
 
     def _ask(

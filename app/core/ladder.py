@@ -25,6 +25,10 @@ from app.core.session_pruning import prune_session
 from app.core.verify import problems
 from app.core.view import Conversation, Masking, View, build_view, least_view, whole, widest_path
 
+Status = Literal["full", "summarized", "trimmed"]
+"""`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
+something was shortened or left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -39,8 +43,10 @@ class Decision:
     """A compaction that the client was told of brought no summary."""
 
     @property
-    def status(self) -> Literal["full", "summarized"]:
-        return "summarized" if self.view and self.view.chunks else "full"
+    def status(self) -> Status:
+        if self.view is None or not self.view.actions:
+            return "full"
+        return "summarized" if self.view.chunks else "trimmed"
 
 
 @dataclass(frozen=True, slots=True)

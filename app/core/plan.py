@@ -9,7 +9,7 @@ from math import ceil
 from typing import Literal
 
 from app.core.budget import Budget
-from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
+from app.core.chunks import ChunkRange, SummaryChunk
 from app.core.mask import Boundary, MaskSettings
 from app.core.messages import Transcript
 from app.core.policy import CUMULATIVE, Strategy
@@ -32,9 +32,6 @@ MINIMUM_GAIN = 0.10
 
 
 FLAT = MaskSettings()
-HABIT = 2
-TELLING_TOKENS = 20
-"""A message of this size hardly stands at the same place of two unrelated conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,25 +225,6 @@ def _present_view(conversation: Conversation, base: Path) -> int:
     """The view over the chunks there are, unmasked."""
     pinned = pinned_tokens(conversation, base.covered)
     return conversation.instruction_tokens + base.tokens + pinned + conversation.transcript.tokens(base.covered)
-
-
-def changes_every_turn(conversation: Conversation, recent: Iterable[FirstChunk]) -> bool:
-    """Whether what was summarised keeps being rewritten, so that no summary is ever used again.
-
-    A history with, say, a time of day in its first message gets a new chain each turn. Its first chunks then end with
-    messages that this history holds at the same places, under chains that are not its own. Two of them are a habit;
-    short messages do not count, because unrelated conversations share them.
-    """
-    messages = conversation.transcript.messages
-    elsewhere = {
-        first.through_digest
-        for first in recent
-        if first.last_index < len(messages)
-        and first.through_digest not in conversation.chain.positions
-        and messages[first.last_index].digest == first.last_message_digest
-        and conversation.transcript.tokens_of(first.last_index) >= TELLING_TOKENS
-    }
-    return len(elsewhere) >= HABIT
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings) -> int | None:

@@ -35,6 +35,8 @@ class Head:
 class Recognised:
     conversation_id: str
     forked_from: str | None = None
+    by_name: bool = False
+    """Whether the client named it."""
 
 
 def read_name(given: str) -> str:

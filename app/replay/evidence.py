@@ -138,6 +138,8 @@ class Report:
     """As the answer names them."""
     coverage: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The parts of the payload; asked for only where something is missing."""
+    status: str | None = None
+    """As the answer gives it; None where there was none."""
 
     def named(self, instructions: int) -> Named:
         """`instructions`: how many of the client's messages the indexes of a coverage leave out."""

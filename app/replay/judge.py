@@ -51,6 +51,7 @@ Kind = Literal[
     "misnamed",  # Named as pruned, and yet in the payload.
     "prefix",  # The previous payload was not extended, though nothing was compacted.
     "idle",  # Summary calls were made, and the payload does not show it.
+    "status",  # The answer calls full, trimmed or summarized what is not.
 ]
 
 
@@ -178,8 +179,9 @@ class Judge:
             return Verdict(found, False, len(history), *calls, compaction=bool(made))
         walk = self._walk(history, self._reader.split(chats[-1].body), report)
         seen = self._compared(walk, chats[-1], bool(made))
+        problems = (*_acceptance(chats[-1]), *walk.problems(report.status), *seen.problems())
         return Verdict(
-            violations=self._violations(request, (*_acceptance(chats[-1]), *walk.problems(), *seen.problems())),
+            violations=self._violations(request, problems),
             accepted=_is_accepted(chats[-1]),
             messages=len(history),
             summary_calls=calls[0],
@@ -298,9 +300,20 @@ class _Walk:
         """Whether the log accounts for every message of both sides, without any word of Steno's."""
         return not self.missing and not self.repeated and not self._found
 
-    def problems(self) -> Found:
+    @property
+    def status(self) -> str:
+        """What the answer has to call the payload."""
+        if self.standing:
+            return "summarized"
+        as_it_came = [message.raw for message in self.payload] == [message.raw for message in self.history]
+        return "full" if as_it_came else "trimmed"
+
+    def problems(self, told: str | None) -> Found:
+        """`told`: the status the client was given, if any."""
         yield from self._found
         yield from self._coverage_problems()
+        if told not in (None, self.status):
+            yield "status", f"The answer says {told!r} of a payload that is {self.status!r}."
         last_user = max((i for i, message in enumerate(self.history) if message.role == "user"), default=None)
         if last_user is not None and last_user not in self.verbatim:
             yield "last_user", f"The last user message, {self._name(last_user)}, is not verbatim in the payload."

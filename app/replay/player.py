@@ -133,7 +133,9 @@ class Player:
     def _report(self, answer: _Answer, messages: int) -> Report:
         actions = frozenset(map(str, answer.context.get("actions") or ()))
         conversation = answer.context.get("conversation_id")
-        return Report(actions, partial(self._coverage, conversation, messages)) if conversation else Report()
+        if not conversation:
+            return Report()
+        return Report(actions, partial(self._coverage, conversation, messages), answer.context.get("status"))
 
     def _coverage(self, conversation: str, messages: int) -> Sequence[Mapping[str, Any]]:
         """The parts of the payload, once they are those of a request with so many messages; none if they never are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_
@@ -36,12 +36,12 @@ def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
     # In a subquery the clock is read once, so that the index finds what is recent; there are messages that thousands of
     # histories end with.
     now = select(now_ms()).scalar_subquery()
-    ends = (summary_chunks.c.last_index, summary_chunks.c.last_message_digest, summary_chunks.c.through_digest)
-    return select(*ends).where(
+    return select(*(summary_chunks.c[field.name] for field in fields(FirstChunk))).where(
         summary_chunks.c.tenant == bindparam("tenant"),
         summary_chunks.c.series == bindparam("series"),
         summary_chunks.c.level == 0,
         summary_chunks.c.first_index == 0,
+        summary_chunks.c.history_length.is_not(None),
         summary_chunks.c.created_at > now - bindparam("within_ms", type_=BigInteger),
         there,
     )
@@ -66,7 +66,7 @@ async def recent_first_chunks(
     """The chunks made of late that begin a history and end with one of these messages, whatever stood before it."""
     wanted = {"tenant": tenant, "series": series, "within_ms": within_ms}
     rows = await _RECENT_FIRST.find(connection, frozenset(messages), **wanted)
-    return [FirstChunk(row.last_index, row.last_message_digest, row.through_digest) for row in rows]
+    return [FirstChunk(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name for it
 
 
 async def commit_chunks(

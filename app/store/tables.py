@@ -118,6 +118,7 @@ summary_chunks = Table(
     _required("prompt_version", CleanText),
     Column("continued", Boolean, nullable=False, server_default=false()),
     _required("children", JSON),
+    Column("history_length", Count),
     _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, so this one is given by hand.

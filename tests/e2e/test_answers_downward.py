@@ -112,6 +112,7 @@ def test_plain_answer_tells_of_a_compaction(simulator: Simulator, steno: StartSt
     assert tokens["saved"] == tokens["estimated"] - tokens["forwarded"] > 0
     assert {name: value for name, value in answered.headers if name.startswith("x-context-")} == {
         "x-context-status": "summarized",
+        "x-context-actions": "summarized",
         "x-context-conversation-id": context["conversation_id"],
         "x-context-tokens-before": str(tokens["estimated"]),
         "x-context-tokens-after": str(tokens["forwarded"]),

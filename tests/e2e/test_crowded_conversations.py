@@ -20,6 +20,7 @@ from tests.e2e.test_without_database import TOO_LONG, context, stored_summaries,
 
 REFUSED = Fault(status=400)
 """Not tried again by the summariser itself."""
+FAILED_LATELY = "summariser_status_400, summary_failed_lately"
 
 
 def ask_all(proxy: Steno, bodies: Sequence[bytes]) -> list[Any]:
@@ -45,14 +46,32 @@ def found_summaries(proxy: Steno, word: str) -> list[Any]:
 def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_unsaid(
     steno: StartSteno, simulator: Simulator
 ) -> None:
-    """The first three get their summaries; after that compactions of one name come too often."""
-    simulator.summary_default = Fault(delay=0.3)
+    """Each gets its summary: compactions come too often for a history, not for a name."""
+    simulator.summary_default = Fault(delay=0.1)
     told = ask_all(steno(), [chat(turns(30, first=1 + 100 * agent), conversation_id="one") for agent in range(6)])
-    assert {(*each["actions"], each["reason"]) for each in told} == {
-        ("summarized", None),
-        ("pruned", "stub", "compaction_too_frequent"),
-    }
-    assert sum(each["reason"] is None for each in told) == 3
+    assert {(*each["actions"], each["reason"]) for each in told} == {("summarized", None)}
+
+
+def test_agents_that_share_a_name_go_on_side_by_side(steno: StartSteno, simulator: Simulator) -> None:
+    """Turn by turn, all of about one size: who grew is told by the history."""
+    proxy, told = steno(), []
+    for grown in range(15, 30, 3):
+        for agent in range(4):
+            body = chat(turns(grown, first=1 + 100 * agent), conversation_id="gateway")
+            told.append(context(post(proxy.url, body)))
+    assert {(each["status"], each["reason"]) for each in told} == {("summarized", None)}
+    assert len(simulator.summaries) <= 4 * 3
+
+
+def test_a_summary_that_fails_for_one_agent_is_made_for_the_others_of_its_name(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    proxy = steno()
+    mine = chat(turns(19), conversation_id="gateway")
+    simulator.when(lambda record: record.kind == "summary" and "ORD-0001" in str(record.messages), status=400)
+    assert [context(post(proxy.url, mine))["reason"] for _ in range(3)][-1] == FAILED_LATELY
+    other = context(post(proxy.url, chat(turns(19, first=101), conversation_id="gateway")))
+    assert (other["status"], other["reason"]) == ("summarized", None)
 
 
 def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, simulator: Simulator) -> None:
@@ -119,7 +138,7 @@ def test_failures_count_although_no_client_stays_to_see_them(steno: StartSteno, 
         ask_and_leave(proxy, simulator, chat(long_history(), conversation_id="one"))
         time.sleep(0.4)
     assert len(simulator.summaries) == 2
-    assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["reason"] == "summary_failed_lately"
+    assert context(post(proxy.url, chat(long_history(), conversation_id="one")))["reason"] == FAILED_LATELY
 
 
 def test_a_summary_that_keeps_failing_is_not_asked_for_every_turn_where_the_prompt_does_not_fit_either(
@@ -129,7 +148,7 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_every_turn_where_the_prom
     simulator.summary_default = REFUSED
     proxy = steno()
     told = [context(post(proxy.url, chat(turns(25 + turn), conversation_id="one"))) for turn in range(5)]
-    assert [each["reason"] for each in told] == ["summariser_status_400"] * 2 + ["summary_failed_lately"] * 3
+    assert [each["reason"] for each in told] == ["summariser_status_400"] * 2 + [FAILED_LATELY] * 3
     assert all(each["actions"] == ["pruned", "stub"] for each in told)
 
 
@@ -147,8 +166,11 @@ def test_one_failure_without_the_database_counts_once_however_many_wait_for_it(
 def test_histories_that_share_a_name_get_a_summary_each_without_the_database(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Side by side: none waits for another's."""
     simulator.summary_default = Fault(delay=0.3)
     proxy = steno()
     take_away(proxy, monkeypatch)
     told = ask_all(proxy, [chat(turns(30, first=1 + 100 * agent), conversation_id="one") for agent in range(3)])
     assert [each["actions"] for each in told] == [["summarized"]] * 3
+    begun = [record.at for record in simulator.summaries]
+    assert max(begun) - min(begun) < 0.3

@@ -50,7 +50,8 @@ def test_answered_results_are_masked_and_no_summary_is_made(simulator: Simulator
     answered = post(steno().url, chat(agent(7), tools=[TOOL]))
     assert not simulator.summaries
     assert context(answered)["actions"] == ["masked"]
-    assert answered.header("x-context-status") == "full"
+    assert answered.header("x-context-status") == "trimmed"
+    assert answered.header("x-context-actions") == "masked"
     payload = sent(simulator.chats[0])
     assert [message["role"] for message in payload] == [message["role"] for message in agent(7)]
     whole = [message for message in payload if message["role"] == "tool" and message in agent(7)]

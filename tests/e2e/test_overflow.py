@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
+from app.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
@@ -71,12 +71,22 @@ def test_large_texts_are_shortened_before_a_summary_is_made(simulator: Simulator
     answered = post(steno(models=TRUSTING).url, chat(documents()))
     assert answered.status == 200
     assert actions(answered) == ["shortened", "recovered"]
-    assert answered.header("x-context-status") == "full"
+    assert answered.header("x-context-status") == "trimmed"
+    assert answered.header("x-context-actions") == "shortened,recovered"
     assert not simulator.summaries
+
+
+def test_why_there_was_no_summary_is_told_of_the_smaller_prompt_too(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.summary_default = Fault(status=400)
+    almost: Any = [{"match": "*", "context_window": 15_000}]
+    answered = post(steno(models=almost, compaction={"mask": {"enabled": False}}).url, chat(documents()))
+    assert actions(answered) == ["shortened", "recovered"]
+    assert answered.header("x-context-reason") == "summariser_status_400"
 
 
 def test_a_stream_is_told_of_the_summary_and_goes_on(simulator: Simulator, steno: StartSteno) -> None:
     answered = post(steno(models=TRUSTING).url, chat(TOO_LONG, stream=True))
+    assert (answered.header("x-context-status"), answered.header("x-context-actions")) == ("pending", None)
     events = [f for f in answered.body.split(b"\n\n") if b'"compaction":' in f]
     assert [b"compaction_started" in f for f in events] == [True, False]
     assert b"compaction_completed" in events[1]

@@ -256,7 +256,7 @@ def test_over_the_limit_without_a_summary_large_results_are_shortened(steno: Sta
     ]
     simulator.when(lambda record: record.kind == "summary", status=500)
     answer = ask(steno(compaction={"mask": {"enabled": False}}), history)
-    assert answer.context_status == "full"
+    assert answer.context_status == "trimmed"
     assert answer.context["actions"] == ["shortened"]
     shortened = next(m["content"] for m in sent(simulator) if m["role"] == "tool")
     assert "58000 characters in all" in shortened
@@ -308,13 +308,52 @@ def test_a_history_that_changes_every_turn_is_not_summarised_over_and_over(
     assert calls(simulator) == 2
 
 
+@pytest.mark.parametrize("preset", ["default", "librechat-checkpoint"])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "unnamed"])
+def test_conversations_that_go_on_alike_after_different_beginnings_are_all_summarised(
+    steno: StartSteno, named: bool, preset: str
+) -> None:
+    """Templates, evaluations, gateways with one key: what differs is another conversation, not a changed one."""
+    proxy = steno(compaction={"preset": preset})
+    told = []
+    for person in ("Ann", "Bob", "Cyd", "Dan"):
+        for turns in range(21, 26):
+            greeted = [{"role": "user", "content": f"Hello, I am {person}."}, *talk(turns)[1:]]
+            options: Any = {"extra_headers": {"x-conversation-id": person}} if named else {}
+            told.append(ask(proxy, greeted, **options).context)
+    assert {each["reason"] for each in told} == {None}
+    assert [each["status"] for each in told][4::5] == ["summarized"] * 4
+
+
+def test_a_named_history_that_changes_every_turn_is_not_summarised_over_and_over(steno: StartSteno) -> None:
+    proxy, reasons = steno(), []
+    for minute in range(4):
+        stamped = [{"role": "user", "content": f"It is 09:0{minute}. {FILLER}"}, *LONG[1:48], *talk(minute, first=60)]
+        answer = ask(proxy, stamped, extra_headers={"x-conversation-id": "one"})
+        reasons.append(answer.context["reason"])
+    assert reasons == [None, None, *["history_changes_every_turn"] * 2]
+
+
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_dead_summariser_is_named_for_as_long_as_it_is_missed(
+    steno: StartSteno, simulator: Simulator, status: int
+) -> None:
+    """A pause that its failures led to is told beside them, not in their place."""
+    proxy = steno()
+    simulator.when(lambda record: record.kind == "summary", status=status)
+    others = [ask(proxy, [*talk(1, first=90 + other), *LONG]).context["reason"] for other in range(4)]
+    mine = [ask(proxy, [*LONG, *talk(turns, first=60)]).context["reason"] for turns in range(4)]
+    assert {reason.split(", ")[0] for reason in [*others, *mine]} == {f"summariser_status_{status}"}
+    assert mine[-1].endswith("summary_failed_lately")
+
+
 def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
     steno: StartSteno, simulator: Simulator
 ) -> None:
     proxy = steno()
     simulator.when(lambda record: record.kind == "summary", status=500)
     reasons = [ask(proxy, [*LONG, *talk(turns, first=60)]).context["reason"] for turns in range(4)]
-    assert reasons == ["summariser_status_500"] * 2 + ["summary_failed_lately"] * 2
+    assert reasons == ["summariser_status_500"] * 2 + ["summariser_status_500, summary_failed_lately"] * 2
     assert calls(simulator) == 4  # Each of the two is tried again once.
 
 

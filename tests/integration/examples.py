@@ -52,6 +52,7 @@ def chunk(start: int, end: int, **changes: Any) -> SummaryChunk:
         tokens=6,
         model="gpt-4o-mini",
         prompt_version="p1",
+        history_length=end + 7,
     )
     return replace(made, **changes)
 

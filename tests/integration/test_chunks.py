@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -169,9 +170,13 @@ async def test_recent_first_chunks_are_found_by_their_last_message_under_any_cha
     elsewhere = chunk(0, 4, id="elsewhere", from_digest=digest(50), through_digest=digest(54))
     await put(store, chunk(0, 4), elsewhere)
     await put(store, chunk(4, 8), chunk(0, 8, level=1, id="fold"))
+    # One of an earlier release, which did not tell how long the history was, says nothing.
+    await put(store, chunk(0, 4, id="early", from_digest=digest(60), through_digest=digest(64), history_length=None))
     ends = [digest(1004), digest(1008)]
     found = await store.recent_first_chunks(TENANT, "default", ends, 3600)
     assert {(first.last_index, first.through_digest) for first in found} == {(3, digest(4)), (3, digest(54))}
+    assert {(first.conversation_id, first.history_length) for first in found} == {("c1", 11)}
+    assert all(abs(first.created_at / 1000 - time.time()) < 60 for first in found)
     assert await store.recent_first_chunks(TENANT, "focus", ends, 3600) == []
     assert await store.recent_first_chunks(STRANGER, "default", ends, 3600) == []
     assert await store.recent_first_chunks(TENANT, "default", ends, 0) == []

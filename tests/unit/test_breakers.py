@@ -2,9 +2,18 @@
 
 import pytest
 
-from app.breakers import ConversationBreaker, ModelBreaker
+from app.breakers import HistoryBreaker, ModelBreaker
+from app.histories import History
 
 LIMIT = 10_000
+
+
+def history(*turns: str) -> History:
+    """One that went through these turns."""
+    return History("additive", [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
+
+
+TALK = history("hello")
 
 
 class Clock:
@@ -17,7 +26,7 @@ class Clock:
 def failed(times: int, clock: Clock) -> ModelBreaker:
     breaker = ModelBreaker(clock)
     for _ in range(times):
-        breaker.failed("m")
+        breaker.failed("m", "why")
     return breaker
 
 
@@ -31,7 +40,7 @@ def test_two_failures_in_a_row_are_bad_luck_and_three_are_not() -> None:
 def test_an_answer_in_between_begins_the_count_anew() -> None:
     breaker = failed(2, Clock())
     breaker.answered("m")
-    breaker.failed("m")
+    breaker.failed("m", "why")
     assert breaker.admits("m")
 
 
@@ -50,7 +59,7 @@ def test_a_probe_that_fails_begins_another_pause() -> None:
     clock.now = 30.0
     assert breaker.admits("m")
     clock.now = 50.0
-    breaker.failed("m")
+    breaker.failed("m", "why")
     clock.now = 79.9
     assert not breaker.admits("m")
     clock.now = 80.0
@@ -76,56 +85,93 @@ def test_a_probe_that_never_reports_is_followed_by_another() -> None:
 
 
 def test_two_passes_in_a_row_that_freed_hardly_anything_are_enough() -> None:
-    breaker = ConversationBreaker()
-    breaker.finished("c", 8_000, 8_000, 7_201, LIMIT)
-    assert breaker.blocks("c", 8_000, LIMIT) is None
-    breaker.finished("c", 9_500, 8_700, 8_000, LIMIT)
-    assert breaker.blocks("c", 9_500, LIMIT) == "compaction_ineffective"
-    assert breaker.blocks("another", 9_500, LIMIT) is None
+    breaker = HistoryBreaker()
+    breaker.finished(TALK, 8_000, 8_000, 7_201, LIMIT)
+    assert breaker.blocks(TALK, 8_000, LIMIT) is None
+    breaker.finished(TALK, 9_500, 8_700, 8_000, LIMIT)
+    assert breaker.blocks(TALK, 9_500, LIMIT) == "compaction_ineffective"
+    assert breaker.blocks(history("another"), 9_500, LIMIT) is None
 
 
 def test_a_pass_that_freed_a_tenth_begins_the_count_anew() -> None:
-    breaker = ConversationBreaker()
+    breaker = HistoryBreaker()
     for tokens, after in ((8_000, 7_900), (20_000, 7_200), (32_000, 7_900)):
-        breaker.finished("c", tokens, 8_000, after, LIMIT)
-    assert breaker.blocks("c", 32_000, LIMIT) is None
+        breaker.finished(TALK, tokens, 8_000, after, LIMIT)
+    assert breaker.blocks(TALK, 32_000, LIMIT) is None
 
 
 @pytest.mark.parametrize("tokens", [11_500, 7_500])
 def test_an_ineffective_compaction_is_tried_again_once_the_history_is_another(tokens: int) -> None:
     """Grown, or cut by its client: by a fifth of the limit. Then one more vain pass is enough to stop again."""
-    breaker = ConversationBreaker()
+    breaker = HistoryBreaker()
     for _ in range(2):
-        breaker.finished("c", 9_500, 8_000, 7_900, LIMIT)
+        breaker.finished(TALK, 9_500, 8_000, 7_900, LIMIT)
     toward = 1 if tokens < 9_500 else -1
-    assert breaker.blocks("c", tokens + toward, LIMIT) == "compaction_ineffective"
-    assert breaker.blocks("c", tokens, LIMIT) is None
-    breaker.finished("c", tokens, 8_000, 7_900, LIMIT)
-    assert breaker.blocks("c", tokens, LIMIT) == "compaction_ineffective"
+    assert breaker.blocks(TALK, tokens + toward, LIMIT) == "compaction_ineffective"
+    assert breaker.blocks(TALK, tokens, LIMIT) is None
+    breaker.finished(TALK, tokens, 8_000, 7_900, LIMIT)
+    assert breaker.blocks(TALK, tokens, LIMIT) == "compaction_ineffective"
 
 
 def test_three_compactions_with_hardly_any_growth_between_them_are_enough() -> None:
-    breaker = ConversationBreaker()
+    breaker = HistoryBreaker()
     for tokens in (8_000, 8_999):
-        breaker.finished("c", tokens, 8_000, 4_000, LIMIT)
-    assert breaker.blocks("c", 9_998, LIMIT) is None
-    breaker.finished("c", 9_998, 8_000, 4_000, LIMIT)
-    assert breaker.blocks("c", 9_998, LIMIT) == "compaction_too_frequent"
-    assert breaker.blocks("c", 11_997, LIMIT) == "compaction_too_frequent"
-    assert breaker.blocks("c", 11_998, LIMIT) is None
+        breaker.finished(TALK, tokens, 8_000, 4_000, LIMIT)
+    assert breaker.blocks(TALK, 9_998, LIMIT) is None
+    breaker.finished(TALK, 9_998, 8_000, 4_000, LIMIT)
+    assert breaker.blocks(TALK, 9_998, LIMIT) == "compaction_too_frequent"
+    assert breaker.blocks(TALK, 11_997, LIMIT) == "compaction_too_frequent"
+    assert breaker.blocks(TALK, 11_998, LIMIT) is None
 
 
 def test_compactions_with_growth_between_them_may_go_on_for_ever() -> None:
-    breaker = ConversationBreaker()
+    breaker = HistoryBreaker()
     for tokens in range(8_000, 200_000, 1_000):
-        assert breaker.blocks("c", tokens, LIMIT) is None
-        breaker.finished("c", tokens, 8_000, 4_000, LIMIT)
+        assert breaker.blocks(TALK, tokens, LIMIT) is None
+        breaker.finished(TALK, tokens, 8_000, 4_000, LIMIT)
+
+
+def compact_often(breaker: HistoryBreaker, talk: History, tokens: int = 8_000) -> None:
+    for _ in range(3):
+        breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
+
+
+def test_a_history_is_known_again_when_it_has_grown() -> None:
+    breaker = HistoryBreaker()
+    compact_often(breaker, history("a", "b"))
+    assert breaker.blocks(history("a", "b", "c", "d"), 8_000, LIMIT) == "compaction_too_frequent"
+
+
+def test_histories_of_one_size_and_beginning_do_not_lock_each_other_out() -> None:
+    """Sub-agents that go under their agent's name, after its first words."""
+    breaker = HistoryBreaker()
+    for agent in range(5):
+        compact_often(breaker, history("a", f"agent {agent}"))
+    assert breaker.blocks(history("a", "another agent"), 8_000, LIMIT) is None
+
+
+def test_a_branch_takes_over_what_was_before_it() -> None:
+    breaker = HistoryBreaker()
+    compact_often(breaker, history("a", "b"))
+    breaker.finished(history("a", "b", "c"), 20_000, 8_000, 4_000, LIMIT)
+    assert breaker.blocks(history("a", "b", "c"), 20_000, LIMIT) is None
+    assert breaker.blocks(history("a", "b", "another"), 8_000, LIMIT) == "compaction_too_frequent"
+
+
+def test_the_latest_failure_is_told() -> None:
+    breaker = ModelBreaker(Clock())
+    assert breaker.why("m") is None
+    for why in ("first", "second"):
+        breaker.failed("m", why)
+    assert breaker.why("m") == "second"
+    breaker.answered("m")
+    assert breaker.why("m") is None
 
 
 def test_only_so_much_is_remembered() -> None:
-    breaker = ConversationBreaker()
+    breaker = HistoryBreaker()
     for number in range(10_001):
         for _ in range(2):
-            breaker.finished(number, 8_000, 8_000, 8_000, LIMIT)
-    assert breaker.blocks(0, 8_000, LIMIT) is None
-    assert breaker.blocks(1, 8_000, LIMIT) == "compaction_ineffective"
+            breaker.finished(history(str(number)), 8_000, 8_000, 8_000, LIMIT)
+    assert breaker.blocks(history("0"), 8_000, LIMIT) is None
+    assert breaker.blocks(history("1"), 8_000, LIMIT) == "compaction_ineffective"

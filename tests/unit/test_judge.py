@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -127,6 +128,11 @@ def told(*parts: tuple[str, int, int], actions: Sequence[str] | None = None) -> 
     """What Steno says of a payload: kinds of parts, with their first and last index after the instructions."""
     listed = [{"kind": kind, "first_index": first, "last_index": last} for kind, first, last in parts]
     return Report(frozenset(actions if actions is not None else {kind for kind, _, _ in parts}), lambda: listed)
+
+
+def called(status: str, *parts: tuple[str, int, int]) -> Report:
+    """What Steno says of a payload, with the status it gives it."""
+    return replace(told(*parts), status=status)
 
 
 def kinds(verdict: Verdict) -> set[str]:
@@ -368,6 +374,21 @@ def test_pruned_message_that_the_answer_does_not_tell_of_is_lost(conversation: C
 
 def test_message_named_as_pruned_and_yet_there_is_misnamed(conversation: Conversation) -> None:
     assert kinds(conversation.request(HISTORY, HISTORY, report=told(("pruned", 0, 3)))) == {"misnamed"}
+
+
+@pytest.mark.parametrize("status", ["full", "trimmed", "summarized"])
+def test_the_status_has_to_be_that_of_the_payload(status: str) -> None:
+    payloads = {
+        "full": HISTORY,
+        "trimmed": [SYSTEM, *TURNS[4:]],
+        "summarized": [SYSTEM, summary(NOTES), *TURNS[4:]],
+    }
+    for right, payload in payloads.items():
+        conversation = Conversation()
+        calls = [conversation.call(TURNS[:4], NOTES)] if right == "summarized" else []
+        left_out = [("pruned", 0, 3)] if right == "trimmed" else []
+        verdict = conversation.request(HISTORY, payload, *calls, report=called(status, *left_out))
+        assert kinds(verdict) == (set() if status == right else {"status"})
 
 
 def test_stub_may_stand_where_messages_are_left_out(conversation: Conversation) -> None:

@@ -67,7 +67,7 @@ def test_a_failed_summary_that_still_fits_leaves_the_clients_bytes() -> None:
 def test_over_the_limit_large_texts_are_shortened() -> None:
     talk = conversation(message("user", "w " * 2_000), message("assistant", "ok"), QUESTION)
     decision = settled(talk, reason="why")
-    assert (decision.status, decision.actions, decision.reason) == ("full", ("shortened",), "why")
+    assert (decision.status, decision.actions, decision.reason) == ("trimmed", ("shortened",), "why")
 
 
 def test_what_nothing_brings_under_the_limit_goes_as_it_came() -> None:
@@ -157,7 +157,7 @@ def test_where_neither_fitting_nor_pruning_is_allowed_the_reason_is_the_limit() 
 def test_the_oldest_messages_are_left_out_before_everything_is_truncated() -> None:
     large = conversation(*turns(20, size=60), QUESTION)
     decision = settle(case(large, policy=Policy(strategy="none", mask=None, stub=False)))
-    assert (decision.status, decision.actions) == ("full", ("pruned",))
+    assert (decision.status, decision.actions) == ("trimmed", ("pruned",))
 
 
 def test_without_pruning_every_result_is_truncated_in_an_emergency() -> None:

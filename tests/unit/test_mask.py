@@ -212,10 +212,10 @@ def test_no_boundary_is_planned_twice_or_where_nothing_is() -> None:
     assert plan_mask(conversation(*turns(3)), [], budget(), masking(conversation(*turns(3)))) is None
 
 
-def test_a_decision_names_masking_and_leaves_the_status_full() -> None:
+def test_a_decision_names_masking_and_its_status_is_trimmed() -> None:
     decision = settle(case(TALK, limits=budget(1_000), masking=masking(TALK, 10)))
     assert decision.actions == ("masked",)
-    assert decision.status == "full"
+    assert decision.status == "trimmed"
 
 
 def test_between_trigger_and_limit_the_masks_stay_in_use() -> None:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.chunks import FirstChunk
-from app.core.plan import Span, changes_every_turn, choose_cut, halves, plan_compaction, split_span
+from app.core.plan import Span, choose_cut, halves, plan_compaction, split_span
 from app.core.policy import Strategy
 from app.core.trigger import Condition, Trigger
 from app.core.view import Conversation, Path, Pins, widest_path
@@ -205,39 +204,6 @@ def test_half_a_span_is_about_half_its_tokens() -> None:
     talk = conversation(*turns(3), QUESTION)
     assert halves(talk.transcript, Span(0, 6)) == (Span(0, 3), Span(3, 6))
     assert halves(talk.transcript, Span(0, 1)) == (Span(0, 1),)
-
-
-def _rewritten(*first_words: str) -> list[FirstChunk]:
-    """The first chunks of histories that differ in their first message only."""
-    talks = [conversation(message("user", f"{words} {50 * 'w '}"), *turns(3)) for words in first_words]
-    return [
-        FirstChunk(last_index=4, last_message_digest=t.transcript.messages[4].digest, through_digest=t.chain[5])
-        for t in talks
-    ]
-
-
-def test_a_history_rewritten_twice_of_late_changes_every_turn() -> None:
-    now = conversation(message("user", f"09:03 {50 * 'w '}"), *turns(3))
-    assert changes_every_turn(now, _rewritten("09:01", "09:02"))
-    assert not changes_every_turn(now, _rewritten("09:01"))
-    assert not changes_every_turn(now, [*_rewritten("09:01"), *_rewritten("09:01")])
-
-
-def test_its_own_chunks_and_those_of_strangers_do_not_make_a_habit() -> None:
-    now = conversation(message("user", f"09:03 {50 * 'w '}"), *turns(3))
-    assert not changes_every_turn(now, _rewritten("09:03", "09:02"))
-    elsewhere = [replace(first, last_index=6) for first in _rewritten("09:01", "09:02")]
-    assert not changes_every_turn(now, elsewhere)
-    beyond = [replace(first, last_index=60) for first in _rewritten("09:01", "09:02")]
-    assert not changes_every_turn(now, beyond)
-
-
-def test_short_messages_are_no_evidence() -> None:
-    def talk(start: str) -> Conversation:
-        return conversation(message("user", start), message("assistant", "ok"), message("user", "q"))
-
-    first = [FirstChunk(1, t.transcript.messages[1].digest, t.chain[2]) for t in map(talk, ("a", "b"))]
-    assert not changes_every_turn(talk("c"), first)
 
 
 def test_what_is_too_little_for_a_summary_goes_with_its_neighbour() -> None:

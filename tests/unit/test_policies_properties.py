@@ -256,6 +256,7 @@ def test_every_payload_is_one_that_a_provider_takes_and_accounts_for_every_messa
     if decision.view is None:
         assert sent == request.raw
         assert decision.reason or request.talk.tokens <= steno.budget.limit
+        assert decision.status == "full"
         return
     assert problems(request.talk, decision.view, steno.budget.limit) == []
     assert orphans([json.loads(raw) for raw in sent]) == []
@@ -266,6 +267,7 @@ def test_every_payload_is_one_that_a_provider_takes_and_accounts_for_every_messa
     if request.talk.transcript.last_user >= 0:
         assert request.talk.transcript.messages[request.talk.transcript.last_user].raw in sent
     assert decision.actions
+    assert decision.status == ("summarized" if decision.view.chunks else "trimmed")
     if preset != "openclaw-aggressive":  # A placeholder may be longer than what it stands for.
         assert decision.view.tokens <= request.talk.tokens
 

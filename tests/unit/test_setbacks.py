@@ -1,5 +1,6 @@
 """A compaction that keeps failing is not tried again on every request."""
 
+from app.histories import History
 from app.setbacks import Setbacks
 
 
@@ -10,45 +11,76 @@ class Clock:
         return self.now
 
 
+def history(*turns: str, scope: str = "from the root") -> History:
+    """One that went through these turns."""
+    return History(scope, [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
+
+
+A = history("a")
+
+
+def failed_twice(what: History) -> Setbacks:
+    setbacks = Setbacks(Clock())
+    for why in ("first", "second"):
+        setbacks.failed(what, why)
+    return setbacks
+
+
 def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> None:
     clock = Clock()
     setbacks = Setbacks(clock)
-    setbacks.failed("a")
-    assert not setbacks.pauses("a")
-    setbacks.failed("a")
-    assert setbacks.pauses("a")
-    assert not setbacks.pauses("b")
+    setbacks.failed(A, "why")
+    assert setbacks.pauses(A) is None
+    setbacks.failed(A, "why")
+    assert setbacks.pauses(A)
+    assert setbacks.pauses(history("b")) is None
     clock.now = 30.0
-    assert not setbacks.pauses("a")
+    assert setbacks.pauses(A) is None
 
 
 def test_the_pause_doubles_up_to_five_minutes() -> None:
     clock = Clock()
     setbacks = Setbacks(clock)
-    setbacks.failed("a")
+    setbacks.failed(A, "why")
     pauses = []
     for _ in range(6):
-        setbacks.failed("a")
+        setbacks.failed(A, "why")
         start = clock.now
-        while setbacks.pauses("a"):
+        while setbacks.pauses(A):
             clock.now += 1.0
         pauses.append(clock.now - start)
     assert pauses == [30, 60, 120, 240, 300, 300]
 
 
+def test_a_pause_names_what_failed_the_last_time() -> None:
+    assert failed_twice(A).pauses(A) == "second"
+
+
+def test_a_pause_holds_while_the_history_grows_and_for_no_other_one() -> None:
+    """Nor for another one under the same name, nor for the next part of the same."""
+    setbacks = failed_twice(history("a", "b"))
+    assert setbacks.pauses(history("a", "b", "c"))
+    assert setbacks.pauses(history("a", "another")) is None
+    assert setbacks.pauses(history("a", "b", "c", scope="from there")) is None
+
+
 def test_a_success_ends_it() -> None:
     setbacks = Setbacks(Clock())
-    for _ in range(5):
-        setbacks.failed("a")
-    setbacks.succeeded("a")
-    setbacks.failed("a")
-    assert not setbacks.pauses("a")
+    for length in range(1, 5):
+        setbacks.failed(history(*"abcd"[:length]), "why")
+    setbacks.succeeded(history(*"abcde"))
+    setbacks.failed(history(*"abcde"), "why")
+    assert setbacks.pauses(history(*"abcde")) is None
 
 
 def test_only_so_much_is_remembered() -> None:
     setbacks = Setbacks(Clock())
     for number in range(10_001):
-        setbacks.failed(number)
-        setbacks.failed(number)
-    assert not setbacks.pauses(0)
-    assert setbacks.pauses(10_000)
+        setbacks.failed(history(str(number)), "why")
+        setbacks.failed(history(str(number)), "why")
+    assert setbacks.pauses(history("0")) is None
+    assert setbacks.pauses(history("10000"))
+
+
+def test_a_history_of_a_single_unit_has_nothing_to_be_known_by() -> None:
+    assert failed_twice(history()).pauses(history()) is None

@@ -356,7 +356,7 @@ def test_large_results_are_trimmed_from_a_fill_of_0_30_on(simulator: Simulator, 
     assert len(trimmed) < 3_200
     assert untouched == small
     assert answered.json["context"]["actions"] == ["trimmed"]
-    assert answered.json["context_status"] == "full"
+    assert answered.json["context_status"] == "trimmed"
 
 
 @checklist("D2")

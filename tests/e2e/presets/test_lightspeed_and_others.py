@@ -865,7 +865,7 @@ def check_sliding_window(simulator: Simulator, steno: StartSteno) -> None:
     messages = [RULES, *turns(6)]
     report = context(post(url, chat(messages, conversation_id="one")))
     assert sent(simulator.chats[-1]) == [RULES, *messages[-5:]]
-    assert (report["status"], report["actions"], report["reason"]) == ("full", ["pruned"], None)
+    assert (report["status"], report["actions"], report["reason"]) == ("trimmed", ["pruned"], None)
     left_out = [(part["first_index"], part["last_index"]) for part in parts_of(url) if part["kind"] == "pruned"]
     assert left_out == [(0, 7)]
     assert not simulator.summaries
