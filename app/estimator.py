@@ -64,10 +64,10 @@ class Estimator:
         self._lock = Lock()
 
     def prompt(
-        self, model: str, messages: Sequence[Message], declared: bytes, read: Callable[[], Declarations]
+        self, model: str, messages: Sequence[Message], declared: bytes, read: Callable[[], Declarations], host: str = ""
     ) -> Prompt:
         """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
-        rules = rules_for(model)
+        rules = rules_for(model, host)
         with self._lock:
             tag = self._tags.setdefault(rules, len(self._tags))
         bounds = (*unit_starts(messages), len(messages))
@@ -147,7 +147,7 @@ class _Declaration:
         try:
             declarations, count = self._read(), self._estimator.counter(self._rules)
             fixed = declared_tokens(declarations, self._system, self._holds_calls, self._rules, count)
-            tokens = (fixed, answer_tokens(declarations, count))
+            tokens = (fixed, answer_tokens(declarations, self._rules, count))
         except Exception:
             log.exception("declarations were counted by bytes")
             return by_bytes(len(self._declared)), 0

@@ -17,6 +17,7 @@ from app.core.ladder import Decision
 from app.core.plan import SummarySettings
 from app.core.policy import Strategy
 from app.core.recognition import Recognised, heads_of
+from app.core.rules import rules_for
 from app.core.view import Conversation
 from app.estimator import Prompt
 from app.policies import Rules, read_preset, read_trigger
@@ -53,6 +54,8 @@ class Understood:
     prompt: Prompt
     formula: str
     """What the estimate was made with."""
+    tools: bool
+    """Whether the model is shown tools."""
     window: Window
     recognised: Recognised
     events: EventShape
@@ -173,7 +176,9 @@ async def understand(
     formula = estimator.formula(counted_as)
     await provider.windows.settled(model, headers if remember else ())
     window = provider.windows.of(model)
-    line = provider.calibrations.of(model, formula, request.has_tools).line
+    hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
+    tools = request.has_tools and not hidden
+    line = provider.calibrations.of(model, formula, tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
     rules = _rules(services, provider, request, headers)
     if window.source == "default":
@@ -182,7 +187,7 @@ async def understand(
 
     def read() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
-        prompt = estimator.prompt(counted_as, messages, request.declared, request.declarations)
+        prompt = estimator.prompt(counted_as, messages, request.declared, request.declarations, provider.host)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     if not estimator.is_ready(counted_as):
@@ -214,7 +219,7 @@ async def understand(
         wait_seconds=_patience(rules, request, headers),
     )
     events = _event_shape(services, request, headers)
-    return Understood(request, provider, writing, job, prompt, formula, window, recognised, events)
+    return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events)
 
 
 def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:

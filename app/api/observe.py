@@ -212,7 +212,7 @@ class Observation:
         if conversation.holds_media or not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
         sample = Sample(self.sent, reported)
-        provider.calibrations.learn(request.model, self.understood.formula, request.has_tools, sample)
+        provider.calibrations.learn(request.model, self.understood.formula, self.understood.tools, sample)
 
 
 @dataclass(slots=True)

@@ -227,17 +227,25 @@ _FAMILIES = tuple(
     for pattern, ratio, text, tools in (
         (r"gpt-oss", 1.00, 60, 76),
         (r"(^|[.:])(chatgpt|gpt|codex|o\d)", 1.00, 0, 0),
-        (r"gemini", 1.00, 0, 0),
-        (r"deepseek", 1.02, 0, 330),  # before llama: deepseek-r1-distill-llama-70b
+        (r"gemini", 1.03, 0, 0),
+        (r"deepseek", 1.02, 0, 280),  # before llama: deepseek-r1-distill-llama-70b
         (r"llama-?guard", 0.99, 190, 190),
         (r"llama-?4", 1.05, 0, 660),
         (r"llama-?3", 1.08, 20, 110),
-        (r"qwen|qwq", 1.01, 0, 120),
-        (r"(mi|mini|magi|code|dev)stral|pixtral", 1.17, 0, 20),
+        (r"qwen|qwq", 1.01, 0, 130),
+        (r"(mi|mini|magi|code|dev)stral|pixtral", 1.10, 0, 31),
+        (r"grok", 1.00, 0, 145),
         (r"glm", 1.10, 0, 120),
         (r"kimi", 1.10, 0, 10),
         (r"palmyra", 1.00, 25, 130),
     )
+)
+# The same for Claude, from each version on, the newest first.
+_CLAUDES = (
+    ((4, 7), 1.20, 5, 450),
+    ((4, 5), 1.08, 0, 570),
+    ((4, 0), 1.08, 0, 410),
+    ((0, 0), 1.08, 0, 350),
 )
 _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
@@ -246,9 +254,9 @@ def prior_of(model: str, tools: bool) -> Prior:
     """What was measured of the model's family, by the name after the last slash; else a guess."""
     name = model[-LONGEST_NAME:].rsplit("/", 1)[-1].lower()
     if "claude" in name:
-        if _claude_version(name) < (4, 7):
-            return Prior(1.12, 490 if tools else 0, KNOWN)
-        return Prior(1.40, 450 if tools else 5, KNOWN)
+        version = _claude_version(name)
+        _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])
+        return Prior(ratio, with_tools if tools else text, KNOWN)
     for pattern, ratio, text, with_tools in _FAMILIES:
         if pattern.search(name):
             return Prior(ratio, with_tools if tools else text, KNOWN)

@@ -349,3 +349,14 @@ def test_a_request_far_below_the_trigger_is_told_its_tokens_all_the_same(
 ) -> None:
     estimate, reported = estimated(steno(), [{"role": "user", "content": "What is in my cart?"}])
     assert estimate == reported == simulator.chats[-1].prompt_tokens
+
+
+def test_tools_that_may_not_be_called_are_not_counted_where_the_provider_does_not_charge_for_them(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.models = "any"
+    proxy = steno()
+    plain = estimated(proxy, turns(3), model="deepseek-chat")
+    assert estimated(proxy, turns(3), model="deepseek-chat", tools=TOOLS, tool_choice="none") == plain
+    charged, _ = estimated(proxy, turns(3), model="deepseek-chat", tools=TOOLS)
+    assert charged > plain[0] + 280
