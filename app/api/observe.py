@@ -145,7 +145,7 @@ class Observation:
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and self._trusts(self.overflow):
-                windows.learn(model, self.overflow)
+                windows.learn(model, self.overflow, self.understood.request.output)
         except Exception:
             log.exception("a refusal was not learnt from")
 
