@@ -238,7 +238,7 @@ async def test_a_prompt_that_was_answered_drops_a_smaller_limit(build: Build) ->
     windows.succeeded("never-learnt", 1_000_000)
 
 
-async def test_a_limit_below_what_was_answered_is_not_learnt(build: Build, clock: Clock) -> None:
+async def test_a_limit_below_what_was_answered_is_not_learnt(build: Build) -> None:
     windows = build()
     windows.succeeded("gpt-4o", 9_000)
     windows.succeeded("gpt-4o", 100)
