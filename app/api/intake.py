@@ -187,7 +187,9 @@ async def understand(
 
     def read() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
-        prompt = estimator.prompt(counted_as, messages, request.declared, request.declarations, provider.host)
+        scale = provider.calibrations.picture_scale(model, formula)
+        declared, declarations = request.declared, request.declarations
+        prompt = estimator.prompt(counted_as, messages, declared, declarations, provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     if not estimator.is_ready(counted_as):

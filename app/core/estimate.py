@@ -58,6 +58,14 @@ def byte_bound(messages: Sequence[Message], rules: Rules) -> int:
     return _messages_tokens(messages, rules, utf8_length)
 
 
+def picture_tokens(messages: Iterable[Message], rules: Rules) -> int | None:
+    """What all pictures cost; None where there is no picture, or one of unknown size, or media of another kind."""
+    media = [media for message in messages for media in message.media]
+    if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
+        return None
+    return sum(pictures.media_tokens(one, rules.pictures, rules.picture_scale) for one in media)
+
+
 def utf8_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
@@ -192,7 +200,7 @@ def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -
 
 
 def _media_tokens(message: Message, rules: Rules) -> int:
-    return sum(pictures.media_tokens(media, rules.pictures) for media in message.media)
+    return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: Rules, count: Count) -> int:

@@ -71,12 +71,12 @@ class Patches:
         return self.high
 
 
-def media_tokens(media: Media, pictures: Tiles | Patches) -> int:
-    """Tokens of one part."""
+def media_tokens(media: Media, pictures: Tiles | Patches, scale: float = 1.0) -> int:
+    """Tokens of one part. `scale`: what those of a picture are multiplied with."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
-            return pictures.tokens(width, height, media.detail)
+            return round(pictures.tokens(width, height, media.detail) * scale)
         case "audio":
             return int(media.seconds * AUDIO_TOKENS_PER_SECOND) + AUDIO_TOKENS
         case _:

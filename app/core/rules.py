@@ -30,6 +30,8 @@ class Rules:
     """Not where the answer is only held to the schema of the response format, without a word in the prompt."""
     schema_extra: int = 0
     """Tokens around the schema."""
+    picture_scale: float = 1.0
+    """What the tokens of pictures are multiplied with, as far as that was learnt."""
 
 
 GPT_4O = Rules(Tiles(85, 170))

@@ -22,6 +22,7 @@ from app.core.estimate import (
     byte_bound,
     declared_tokens,
     estimate,
+    picture_tokens,
     system_text,
     unit_tokens,
     utf8_length,
@@ -332,6 +333,25 @@ def test_bytes_of_a_text_are_those_of_utf_8_also_where_it_has_none() -> None:
 def test_the_bound_takes_every_byte_for_a_token() -> None:
     talk = [message("user", "caf\u00e9"), message("tool", "x", answers="1")]
     assert byte_bound(talk, GPT_4O) == sum(map(sum, map(cost, talk))) + 1
+
+
+PHOTO = Media("image", 9_000, "", 640, 480)
+
+
+def test_the_pictures_of_a_request_cost_their_sum() -> None:
+    talk = [replace(message("user", "see"), media=(PHOTO, PHOTO)), message("user", "and"), message("assistant", "aye")]
+    assert picture_tokens(talk, GPT_4O) == 2 * 425
+    assert picture_tokens(talk, replace(GPT_4O, picture_scale=0.5)) == 2 * 212
+    scaled = unit_tokens(talk[:1], replace(GPT_4O, picture_scale=0.5), n)
+    assert scaled[0] == cost(message("user", "see"))[0] + 2 * 212
+
+
+@pytest.mark.parametrize(
+    "odd", [Media("image", 9), Media("image", 9, "", 640, 0), Media("audio", 9, seconds=1.0), Media("file", 9)]
+)
+def test_what_pictures_cost_is_not_known_beside_media_of_no_known_size(odd: Media) -> None:
+    assert picture_tokens([message("user", "see")], GPT_4O) is None
+    assert picture_tokens([replace(message("user", "see"), media=(PHOTO, odd))], GPT_4O) is None
 
 
 # Whatever a client sends

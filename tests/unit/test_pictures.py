@@ -97,3 +97,10 @@ def test_a_recording_costs_ten_tokens_a_second_and_four() -> None:
 
 def test_a_file_and_whatever_is_unknown_cost_a_flat_sum() -> None:
     assert media_tokens(Media("file", 10), TILES) == media_tokens(Media("video", 10), PATCHES) == FILE_TOKENS
+
+
+def test_only_pictures_are_scaled() -> None:
+    assert media_tokens(picture(640, 480), TILES, 2.0) == 2 * 425
+    assert media_tokens(picture(640, 480), TILES, 0.1) == 42
+    assert media_tokens(Media("file", 10), TILES, 2.0) == FILE_TOKENS
+    assert media_tokens(Media("audio", 1, seconds=1.0), TILES, 2.0) == 14
