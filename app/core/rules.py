@@ -49,7 +49,7 @@ GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
 GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
 GPT_5_6 = replace(GPT_5, pictures=Patches(120, 4, Fit(2_500, 65_535), UNSCALED, low=True, auto_original=True))
 
-CLAUDE = replace(GPT_4O, schema_extra=280)
+CLAUDE = replace(GPT_4O, schema_extra=200)
 GUIDED = replace(GPT_4O, shows_schema=False)
 HIDING = replace(GUIDED, hides_tools=True)
 

@@ -394,6 +394,7 @@ MESSAGES = st.lists(
             ),
             max_size=2,
         ).map(tuple),
+        thoughts=st.lists(TEXT, max_size=2).map(tuple),
     ),
     max_size=8,
 )
