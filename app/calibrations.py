@@ -10,7 +10,16 @@ from time import monotonic
 
 import structlog
 
-from app.core.calibration import LONGEST_NAME, Calibration, Sample, observe, prior_of, rejected
+from app.core.calibration import (
+    LONGEST_NAME,
+    Calibration,
+    Sample,
+    observe,
+    picture_scale,
+    pictures_of,
+    prior_for,
+    rejected,
+)
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 
 log = structlog.get_logger("steno.calibrations")
@@ -58,13 +67,17 @@ class Calibrations:
     def of(self, model: str, formula: str, tools: bool) -> Calibration:
         """From memory; the prior if nothing was learnt yet."""
         if len(model) > LONGEST_NAME:
-            return Calibration(prior_of(model, tools))
+            return Calibration(prior_for(model, formula, tools))
         key = CalibrationKey(self._upstream, model, formula, tools)
         known = self._known.get(key)
         if known is None:
-            return Calibration(prior_of(model, tools))
+            return Calibration(prior_for(model, formula, tools))
         self._known.move_to_end(key)
         return known
+
+    def picture_scale(self, model: str, formula: str) -> float:
+        """What the tokens of the model's pictures are multiplied with."""
+        return picture_scale(self.of(model, pictures_of(formula), tools=False).ratio)
 
     def learn(self, model: str, formula: str, tools: bool, sample: Sample) -> None:
         """In force at once, stored within about a second. Never waits. No model has a name too long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, pairwise
 from threading import Lock
@@ -20,6 +20,7 @@ from app.core.estimate import (
     byte_bound,
     declared_tokens,
     is_answer,
+    picture_tokens,
     system_text,
     unit_tokens,
 )
@@ -64,10 +65,16 @@ class Estimator:
         self._lock = Lock()
 
     def prompt(
-        self, model: str, messages: Sequence[Message], declared: bytes, read: Callable[[], Declarations]
+        self,
+        model: str,
+        messages: Sequence[Message],
+        declared: bytes,
+        read: Callable[[], Declarations],
+        host: str = "",
+        picture_scale: float = 1.0,
     ) -> Prompt:
         """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
-        rules = rules_for(model)
+        rules = replace(rules_for(model, host), picture_scale=picture_scale)
         with self._lock:
             tag = self._tags.setdefault(rules, len(self._tags))
         bounds = (*unit_starts(messages), len(messages))
@@ -147,7 +154,7 @@ class _Declaration:
         try:
             declarations, count = self._read(), self._estimator.counter(self._rules)
             fixed = declared_tokens(declarations, self._system, self._holds_calls, self._rules, count)
-            tokens = (fixed, answer_tokens(declarations, count))
+            tokens = (fixed, answer_tokens(declarations, self._rules, count))
         except Exception:
             log.exception("declarations were counted by bytes")
             return by_bytes(len(self._declared)), 0
@@ -194,6 +201,13 @@ class Prompt:
             messages = chain.from_iterable(unit for unit, _, _ in self.units)
             costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, messages, strict=True))
         return Costs(costs, fixed)
+
+    def pictures(self) -> tuple[int, int] | None:
+        """What all pictures cost by the family's rule, and scaled; None where that is not known of all media."""
+        messages = [message for unit, _, _ in self.units for message in unit]
+        scaled = picture_tokens(messages, self.rules)
+        plain = picture_tokens(messages, replace(self.rules, picture_scale=1.0))
+        return None if plain is None or scaled is None else (plain, scaled)
 
     def cost(self, message: Message) -> int:
         """Tokens of a message by itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from app.calibrations import Calibrations
 from app.errors import UnknownUpstream
@@ -35,6 +36,11 @@ class Provider:
     def trigger(self) -> TriggerSettings | None:
         """The trigger of requests that go there; None where the settings of all requests decide."""
         return self.settings.trigger if isinstance(self.settings, NamedUpstreamSettings) else None
+
+    @property
+    def host(self) -> str:
+        """Where it is: some hosts put less into a prompt than others."""
+        return urlsplit(self.settings.base_url).hostname or ""
 
     def serves(self, model: str) -> bool:
         """Whether one of its globs is about the model. The default one has none."""

@@ -13,6 +13,8 @@ import msgspec
 DATA = Path(__file__).parent / "data" / "models.json"
 
 LONGEST_NAME = 300
+_OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
+"""What says in a name that the model is another one than without it, with another window."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Bedrock's regions and vendors: `us.anthropic.claude-...`."""
 
@@ -58,9 +60,9 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def spelled(name: str) -> str:
-    """In lower case, and Anthropic's models as Anthropic writes them: elsewhere 4-5 is 4.5."""
+    """In lower case, and Anthropic's and xAI's models as their vendors write them: elsewhere 4-5 is 4.5."""
     host, slash, bare = name.lower().rpartition("/")
-    return host + slash + (bare.replace(".", "-") if bare.startswith("claude") else bare)
+    return host + slash + (bare.replace(".", "-") if bare.startswith(("claude", "grok")) else bare)
 
 
 def _without_prefixes(name: str) -> Iterator[str]:
@@ -76,4 +78,7 @@ def _without_prefixes(name: str) -> Iterator[str]:
 def _shortened(name: str) -> Iterator[str]:
     while name and re.search(r"\d", name):
         yield name
-        name = re.sub(r"(?:^|[-@:/])[^-@:/]*$", "", name)
+        last = re.split(r"[-@:/]", name)[-1]
+        if last in _OF_ITS_OWN:
+            return
+        name = name[: -len(last) - 1]

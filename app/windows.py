@@ -2,7 +2,7 @@
 
 A learnt limit lowers what is configured or announced and never raises it; over registry and guess it simply wins. It is
 kept for a day, for each provider and model, shared by the replicas through the database, and dropped as soon as a
-larger prompt is answered.
+larger prompt is answered. A limit smaller than a prompt that was answered within a day is none.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from app.core.budget import Window
-from app.core.overflow import Overflow, classify
 from app.credentials import CREDENTIALS
+from app.core.overflow import LEAST_LIMIT, Overflow, classify
 from app.discovery import Discovery, Listing, ListingRefused
 from app.errors import LoopDetected, StenoError, UpstreamTimedOut
 from app.registry import LONGEST_NAME, bundled, look_up
@@ -49,12 +49,15 @@ SAME_CONTEXT = 0.07
 """Numbers this close are one number, rounded."""
 MOST_CACHED = 4_096
 MOST_LEARNT = 1_000
+MOST_ANSWERED = 10_000
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """What a listing may depend on."""
 
 
 @dataclass(slots=True)
 class _Learnt:
+    """What is known of a window's size for a while, in tokens."""
+
     limit: int
     until: float
     """By the monotonic clock."""
@@ -85,6 +88,8 @@ class Windows:
         self._due = 0.0
         self._wants_key = False
         self._learnt: dict[str, _Learnt] = {}
+        self._answered: dict[str, _Learnt] = {}
+        """The largest prompt of each model that was answered lately."""
         self._cache: dict[str, Window] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -224,10 +229,16 @@ class Windows:
             return None
         return classify(status, _parsed(body), first_frame=first_frame)
 
-    def learn(self, model: str, overflow: Overflow) -> None:
-        """Keeps the limit for a day, or the smaller one that is known already."""
+    def learn(self, model: str, overflow: Overflow, output: int | None = None) -> None:
+        """Keeps the limit for a day, or the smaller one that is known already.
+
+        `output`: tokens that the refused request asked for. A limit below them is more likely theirs.
+        """
         limit = overflow.limit
         if not overflow.learn_window or limit is None or len(model) > LONGEST_NAME:
+            return
+        if limit < max(output or 0, answered := self._most_answered(model)):
+            log.info("a limit was not learnt", model=model, limit=limit, output=output, answered=answered)
             return
         if lowered(base := self._without_learnt(model), limit) is base:
             return
@@ -248,19 +259,29 @@ class Windows:
 
     def succeeded(self, model: str, prompt_tokens: int) -> None:
         """Drops a learnt limit that a prompt of that many tokens, by the provider's count, proves wrong."""
+        if prompt_tokens >= max(LEAST_LIMIT, self._most_answered(model)) and len(model) <= LONGEST_NAME:
+            self._answered.pop(model, None)
+            self._answered[model] = _Learnt(prompt_tokens, self._clock() + LEARNT_SECONDS)
+            if len(self._answered) > MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
         learnt = self._learnt.get(model)
         if learnt is None or prompt_tokens <= learnt.limit:
             return
         del self._learnt[model]
         self._cache.pop(model, None)
         log.info("dropped a learnt window: a larger prompt was answered", model=model, limit=learnt.limit)
-        self._write(lambda: self._store.forget_window(self._route, model, prompt_tokens))
+        self._forget(model, prompt_tokens)
 
     async def load(self) -> None:
         """Takes over what all replicas know. Raises `StoreUnavailable`."""
         began = self._clock()
         rows = await self._store.learned_windows(self._route, MOST_LEARNT)
-        shared = {row.model: _Learnt(row.limit, began + row.seconds_left, stored=True) for row in rows}
+        shared: dict[str, _Learnt] = {}
+        for row in rows:
+            if row.limit < self._most_answered(row.model):
+                self._forget(row.model, self._most_answered(row.model))
+            else:
+                shared[row.model] = _Learnt(row.limit, began + row.seconds_left, stored=True)
         # What was learnt meanwhile, or could not be stored yet, is not among the rows.
         new = {
             m: learnt
@@ -275,6 +296,10 @@ class Windows:
         now = self._clock()
         self._learnt = {model: learnt for model, learnt in self._learnt.items() if learnt.until > now}
         self._cache.clear()
+
+    def _most_answered(self, model: str) -> int:
+        answered = self._answered.get(model)
+        return answered.limit if answered is not None and answered.until > self._clock() else 0
 
     async def _share(self) -> None:
         while True:
@@ -291,6 +316,9 @@ class Windows:
                 learnt.stored = True
 
         return keep
+
+    def _forget(self, model: str, answered: int) -> None:
+        self._write(lambda: self._store.forget_window(self._route, model, answered))
 
     def _write(self, change: Callable[[], Awaitable[None]]) -> None:
         async def write() -> None:

@@ -14,12 +14,16 @@ where that is less, and what an answer may have. The sources mean different thin
 2. LiteLLM's `max_input_tokens` is the prompt's bound, genai-prices' `context_window` is prompt plus output. Where the
    latter is LiteLLM's input plus output (within 0.5 %), both are right: gpt-5 is 400,000, of which 272,000 prompt.
    Where they are within 7 % of each other, one of them was rounded: LiteLLM's stands (1,047,576, not 1,000,000).
+   Where both tell the total of one of OpenAI's, and a host a prompt that is less by its output, that is its bound.
 3. Where they differ for no such reason, and where hosts of one model differ: the model's own vendor is believed, before
    all in LiteLLM's table, whose subject windows are; without a vendor's word, what most hosts say, numbers within 7 %
    counting as one, and of those the smallest. Of as many on each side the smaller: too small a window means an early
    compaction, too large a one a refusal. A host's `claude-sonnet-4.5` is Anthropic's `claude-sonnet-4-5`.
 4. Numbers that cannot be are dropped: windows under 1,024 or over 20,000,000, outputs as large as their window.
-5. A name is kept only if looking it up without it would give another window: `azure/gpt-4o` and `gpt-4o-2024-08-06`
+5. Where the tables differ by more than twice, neither is believed, but the median of three hosts or more, or the
+   vendor's word that is close to it.
+6. What is known to be wrong in both is corrected by hand (`CORRECTED`).
+7. A name is kept only if looking it up without it would give another window: `azure/gpt-4o` and `gpt-4o-2024-08-06`
    are gpt-4o (app/registry.py). A longer name, with a host before it, needs a difference of more than 7 %,
    and a smaller window than the vendor's.
 """
@@ -51,6 +55,8 @@ GENAI_PRICES = "genai_prices/data.py"
 LEAST, MOST = 1_024, 20_000_000
 ROUNDED = 0.07
 EXPLAINED = 0.005
+DISPUTED = 2
+ENOUGH_HOSTS = 3
 MODES = frozenset({"chat", "responses"})
 NAME = re.compile(r"[a-z0-9][a-z0-9._:/@+-]*")
 NO_CHAT = re.compile(
@@ -83,6 +89,20 @@ VENDORS = {
     "zai": r"glm",
 }
 """Whose word on which names is the vendor's own, by the providers' ids in the two tables."""
+
+
+CORRECTED = {
+    "deepseek-chat": Known(1_000_000, None, None),
+    "deepseek-reasoner": Known(1_000_000, None, None),
+    "gemini-2.5-flash-image": Known(32_768, None, None),
+    "gpt-5.1-chat": Known(128_000, 111_616, 16_384),
+    "gpt-5.2-chat": Known(128_000, 111_616, 16_384),
+    "minimax-m2.1-lightning": Known(204_800, None, 131_072),
+    "minimax-m2.5-lightning": Known(204_800, None, 131_072),
+    "qwen-plus": Known(1_000_000, None, 32_768),
+    "qwen-turbo": Known(1_000_000, None, 16_384),
+}
+"""By the vendors' own pages and by what their services accept: the tables are out of date, or leave these out."""
 
 
 class Claim(NamedTuple):
@@ -219,14 +239,35 @@ def reconciled(prompts: list[Claim], totals: list[Claim]) -> Known | None:
     if prompt is None or total is None:
         either = prompt or total
         return known(either.context, None, either.max_output) if either else None
-    both = prompt.context + (prompt.max_output or 0)
-    if close(both, total.context, EXPLAINED) and not close(prompt.context, total.context, EXPLAINED):
+    disputed = not close(prompt.context, total.context, 1 - 1 / DISPUTED)
+    if disputed and (chosen := of_the_hosts([*prompts, *totals])):
+        return known(chosen.context, None, chosen.max_output or prompt.max_output)
+    if explains(prompt, total):
         return known(total.context, prompt.context, prompt.max_output)
+    if close(prompt.context, total.context) and is_vendor("openai", prompt.name):
+        bound = agreed(claim for claim in prompts if not claim.vendor and explains(claim, prompt))
+        if bound is not None:
+            return known(prompt.context, bound.context, bound.max_output)
     if close(prompt.context, total.context) or prompt.vendor:
         return known(prompt.context, None, prompt.max_output)
     if total.vendor:
         return known(total.context, None, None)
     return known(min(prompt.context, total.context), None, prompt.max_output)
+
+
+def explains(prompt: Claim, total: Claim) -> bool:
+    """Whether a prompt's bound and its output are the total."""
+    both = prompt.context + (prompt.max_output or 0)
+    return close(both, total.context, EXPLAINED) and not close(prompt.context, total.context, EXPLAINED)
+
+
+def of_the_hosts(claims: list[Claim]) -> Claim | None:
+    """The median of what the hosts say, or the vendor's word close to it."""
+    hosts = sorted((claim for claim in claims if not claim.vendor), key=lambda claim: claim.context)
+    if len(hosts) < ENOUGH_HOSTS:
+        return None
+    median = hosts[(len(hosts) - 1) // 2]
+    return next((claim for claim in claims if claim.vendor and close(claim.context, median.context)), median)
 
 
 def known(context: int, max_input: int | None, max_output: int | None) -> Known | None:
@@ -247,8 +288,9 @@ def collect(prompts: Iterable[Claim], totals: Iterable[Claim]) -> dict[str, Know
         for claim in listed:
             for name in suffixes(claim.name):
                 claims[name][of_kind].append(claim)
-    models: dict[str, Known] = {}
-    for name in sorted(claims, key=lambda name: (name.count("/"), len(name), name)):
+    models: dict[str, Known] = dict(CORRECTED)
+    open_names = (name for name in claims if name.rsplit("/", 1)[-1] not in CORRECTED)
+    for name in sorted(open_names, key=lambda name: (name.count("/"), len(name), name)):
         numbers = reconciled(*claims[name])
         vendor = any(claim.vendor for kind in claims[name.rsplit("/", 1)[-1]] for claim in kind)
         if numbers is not None and adds(name, numbers, models, vendor):
@@ -264,6 +306,8 @@ def adds(name: str, numbers: Known, models: dict[str, Known], vendor: bool) -> b
     there = found[1]
     if numbers.context == there.max_input:
         return False  # The prompt's bound without the rest.
+    if numbers.context == there.context and there.max_input and not numbers.max_input:
+        return False  # The rest without the prompt's bound.
     if "/" in name:
         return not close(numbers.context, there.context) and not (vendor and numbers.context > there.context)
     return numbers != there

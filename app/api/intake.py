@@ -21,6 +21,7 @@ from app.core.ladder import Decision
 from app.core.plan import SummarySettings
 from app.core.policy import Strategy
 from app.core.recognition import Recognised, heads_of
+from app.core.rules import rules_for
 from app.core.view import Conversation
 from app.credentials import CREDENTIALS
 from app.errors import InvalidRequest
@@ -62,6 +63,8 @@ class Understood:
     prompt: Prompt
     formula: str
     """What the estimate was made with."""
+    tools: bool
+    """Whether the model is shown tools."""
     window: Window
     recognised: Recognised
     events: EventShape
@@ -184,7 +187,9 @@ async def understand(
     formula = estimator.formula(counted_as)
     await provider.windows.settled(model, headers if remember else ())
     window = provider.windows.of(model)
-    line = provider.calibrations.of(model, formula, request.has_tools).line
+    hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
+    tools = request.has_tools and not hidden
+    line = provider.calibrations.of(model, formula, tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
     rules = _rules(services, provider, request, headers)
     if window.source == "default":
@@ -193,7 +198,9 @@ async def understand(
 
     def read() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
-        prompt = estimator.prompt(counted_as, messages, request.declared, request.declarations)
+        scale = provider.calibrations.picture_scale(model, formula)
+        declared, declarations = request.declared, request.declarations
+        prompt = estimator.prompt(counted_as, messages, declared, declarations, provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     if not estimator.is_ready(counted_as):
@@ -226,7 +233,7 @@ async def understand(
         wait_seconds=_patience(rules, request, headers),
     )
     events = _event_shape(services, request, headers)
-    return Understood(request, provider, writing, job, prompt, formula, window, recognised, events)
+    return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events)
 
 
 def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from app.api.intake import Understood
-from app.core.calibration import Sample
+from app.core.calibration import Sample, picture_sample, pictures_of
 from app.core.ladder import Decision
 from app.core.overflow import LEAST_LIMIT, Overflow
 from app.core.recovery import LEAST_ROOM, recovery_budget
@@ -145,7 +145,7 @@ class Observation:
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and self._trusts(self.overflow):
-                windows.learn(model, self.overflow)
+                windows.learn(model, self.overflow, self.understood.request.output)
         except Exception:
             log.exception("a refusal was not learnt from")
 
@@ -209,10 +209,18 @@ class Observation:
         provider.windows.succeeded(request.model, reported)
         if not self.services.settings.calibration.enabled:
             return
-        if conversation.holds_media or not request.is_typical:
+        if not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
-        sample = Sample(self.sent, reported)
-        provider.calibrations.learn(request.model, self.understood.formula, request.has_tools, sample)
+        calibrations, formula, tools = provider.calibrations, self.understood.formula, self.understood.tools
+        if not conversation.holds_media:
+            calibrations.learn(request.model, formula, tools, Sample(self.sent, reported))
+        elif self.prepared.view is None and (shown := self.understood.prompt.pictures()):
+            # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
+            plain, scaled = shown
+            text = calibrations.of(request.model, formula, tools)
+            sample = picture_sample(text, self.sent - scaled, plain, reported)
+            if sample is not None:
+                calibrations.learn(request.model, pictures_of(formula), False, sample)
 
 
 @dataclass(slots=True)

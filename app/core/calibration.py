@@ -14,11 +14,6 @@ from math import exp, inf, log, log1p
 
 from app.core.budget import MOST_TOKENS, Line
 
-RATIOS = (0.5, 5.0)
-OFFSETS = (0.0, 1_500.0)
-"""No line leaves these bounds, whatever is reported."""
-MEASURED_RATIOS = (0.7, 1.8)
-"""All that was ever measured lies between; a ratio outside is told."""
 FEWEST_NOTED = 3
 """Samples before anything is told: one or two may lie anywhere."""
 
@@ -26,8 +21,6 @@ TOLERANCE = 0.01
 SIZES = (1_000, 10_000, 100_000)
 """Estimates at which a line has to differ by more than the tolerance from the one in force to take its place."""
 
-LARGE = 2_000
-"""From this estimate on a sample tells of the ratio; a smaller one weighs as much less as it is smaller."""
 KEPT = 8
 """Samples kept of each size, large and small: short prompts do not push out what long ones told."""
 
@@ -50,6 +43,38 @@ AGREEING = 0.1
 """The misfit up to which a sample agrees with a line."""
 
 
+EXACT = 0.01
+EXACT_TOKENS = 5
+EXACT_SAMPLES = 3
+"""What a line is right within, for so many samples in a row, where texts are said to be counted exactly."""
+CLEAR = 0.1
+"""Of the pictures' estimate: how unsure the text beside them may be where they are learnt from."""
+SCALE_STEP = 0.05
+"""How finely, in the logarithm, pictures are scaled: what is remembered of messages is so for each scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What kind of line is looked for."""
+
+    ratios: tuple[float, float]
+    offsets: tuple[float, float]
+    """No line leaves these, whatever is reported."""
+    measured: tuple[float, float]
+    """All that was ever measured lies between; a ratio outside is told."""
+    large: int
+    """From this estimate on a sample tells of the ratio; a smaller one weighs as much less as it is smaller."""
+    least: float
+    """Of what was expected: a sample that reports less is rejected."""
+    confirmed_above: bool = False
+    """Whether a ratio above the prior's has to be confirmed, as one below has."""
+
+
+PROMPTS = Bounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
+PICTURES = Bounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
+"""A ratio alone: what a picture's tokens by its family's rule are multiplied with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prior:
     """What is expected of a model before anything was reported."""
@@ -59,6 +84,7 @@ class Prior:
     """In tokens."""
     weight: float
     """How much has to speak against the ratio before it is left."""
+    bounds: Bounds = PROMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +125,25 @@ class Calibration:
         return self.line.reported(tokens)
 
     @property
+    def exact(self) -> bool:
+        """Whether the line told the latest samples to about a hundredth."""
+        latest = self.recent[-EXACT_SAMPLES:]
+        return len(latest) == EXACT_SAMPLES and all(
+            abs(self.apply(sample.estimate) - sample.reported) <= unsure(sample.reported) for sample in latest
+        )
+
+    @property
     def note(self) -> str | None:
         """Why somebody should look at it; None if there is no reason, or too few samples to say."""
         if self.samples < FEWEST_NOTED:
             return None
-        if self.ratio in RATIOS or self.offset == OFFSETS[1]:
-            return "clamped: the provider counts what no offset up to 1,500 and ratio from 0.5 to 5 explains"
-        if not MEASURED_RATIOS[0] <= self.ratio <= MEASURED_RATIOS[1]:
-            return "unusual: the ratio is outside 0.7 to 1.8"
+        bounds = self.prior.bounds
+        (least, most), highest = bounds.ratios, bounds.offsets[1]
+        if self.ratio in bounds.ratios or self.offset == highest > 0:
+            explained = f"no offset up to {highest:,.0f} and ratio from {least:g} to {most:g}"
+            return f"clamped: the provider counts what {explained} explains"
+        if not bounds.measured[0] <= self.ratio <= bounds.measured[1]:
+            return f"unusual: the ratio is outside {bounds.measured[0]:g} to {bounds.measured[1]:g}"
         return None
 
 
@@ -114,7 +151,7 @@ def observe(calibration: Calibration, sample: Sample) -> Calibration:
     """The calibration after one more sample; the same one if the sample is rejected."""
     if rejected(calibration, sample):
         return calibration
-    recent = _latest(calibration.recent, sample)
+    recent = _latest(calibration.recent, sample, calibration.prior.bounds.large)
     best = _best(calibration.prior, recent)
     held = best if _matters(best, calibration.line) else calibration.held
     return Calibration(calibration.prior, recent, calibration.samples + 1, held)
@@ -130,7 +167,7 @@ def rejected(calibration: Calibration, sample: Sample) -> str | None:
     if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
         return "no usage"
     prior = calibration.prior.offset + calibration.prior.ratio * sample.estimate
-    if sample.reported < 0.5 * min(prior, calibration.apply(sample.estimate)):
+    if sample.reported < calibration.prior.bounds.least * min(prior, calibration.apply(sample.estimate)):
         return "below half of what was expected: cached or partial usage"
     return None
 
@@ -140,8 +177,31 @@ def _matters(best: Line, held: Line) -> bool:
     return any(abs(best.reported(size) - held.reported(size)) > TOLERANCE * held.reported(size) for size in SIZES)
 
 
-def _latest(recent: Sequence[Sample], sample: Sample) -> tuple[Sample, ...]:
-    of_its_size = [kept for kept in recent if (kept.estimate < LARGE) == (sample.estimate < LARGE)]
+def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
+    """What the pictures of a request tell about their cost; None where the text beside them is not known well enough.
+
+    `calibration` is that of the text, which only texts taught: whatever a picture costs or claims to be does not touch
+    it. `text` and `pictures` are our estimates, the latter by the family's rule.
+    """
+    expected = calibration.apply(text)
+    if not calibration.exact or unsure(expected) > CLEAR * pictures:
+        return None
+    rest = round((reported - expected) / calibration.ratio)
+    return Sample(pictures, rest) if rest > 0 else None
+
+
+def unsure(reported: int) -> float:
+    """How many tokens of so many a line may be wrong by that is called exact."""
+    return max(EXACT_TOKENS, EXACT * reported)
+
+
+def picture_scale(ratio: float) -> float:
+    """The ratio in one of about a hundred steps."""
+    return exp(round(log(ratio) / SCALE_STEP) * SCALE_STEP)
+
+
+def _latest(recent: Sequence[Sample], sample: Sample, large: int) -> tuple[Sample, ...]:
+    of_its_size = [kept for kept in recent if (kept.estimate < large) == (sample.estimate < large)]
     if len(of_its_size) < KEPT:
         return (*recent, sample)
     oldest = recent.index(of_its_size[0])
@@ -155,7 +215,7 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
     prior. In the logarithm, samples that agree with each other outvote the prior and samples that contradict each
     other do not.
     """
-    weighed = [(s.estimate, s.reported, min(1.0, s.estimate / LARGE)) for s in samples]
+    weighed = [(s.estimate, s.reported, min(1.0, s.estimate / prior.bounds.large)) for s in samples]
     weight = sum(own for _, _, own in weighed)
     best, least = (prior.offset, prior.ratio), inf
     for offset, ratio in _candidates(prior, samples):
@@ -175,7 +235,8 @@ def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
                 break
         else:
             cost = weight * log1p(misfit / NOISE) + away
-            if cost < least and (ratio >= prior.ratio or _confirmed(offset, ratio, weighed)):
+            doubtful = ratio < prior.ratio or (prior.bounds.confirmed_above and ratio > prior.ratio)
+            if cost < least and (not doubtful or _confirmed(offset, ratio, weighed)):
                 best, least = (offset, ratio), cost
     return Line(*best)
 
@@ -196,8 +257,8 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
     is the prior's or a bound, so the best line has two of these properties. Below, it is the best of these that is
     confirmed, and a line between them might cost a little less.
     """
-    ratios, offsets = (prior.ratio, *RATIOS), (prior.offset, *OFFSETS)
-    (least, most), (lowest, highest) = RATIOS, OFFSETS
+    (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
+    ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
     yield from ((offset, ratio) for ratio in ratios for offset in offsets)
     for s in samples:
         for offset in offsets:
@@ -218,8 +279,22 @@ LONGEST_NAME = 300
 
 KNOWN = 6.0
 UNKNOWN = 0.5
+SCALED = 2.0
 """Weights of priors: a first sample of a known family moves the offset rather than the ratio, up to about 12,000
-tokens; of an unknown one up to 1,000."""
+tokens; of an unknown one up to 1,000. The last is that of pictures, which no single sample moves."""
+
+_PICTURES = "/pictures"
+
+
+def pictures_of(formula: str) -> str:
+    """Names the scale of pictures beside the line of the texts."""
+    return formula + _PICTURES
+
+
+def prior_for(model: str, formula: str, tools: bool) -> Prior:
+    """What a calibration begins with."""
+    return Prior(1.0, 0.0, SCALED, PICTURES) if formula.endswith(_PICTURES) else prior_of(model, tools)
+
 
 # (pattern, ratio, offset without tools, offset with tools) on estimates with o200k_base; the first match wins.
 _FAMILIES = tuple(
@@ -227,17 +302,25 @@ _FAMILIES = tuple(
     for pattern, ratio, text, tools in (
         (r"gpt-oss", 1.00, 60, 76),
         (r"(^|[.:])(chatgpt|gpt|codex|o\d)", 1.00, 0, 0),
-        (r"gemini", 1.00, 0, 0),
-        (r"deepseek", 1.02, 0, 330),  # before llama: deepseek-r1-distill-llama-70b
+        (r"gemini", 1.03, 0, 0),
+        (r"deepseek", 1.02, 0, 280),  # before llama: deepseek-r1-distill-llama-70b
         (r"llama-?guard", 0.99, 190, 190),
         (r"llama-?4", 1.05, 0, 660),
         (r"llama-?3", 1.08, 20, 110),
-        (r"qwen|qwq", 1.01, 0, 120),
-        (r"(mi|mini|magi|code|dev)stral|pixtral", 1.17, 0, 20),
+        (r"qwen|qwq", 1.01, 0, 130),
+        (r"(mi|mini|magi|code|dev)stral|pixtral", 1.10, 0, 31),
+        (r"grok", 1.00, 0, 145),
         (r"glm", 1.10, 0, 120),
         (r"kimi", 1.10, 0, 10),
         (r"palmyra", 1.00, 25, 130),
     )
+)
+# The same for Claude, from each version on, the newest first.
+_CLAUDES = (
+    ((4, 7), 1.20, 5, 450),
+    ((4, 5), 1.08, 0, 570),
+    ((4, 0), 1.08, 0, 410),
+    ((0, 0), 1.08, 0, 350),
 )
 _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
@@ -246,9 +329,9 @@ def prior_of(model: str, tools: bool) -> Prior:
     """What was measured of the model's family, by the name after the last slash; else a guess."""
     name = model[-LONGEST_NAME:].rsplit("/", 1)[-1].lower()
     if "claude" in name:
-        if _claude_version(name) < (4, 7):
-            return Prior(1.12, 490 if tools else 0, KNOWN)
-        return Prior(1.40, 450 if tools else 5, KNOWN)
+        version = _claude_version(name)
+        _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])
+        return Prior(ratio, with_tools if tools else text, KNOWN)
     for pattern, ratio, text, with_tools in _FAMILIES:
         if pattern.search(name):
             return Prior(ratio, with_tools if tools else text, KNOWN)

@@ -27,7 +27,7 @@ Count = Callable[[str], int]
 Cost = Callable[[Message], int]
 """Tokens of a message by itself, by its model's rules."""
 
-FORMULA_VERSION = 2
+FORMULA_VERSION = 3
 """Counts and calibrations made by another version are of no use."""
 
 UNWRITTEN_KEYS = frozenset(
@@ -39,6 +39,9 @@ NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"
 MAX_SCHEMA_DEPTH = 60
 """Schemas inside schemas; what is deeper is not counted."""
 
+CHANNEL_TOKENS = 2
+"""What names the channel of an assistant's text to gpt-5."""
+
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))+")
 
 
@@ -46,13 +49,21 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Rul
     """What a whole request costs."""
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
-    tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, count)
+    tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
     return tokens + _messages_tokens(messages, rules, count)
 
 
 def byte_bound(messages: Sequence[Message], rules: Rules) -> int:
     """What the messages cost at most, without counting: the formula only adds, and a token has at least one byte."""
     return _messages_tokens(messages, rules, utf8_length)
+
+
+def picture_tokens(messages: Iterable[Message], rules: Rules) -> int | None:
+    """What all pictures cost; None where there is no picture, or one of unknown size, or media of another kind."""
+    media = [media for message in messages for media in message.media]
+    if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
+        return None
+    return sum(pictures.media_tokens(one, rules.pictures, rules.picture_scale) for one in media)
 
 
 def utf8_length(text: str) -> int:
@@ -100,21 +111,25 @@ def declared_tokens(
 ) -> int:
     """What a request costs beside its messages. `system`: the text before it, see `system_text`."""
     tokens = rules.reply_prime + sum(map(count, declarations.others))
-    if declarations.tools:
+    shows_tools = bool(declarations.tools) and not (rules.hides_tools and declarations.choice == "none")
+    if shows_tools:
         tokens += _tools_tokens(declarations, system, holds_calls, rules, count)
-    if declarations.response_format is not None:
+    if declarations.response_format is not None and rules.shows_schema:
         text = _format_text(declarations.response_format)
-        if declarations.tools:
+        tokens += rules.schema_extra
+        if shows_tools:
             return tokens + count(text) + 1
         # What opens the reply names the format too, where it cannot be a call instead.
-        tokens += answer_tokens(declarations, count)
+        tokens += answer_tokens(declarations, rules, count)
         tokens += count(text) + 4 if system is None else _tokens_behind(system, text, count)
     return tokens
 
 
-def answer_tokens(declarations: Declarations, count: Count) -> int:
+def answer_tokens(declarations: Declarations, rules: Rules, count: Count) -> int:
     """What each assistant message that is text costs more: the name of the response format it follows."""
-    return 0 if declarations.response_format is None else 2 + count(declarations.response_format.name)
+    if declarations.response_format is None or rules.gpt_5 or not rules.shows_schema:
+        return 0
+    return 2 + count(declarations.response_format.name)
 
 
 def is_answer(message: Message) -> bool:
@@ -174,7 +189,9 @@ def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -
     tokens = 3 + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
     if message.role == "tool":
         return tokens + count("".join(message.texts)) + count(called) + 2
-    tokens += sum(map(count, message.texts))
+    tokens += sum(map(count, (*message.texts, *message.thoughts)))
+    if rules.gpt_5 and message.role == "assistant" and any(message.texts):
+        tokens += CHANNEL_TOKENS
     if message.role == "function":
         return tokens - 1 + count(message.name)
     if message.name:
@@ -183,7 +200,7 @@ def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -
 
 
 def _media_tokens(message: Message, rules: Rules) -> int:
-    return sum(pictures.media_tokens(media, rules.pictures) for media in message.media)
+    return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: Rules, count: Count) -> int:

@@ -53,6 +53,8 @@ class Message:
     answers: str = ""
     """The id of the tool call that this tool result answers."""
     media: tuple[Media, ...] = ()
+    thoughts: tuple[str, ...] = ()
+    """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
 
     @property
     def text(self) -> str:

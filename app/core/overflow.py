@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from app.core.budget import MOST_TOKENS
 
-PATTERNS = 2
+PATTERNS = 3
 """Version of the tables."""
 
 LEAST_LIMIT = 1_000
@@ -68,7 +68,7 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     said = _said(body)
     if first_frame and said.status is not None:
         status = said.status
-    if status not in _STATUSES:
+    if status not in _STATUSES or said.status in _OTHER_REASONS:
         return None
     text = _plain(said.message)
     if (bucket := _bucket(text)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -168,12 +168,16 @@ def _plain(message: str) -> str:
     """Lower case, on one line, without addresses and thousands separators."""
     text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
     text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
-    return " ".join(text.replace("\u2019", "'").split()).strip(" .:!")
+    return " ".join(text.replace("\u2019", "'").split()).strip(" .:!").removeprefix(_SERVERS_PREFIX)
 
 
 # Vetoes and verdicts
 
 _STATUSES = frozenset({400, 413, 422, 429})
+_OTHER_REASONS = frozenset({401, 402, 403, 404})
+"""Statuses that a body names where the answer itself has another one."""
+_SERVERS_PREFIX = "input validation error: "
+"""Of every complaint of one server, be it about the input or not."""
 _REASONLESS_STATUSES = frozenset({400, 413})
 _REASONLESS = re.compile(
     r"(?:(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
@@ -187,23 +191,33 @@ _ALLOWED_PARAM = re.compile(r"message|input|prompt|token|context|content")
 _VETOED_CODES = re.compile(
     r"(?:string|array)_(?:above|below)|quota|credit|auth|api_key|permission|content_(?:filter|policy)|not_found|throttl"
 )
+# In Chinese: rate, frequency, quota, balance, arrears, concurrency, sensitive, picture; then characters and bytes; then
+# context; then output; then input, context, conversation.
 _VETOES = re.compile(
-    r"\b(?:string|array) too (?:long|short)|maxlength|rate.?limit|requests per|per.minute|per min\b|\bquota\b|"
+    r"\b(?:string|array) too (?:long|short)|maxlength|rate.?limit|requests per|per.(?:minute|hour|day)|per min\b|"
+    r"\bquota\b|to increase,? visit|paid account|free.tier|your (?:account|subscription)\b|"
+    r"\b(?:hourly|daily|weekly|monthly)\b|array length|(?<!physical )\bbatch(?:es)?\b|^malformed\b|"
+    r"\u901f\u7387|\u9891\u7387|\u989d\u5ea6|\u4f59\u989d|\u6b20\u8d39|\u5e76\u53d1|\u654f\u611f|\u56fe[\u7247\u50cf]|"
     r"\bcredits?\b|\bbilling\b|api.key|unauthori[sz]ed|authenti|permission|content.(?:filter|management|policy)|safety|"
     r"minimum (?:token|number|cache)|start caching|throttl|too many requests|please wait|try again (?:in|later)|"
     r"does not exist|not found|^(?:invalid (?:value|type|schema|json)\b|unknown |unrecogni[sz]ed |unsupported )"
 )
 _NO_TOKENS = re.compile(
-    r"\bbytes?\b|\bcharacters?\b|\bchars\b|\b[kmg]i?b\b|megabytes?|\bseconds?\b|\bminutes?\b|\bpixels?\b|\bpages?\b"
+    r"\bbytes?\b|\bcharacters?\b|\bchars\b|\b[kmg]i?b\b|megabytes?|\bseconds?\b|\bminutes?\b|\bpixels?\b|\bpages?\b|"
+    r"\u5b57\u7b26|\u5b57\u8282|\u4e2a\u5b57"
 )
-_TOKENS = re.compile(r"token|context|n_ctx|max_seq_len|max_model_len")
+_TOKENS = re.compile(r"token|context|n_ctx|max_seq_len|max_model_len|\u4e0a\u4e0b\u6587")
 _OUTPUT = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens|(?:output|completion|new|generated) tokens|max(?:imum)? output"
+    r"max_?(?:(?:completion|output|new)_?)?tokens|(?:output|completion|new|generated) tokens?\b|max(?:imum)? output|"
+    r"max(?:imum)? tokens (?:you requested|value|must)|\u8f93\u51fa"
 )
-_INPUT_BESIDE_OUTPUT = re.compile(r"\bprompt|\binputs?\b|\bmessages\b|in the messages")
+_INPUT_BESIDE_OUTPUT = re.compile(
+    r"\bprompt|\binputs?\b|\bmessages\b|in the messages|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd"
+)
 _INPUT = re.compile(
-    r"\bprompts?\b|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|\bconversation\b|"
-    r"token (?:count|limit)|total tokens|number of tokens|tokens? in\b|\bsequence\b|n_ctx|max_seq_len|max_model_len"
+    r"\bprompts?\b|\bprompt_tokens|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|"
+    r"\bconversation\b|token (?:count|limit)|total tokens|number of tokens|tokens? in\b|\bsequence\b|n_ctx|"
+    r"max_seq_len|max_model_len"
 )
 _REQUEST = re.compile(r"\brequest(?:ed|s|'s)?\b")
 """Input only where the measure is tokens: requests have other limits of length too."""
@@ -215,15 +229,22 @@ _MEASURE = re.compile(
     r"tokens?\b|\bcontext\b|context_|\bwindow\b|\blength\b|n_ctx|max_seq_len|max_model_len|"
     r"for (?:the |this )?(?:requested )?model"
 )
+# In Chinese: prompt, input, context, conversation, message; what is too long, or over a length, context, limit, window.
+_CHINESE_INPUT = r"(?:prompt|\u63d0\u793a\u8bcd|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd|\u6d88\u606f)"
 _TOO_LONG = re.compile(
+    rf"\btoo many (?:input |prompt )?tokens\b|{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?[\u8d85\u8fc7\u592a]\u957f|"
+    rf"{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?\u8d85[\u8fc7\u51fa][^\u3002\uff1b]{{0,30}}?"
+    r"(?:\u957f\u5ea6|\u4e0a\u4e0b\u6587|\u9650\u5236|\u7a97\u53e3|token)|"
     r"\b(?:prompt|input|messages|context|conversation)\b[^.]{0,40}?\btoo (?:long|large|big)|"
+    r"context (?:window|length|size) (?:is|of) [0-9]+k? tokens?,? (?:but|however|and|you)\b|"
     r"(?:reduce|shorten) (?:the )?(?:length|size) of (?:the |your )?(?:input )?(?:messages|prompt|input|conversation)"
 )
 _NEGATIVE_OUTPUT = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens must be (?:at least|greater than) [0-9]+, got -[0-9]+"
+    r"max_(?:completion_|output_|new_)?tokens`? (?:must be (?:at least|greater than) [0-9]+, got -[0-9]+|"
+    r"\(-[0-9]+\) must be greater than 0)"
 )
-"""vLLM subtracts the prompt from the window before it looks at what is left."""
-_SENTENCES = re.compile(r"(?<=[.!?;])\s+")
+"""vLLM and TensorRT-LLM subtract the prompt from the window before they look at what is left."""
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
 
 
 def _vetoed(text: str, codes: str, param: str) -> bool:
@@ -278,12 +299,19 @@ def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
 
 _LIMITS = _patterns(
     r"n_ctx\W{1,3}{N}",
-    r"max_(?:seq_len|model_len)\W{1,3}{N}",
+    r"max_(?:seq_len|model_len|num_tokens|input_len|context)\W{1,3}{N}",
+    r"=> [0-9]+ >=? {N}",
     r"range[^0-9]{0,60}\[\s*[0-9]+\s*,\s*{N}\s*\]",
     r"[0-9] \+ [0-9]+ > {N}",
-    r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: only)?(?: of)?[:\s(]+{N}",
-    r"maximum (?:model|prompt|input|sequence) (?:length|size|window)(?: is)?(?: only)?(?: of)?[:\s(]+{N}",
-    r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: is)?(?: of)?[:\s(]+{N}",
+    r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: of)?(?: only)?(?: of)?[:\s(]+{N}",
+    r"context (?:length|size|window|limit) (?:of|for) \S{1,200} is {N}",
+    r"maximum (?:allowed |supported )?(?:(?:model|prompt|input|sequence) )?(?:length|size|window)(?: is)?"
+    r"(?: only| just)?(?: of)?[:\s(]+{N}",
+    r"max(?:imum)? (?:input|prompt) tokens(?: is)?(?: of)?[:\s(]+{N}",
+    r"limit for (?:this|the) model is {N}",
+    r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: for (?:this|the) model)?(?: is)?(?: of)?"
+    r"[:\s(]+{N}",
+    r"maximum allowed \({N}",
     r"token limit(?: is)?(?: of)?[:\s(]+{N}",
     r"tokens limit(?: is)?(?: of)?[:\s(]+{N}",
     r"(?:only )?supports?(?: at most| up to) {N}",
@@ -294,14 +322,19 @@ _LIMITS = _patterns(
     r"{N}[- ]token (?:context|limit|window|maximum)",
     r"{N} tokens? (?:maximum|max|limit|allowed)",
     r"{N} (?:maximum|max) (?:context|input|prompt)",
+    r"(?:\u6700\u5927|\u4e0a\u9650|\u9650\u5236)[^0-9\u3002]{0,20}{N}",  # at most, limit
 )
 _TOTALS = _patterns(
     r"requested (?:about |a total of |up to )?{N}",
     r"requested:? {N}",
+    r"requested tokens \({N}",
+    r"(?:will|would) take {N} tokens",
+    r"max_total_tokens \({N}",
     r"input and (?:maximum )?output tokens \({N}\)",
 )
 _PROMPTS = _patterns(
-    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|has|have|is|are|was|were|used)(?: about)? {N}",
+    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|requires?|has|have|is|are|was|were|used)"
+    r"(?: about)? {N}",
     r"(?:prompt|input) token count(?: of| is)?[:\s(]+{N}",
     r"{N} tokens? (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
     r"{N} (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
@@ -314,6 +347,9 @@ _PROMPTS = _patterns(
     r"(?:(?:input|prompt) tokens:?|prompt) \(?{N}",
     r"sequence length[:\s(]+{N}",
     r"n_keep\W{1,3}{N}",
+    r"keep the first {N} tokens",
+    r"prompt_(?:len|tokens)\W{1,3}{N}",
+    r"=> {N} >",
     r"{N} \+ [0-9]+ >",
     r"{N} tokens? > [0-9]",
 )
@@ -325,8 +361,9 @@ _UNSPLIT = _patterns(
 _OUTPUTS = _patterns(
     r"{N}(?: tokens?)? (?:in|for|of) (?:the )?(?:completion|output)",
     r"{N} `?(?:output|completion|max_new_tokens|max_tokens|new)`?(?: tokens)?",
-    r"\+ max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
+    r"(?:\+|and) max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
     r"[0-9] \+ {N} >",
+    r"\+ (?:completion|output)(?: tokens)? {N}",
     r"max_(?:completion_|output_|new_)?tokens'? is too large: {N}",
 )
 

@@ -16,7 +16,6 @@ FILE_TOKENS = 1_000
 
 TILE = 512
 PATCH = 32
-MAX_PATCHES = 1_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +34,49 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Fit:
+    """What a picture is scaled down to."""
+
+    patches: int
+    side: int
+    """Pixels of the longer one."""
+
+
+LOW = Fit(256, 512)
+
+
+@dataclass(frozen=True, slots=True)
 class Patches:
-    """Tokens by squares of 32 pixels, at most 1,536 of them: a larger picture is scaled down first."""
+    """Tokens by squares of 32 pixels, once the picture is scaled down to what its `detail` allows."""
 
     hundredths: int
     """Of a token a patch."""
     extra: int
+    high: Fit
+    original: Fit | None = None
+    """Where that is a level of its own."""
+    low: bool = False
+    """Whether `detail: low` makes it smaller."""
+    auto_original: bool = False
+    """Without a level the picture is left as it is."""
 
-    def tokens(self, width: int, height: int, detail: str) -> int:  # noqa: ARG002 - patches know no detail
-        if _squares(width, height, PATCH) > MAX_PATCHES:
-            width, height = _within_patches(width, height)
-        return self.hundredths * min(MAX_PATCHES, _squares(width, height, PATCH)) // 100 + self.extra
+    def tokens(self, width: int, height: int, detail: str) -> int:
+        return self.hundredths * _patches(width, height, self._fit(detail)) // 100 + self.extra
+
+    def _fit(self, detail: str) -> Fit:
+        if detail == "low" and self.low:
+            return LOW
+        if self.original and (detail == "original" or (self.auto_original and detail != "high")):
+            return self.original
+        return self.high
 
 
-def media_tokens(media: Media, pictures: Tiles | Patches) -> int:
-    """Tokens of one part."""
+def media_tokens(media: Media, pictures: Tiles | Patches, scale: float = 1.0) -> int:
+    """Tokens of one part. `scale`: what those of a picture are multiplied with."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
-            return pictures.tokens(width, height, media.detail)
+            return round(pictures.tokens(width, height, media.detail) * scale)
         case "audio":
             return int(media.seconds * AUDIO_TOKENS_PER_SECOND) + AUDIO_TOKENS
         case _:
@@ -72,9 +95,16 @@ def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
     return max(1, width * limit // side), max(1, height * limit // side)
 
 
-def _within_patches(width: int, height: int) -> tuple[int, int]:
-    """Pixels after scaling: to the area of 1,536 patches, then until one side is whole patches."""
-    scale = sqrt(MAX_PATCHES * PATCH**2 / (width * height))
+def _patches(width: int, height: int, fit: Fit) -> int:
+    width, height = _shrunk(width, height, max(width, height), fit.side)
+    if _squares(width, height, PATCH) > fit.patches:
+        width, height = _within_patches(width, height, fit.patches)
+    return min(fit.patches, _squares(width, height, PATCH))
+
+
+def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
+    """Pixels after scaling: to the area of so many patches, then until one side is whole patches."""
+    scale = sqrt(patches * PATCH**2 / (width * height))
     across, down = width * scale / PATCH, height * scale / PATCH
     scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)
     return max(1, round(width * scale)), max(1, round(height * scale))

@@ -12,7 +12,7 @@ from sqlalchemy import Row, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.budget import Line
-from app.core.calibration import Calibration, Sample, observe, prior_of
+from app.core.calibration import Calibration, Sample, observe, prior_for
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -133,4 +133,4 @@ def _stored(row: Row[Any]) -> StoredCalibration:
 def _calibration(row: Row[Any]) -> Calibration:
     recent = tuple(Sample(estimate, reported) for estimate, reported in row.recent)
     held = None if row.ratio is None else Line(row.offset_tokens, row.ratio)
-    return Calibration(prior_of(row.model, row.tools), recent, row.samples, held)
+    return Calibration(prior_for(row.model, row.formula, row.tools), recent, row.samples, held)

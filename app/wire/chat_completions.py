@@ -88,6 +88,11 @@ class ChatRequest:
         return any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions"))
 
     @property
+    def forbids_tools(self) -> bool:
+        """Whether the model may not call what is declared."""
+        return "none" in (self.source.value("tool_choice"), self.source.value("function_call"))
+
+    @property
     def is_typical(self) -> bool:
         """Whether what the prompt costs is known: not with text that the provider adds or takes away.
 
@@ -260,7 +265,7 @@ class MessageReader:
         role = message.get("role")
         if not isinstance(role, str):
             raise Unreadable("A message has no role.")
-        texts, media = _content(message.get("content"))
+        texts, media, thoughts = _content(message.get("content"))
         calls = _calls(message)
         name = message.get("name")
         name = name if isinstance(name, str) else ""
@@ -276,6 +281,7 @@ class MessageReader:
             calls=calls,
             answers=answers if isinstance(answers, str) else "",
             media=media,
+            thoughts=thoughts,
         )
 
 
@@ -467,14 +473,34 @@ def _is_text(part: Any) -> bool:
     )
 
 
-def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...]]:
+def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
+    """Texts, with those of parts that are refusals behind them; media; thoughts."""
     if isinstance(content, str):
-        return (content,), ()
+        return (content,), (), ()
     if not isinstance(content, list):
-        return (), ()
-    texts = tuple(part["text"] for part in content if _is_text(part))
-    media = tuple(read_media(part) for part in content if isinstance(part, dict) and not _is_text(part))
-    return texts, media
+        return (), (), ()
+    texts: list[str] = []
+    refusals: list[str] = []
+    media: list[Media] = []
+    thoughts: list[str] = []
+    for part in content:
+        match part:
+            case dict() if _is_text(part):
+                texts.append(part["text"])
+            case {"type": "refusal", "refusal": str(refusal)}:
+                refusals.append(refusal)
+            case {"type": "thinking" | "reasoning" as kind}:
+                thoughts += _thoughts(part.get(kind, part.get("text")))
+            case dict():
+                media.append(read_media(part))
+    return (*texts, *refusals), tuple(media), tuple(thoughts)
+
+
+def _thoughts(held: Any) -> list[str]:
+    """Anthropic's form, a text, or Mistral's, a list of parts."""
+    if isinstance(held, str):
+        return [held]
+    return [part["text"] for part in held if _is_text(part)] if isinstance(held, list) else []
 
 
 def _calls(message: Json) -> tuple[ToolCall, ...]:

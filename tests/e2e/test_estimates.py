@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -160,6 +161,52 @@ def test_a_provider_that_counts_three_times_more_is_followed_within_the_clamps(
     assert close(estimate, reported, 3)
     (entry,) = json.loads(get(proxy.url, "/context/calibration").body)["data"]
     assert entry["note"]
+
+
+# Pictures
+
+GIF = b"GIF89a" + (640).to_bytes(2, "little") + (480).to_bytes(2, "little") + bytes(40)
+PHOTO = {"type": "image_url", "image_url": {"url": "data:image/gif;base64," + b64encode(GIF).decode()}}
+SHOWN: Any = [{"role": "user", "content": [{"type": "text", "text": "What is in these?"}, PHOTO, PHOTO]}]
+
+
+def costing(simulator: Simulator, tokens: int) -> None:
+    simulator.next_chat(usage={"prompt_tokens": tokens, "completion_tokens": 1, "total_tokens": tokens + 1})
+
+
+def test_pictures_teach_their_own_cost_once_texts_are_counted_exactly(simulator: Simulator, steno: StartSteno) -> None:
+    proxy, by_rule = steno(models=LARGE), 0
+    for _ in range(4):
+        costing(simulator, 1_700)
+        by_rule, _ = estimated(proxy, SHOWN)
+    assert by_rule < 1_000, "the text beside them was not known yet"
+    for number in (1, 2, 3):
+        estimated(proxy, turns(number))
+    for _ in range(4):
+        costing(simulator, by_rule + 850)
+        estimate, _ = estimated(proxy, SHOWN)
+    estimate, _ = estimated(proxy, SHOWN)
+    assert close(estimate, by_rule + 850, 4)
+    text, reported = estimated(proxy, turns(3))
+    assert text == reported
+    entries = json.loads(get(proxy.url, "/context/calibration").body)["data"]
+    assert {entry["formula"].rpartition("/")[2]: entry["samples"] for entry in entries} == {
+        "o200k_base": 4,
+        "pictures": 5,
+    }
+
+
+def test_media_of_unknown_cost_teach_nothing(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(models=LARGE)
+    for number in (1, 2, 3):
+        estimated(proxy, turns(number))
+    remote = {"type": "image_url", "image_url": {"url": "https://harbour.example/gull.png"}}
+    file = {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0x", "filename": "a.pdf"}}
+    before, _ = estimated(proxy, SHOWN)
+    for part in (remote, file) * 3:
+        costing(simulator, 9_000)
+        estimated(proxy, [{"role": "user", "content": [{"type": "text", "text": "And this?"}, PHOTO, part]}])
+    assert estimated(proxy, SHOWN)[0] == before
 
 
 # Streams whose usage nobody asked for
@@ -349,3 +396,14 @@ def test_a_request_far_below_the_trigger_is_told_its_tokens_all_the_same(
 ) -> None:
     estimate, reported = estimated(steno(), [{"role": "user", "content": "What is in my cart?"}])
     assert estimate == reported == simulator.chats[-1].prompt_tokens
+
+
+def test_tools_that_may_not_be_called_are_not_counted_where_the_provider_does_not_charge_for_them(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.models = "any"
+    proxy = steno()
+    plain = estimated(proxy, turns(3), model="deepseek-chat")
+    assert estimated(proxy, turns(3), model="deepseek-chat", tools=TOOLS, tool_choice="none") == plain
+    charged, _ = estimated(proxy, turns(3), model="deepseek-chat", tools=TOOLS)
+    assert charged > plain[0] + 280

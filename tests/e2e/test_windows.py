@@ -128,6 +128,23 @@ def test_a_refusal_teaches_the_window_and_a_larger_prompt_unteaches_it(steno: St
     assert becomes(running, 128_000)
 
 
+def test_a_refusal_teaches_nothing_below_the_output_asked_for_or_what_was_answered(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    simulator.announce_window = False
+    simulator.window = 128_000
+    running = steno(**DISCOVERING, compaction={"overflow_retries": 0})
+    simulator.next_chat(status=400, error=REFUSAL)
+    body = {"model": MODEL, "messages": long_history(), "max_tokens": 6_500}
+    assert post(running.url, body).status == 400
+    assert window_of(running) == 128_000
+    simulator.next_chat(usage={"prompt_tokens": 6_001, "completion_tokens": 1, "total_tokens": 6_002})
+    window_of(running)
+    simulator.next_chat(status=400, error=REFUSAL)
+    assert post(running.url, {"model": MODEL, "messages": long_history()}).status == 400
+    assert window_of(running) == 128_000
+
+
 def test_the_windows_are_listed_with_where_each_is_from(steno: StartSteno, simulator: Simulator) -> None:
     simulator.models = {name: Model(name) for name in ("gpt-4o", "gpt-4.1")}
     running = steno(

@@ -60,6 +60,20 @@ async def test_what_one_replica_dropped_another_drops(
     assert one.of("gpt-4o").source == "bundled"
 
 
+async def test_what_one_replica_saw_answered_no_other_one_takes_for_too_large(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+    one.succeeded("gpt-4o", LIMIT + 1)
+    other.learn("gpt-4o", Overflow("context_window", LIMIT))
+    await written(other)
+    await one.load()
+    assert one.of("gpt-4o").source == "bundled"
+    await written(one)
+    await other.load()
+    assert other.of("gpt-4o").source == "bundled"
+
+
 async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = windows_of(store, monkeypatch), windows_of(store, monkeypatch, "https://other.example/v1")
     one.learn("gpt-4o", Overflow("context_window", LIMIT))

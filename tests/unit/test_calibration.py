@@ -16,13 +16,18 @@ from app.core.budget import Line
 from app.core.calibration import (
     KEPT,
     KNOWN,
-    OFFSETS,
-    RATIOS,
+    PICTURES,
+    PROMPTS,
+    SCALED,
     Calibration,
     Prior,
     Sample,
     _best,
     observe,
+    picture_sample,
+    picture_scale,
+    pictures_of,
+    prior_for,
     prior_of,
     rejected,
 )
@@ -264,8 +269,8 @@ def test_properties_a_line_is_finite_and_within_its_bounds_whatever_is_reported(
     for sample in samples:
         calibration = observe(calibration, sample)
     assert isfinite(calibration.ratio)
-    assert RATIOS[0] <= calibration.ratio <= RATIOS[1]
-    assert OFFSETS[0] <= calibration.offset <= OFFSETS[1]
+    assert PROMPTS.ratios[0] <= calibration.ratio <= PROMPTS.ratios[1]
+    assert PROMPTS.offsets[0] <= calibration.offset <= PROMPTS.offsets[1]
     assert calibration.apply(tokens) >= 0
     assert calibration.line.estimate(tokens) >= 0
     assert len(calibration.recent) <= 2 * KEPT
@@ -348,22 +353,23 @@ def test_no_line_of_a_fine_grid_is_better_than_the_one_that_is_found(model: str,
         ("chatgpt-4o-latest", 1.0, 0, 0),
         ("gpt-oss:20b", 1.0, 60, 76),
         ("openai.gpt-oss-120b-1:0", 1.0, 60, 76),
-        ("anthropic/claude-sonnet-4.5", 1.12, 0, 490),
-        ("anthropic/claude-4.6-sonnet-20260217", 1.12, 0, 490),
-        ("anthropic.claude-3-5-sonnet-20241022-v2:0", 1.12, 0, 490),
-        ("us.anthropic.claude-opus-4-20250514-v1:0", 1.12, 0, 490),
-        ("claude-opus-4-7", 1.40, 5, 450),
-        ("claude-sonnet-5", 1.40, 5, 450),
-        ("claude-sonnet-latest", 1.40, 5, 450),
-        ("gemini-2.5-pro", 1.0, 0, 0),
+        ("anthropic/claude-sonnet-4.5", 1.08, 0, 570),
+        ("anthropic/claude-4.6-sonnet-20260217", 1.08, 0, 570),
+        ("anthropic.claude-3-5-sonnet-20241022-v2:0", 1.08, 0, 350),
+        ("us.anthropic.claude-opus-4-20250514-v1:0", 1.08, 0, 410),
+        ("claude-opus-4-7", 1.20, 5, 450),
+        ("claude-sonnet-5", 1.20, 5, 450),
+        ("claude-sonnet-latest", 1.20, 5, 450),
+        ("gemini-2.5-pro", 1.03, 0, 0),
         ("meta-llama/Llama-3.3-70B-Instruct", 1.08, 20, 110),
         ("us.meta.llama3-3-70b-instruct-v1:0", 1.08, 20, 110),
         ("meta-llama/llama-4-scout", 1.05, 0, 660),
         ("llama-guard3:1b", 0.99, 190, 190),
-        ("qwen2.5:7b", 1.01, 0, 120),
-        ("deepseek-chat", 1.02, 0, 330),
-        ("deepseek-r1-distill-llama-70b", 1.02, 0, 330),
-        ("mistralai/magistral-medium", 1.17, 0, 20),
+        ("qwen2.5:7b", 1.01, 0, 130),
+        ("deepseek-chat", 1.02, 0, 280),
+        ("deepseek-r1-distill-llama-70b", 1.02, 0, 280),
+        ("mistralai/magistral-medium", 1.10, 0, 31),
+        ("x-ai/grok-4.1-fast", 1.0, 0, 145),
         ("z-ai/glm-4.6", 1.10, 0, 120),
         ("moonshotai/kimi-k2", 1.10, 0, 10),
         ("palmyra-x4", 1.0, 25, 130),
@@ -399,3 +405,83 @@ def test_a_name_of_megabytes_is_not_searched() -> None:
         prior_of(model, tools=False)
     assert perf_counter() - started < 0.1
     assert prior_of("x" * 4_000_000 + "/gpt-4o", tools=False) == prior_of("gpt-4o", tools=False)
+
+
+# Pictures
+
+
+def pictures() -> Calibration:
+    return Calibration(prior_for("house-model", pictures_of("3/o200k_base"), tools=False))
+
+
+def test_a_line_is_exact_once_three_samples_in_a_row_lie_on_it() -> None:
+    def exact(*samples: tuple[int, int]) -> bool:
+        return Calibration(prior_of("gpt-4o", tools=False), tuple(Sample(*sample) for sample in samples)).exact
+
+    assert not exact()
+    assert not exact((100, 100), (3_000, 3_000))
+    assert exact((100, 105), (3_000, 3_030), (50, 50))
+    assert not exact((100, 106), (3_000, 3_000), (50, 50))
+    assert not exact((100, 100), (3_000, 3_031), (50, 50))
+    assert exact((100, 300), (100, 100), (3_000, 3_000), (50, 50))
+
+
+def test_what_a_text_that_is_known_exactly_does_not_cost_its_pictures_do() -> None:
+    text = learnt(fresh("house-model"), provider(1.25, 100, [200, 2_000, 4_000, 6_000, 8_000]))
+    assert text.exact
+    sample = picture_sample(text, 400, 765, round(100 + 1.25 * 400) + 250)
+    assert sample is not None
+    assert sample.estimate == 765
+    assert sample.reported == pytest.approx(250 / 1.25, abs=4)
+
+
+def test_pictures_teach_nothing_beside_a_text_that_is_not_known_well_enough() -> None:
+    exact = learnt(fresh("gpt-4o"), provider(1.0, 0, [500, 1_000, 2_000]))
+    assert picture_sample(exact, 400, 765, 1_200) == Sample(765, 800)
+    assert picture_sample(fresh("gpt-4o"), 400, 765, 1_200) is None
+    assert picture_sample(exact, 7_700, 765, 8_500) is None, "a hundredth of the text is over a tenth of the pictures"
+    assert picture_sample(exact, 400, 765, 400) is None, "they cost nothing, or less"
+    assert picture_sample(exact, 400, 40, 450) is None
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 1.0, 2.1, 8.0])
+def test_three_requests_with_pictures_tell_what_they_cost(factor: float) -> None:
+    shown = [(765, round(765 * factor)), (1_105, round(1_105 * factor)), (255, round(255 * factor))]
+    scale = learnt(pictures(), shown)
+    assert scale.ratio == pytest.approx(factor, rel=0.03)
+    assert scale.offset == 0
+    assert scale.note is None
+
+
+@pytest.mark.parametrize("odd", [1, 100_000])
+def test_one_odd_picture_or_two_move_no_scale(odd: int) -> None:
+    assert learnt(pictures(), [(765, odd)] * 2).ratio == 1.0
+    usual = [(765, 765), (1_105, 1_105), (255, 255)]
+    assert learnt(pictures(), [*usual, (765, odd), (765, odd)]).ratio == 1.0
+    assert learnt(pictures(), [(765, odd), *usual, (765, odd)]).ratio == 1.0
+
+
+def test_pictures_that_contradict_each_other_are_left_as_the_family_counts_them() -> None:
+    assert learnt(pictures(), [(765, 80), (765, 2_300), (255, 900), (1_105, 60), (255, 255)]).ratio == 1.0
+
+
+@given(SAMPLES)
+def test_properties_a_scale_of_pictures_has_bounds_and_no_offset(samples: list[Sample]) -> None:
+    calibration = pictures()
+    for sample in samples:
+        calibration = observe(calibration, sample)
+    assert PICTURES.ratios[0] <= calibration.ratio <= PICTURES.ratios[1]
+    assert calibration.offset == 0
+    assert picture_scale(calibration.ratio) == pytest.approx(calibration.ratio, rel=0.026)
+
+
+def test_a_scale_beyond_all_bounds_is_told() -> None:
+    clamped = learnt(pictures(), [(765, 765 * 40), (1_105, 1_105 * 40), (255, 255 * 40)])
+    assert clamped.ratio <= 16
+    assert clamped.note is None or clamped.note.startswith("clamped")
+
+
+def test_only_pictures_have_a_scale_for_a_prior() -> None:
+    assert prior_for("claude-sonnet-4", "3/o200k_base", tools=True) == prior_of("claude-sonnet-4", tools=True)
+    assert prior_for("claude-sonnet-4", pictures_of("3/o200k_base"), tools=False) == Prior(1.0, 0.0, SCALED, PICTURES)
+    assert picture_scale(1.0) == 1.0

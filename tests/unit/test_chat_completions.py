@@ -160,6 +160,20 @@ def test_functions_are_tools_too(members: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("members", "forbidden"),
+    [
+        (b"", False),
+        (b',"tool_choice":"auto"', False),
+        (b',"tool_choice":{"type":"function"}', False),
+        (b',"tool_choice":"none"', True),
+        (b',"function_call":"none"', True),
+    ],
+)
+def test_a_request_may_forbid_to_call_its_tools(members: bytes, forbidden: bool) -> None:
+    assert read_request(b'{"model":"m","messages":[]%b}' % members).forbids_tools is forbidden
+
+
+@pytest.mark.parametrize(
     ("members", "typical"),
     [
         (b'"model":"m"', True),
@@ -291,6 +305,23 @@ def test_all_parts_of_a_message_are_read() -> None:
     assert message.name == "ann"
     recording = Media("audio", 4_003, seconds=3_000 / 8_000)
     assert message.media == (Media("image", 12, "low"), recording, Media("novel", 2), Media("odd", 0))
+
+
+def test_thoughts_are_text_and_neither_media_nor_changed() -> None:
+    signed = {"type": "thinking", "thinking": "So it is.", "signature": "c2ln"}
+    parts = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}, {"type": "odd"}, 1]}
+    other = [{"type": "reasoning", "text": "Well."}, {"type": "reasoning", "reasoning": "Aye."}]
+    nothing = [{"type": "thinking"}, {"type": "thinking", "thinking": 7}]
+    content = [signed, {"type": "text", "text": "Yes."}, parts, *other, *nothing]
+    (message,) = talk({"role": "assistant", "content": content}).transcript.messages
+    assert (message.texts, message.media) == (("Yes.",), ())
+    assert message.thoughts == ("So it is.", "Hm.", "Well.", "Aye.")
+
+
+def test_a_refusal_among_the_parts_is_text() -> None:
+    content = [{"type": "refusal", "refusal": "I will not."}, {"type": "text", "text": "Sorry."}]
+    (message,) = talk({"role": "assistant", "content": content}).transcript.messages
+    assert (message.texts, message.media) == (("Sorry.", "I will not."), ())
 
 
 def test_calls_results_refusals_and_legacy_calls_are_read() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from app.core.estimate import (
     byte_bound,
     declared_tokens,
     estimate,
+    picture_tokens,
     system_text,
     unit_tokens,
     utf8_length,
 )
 from app.core.messages import Media, Message, ToolCall, unit_starts
-from app.core.rules import GPT_4, GPT_4O, GPT_5, O_SERIES, Rules
+from app.core.rules import CLAUDE, GPT_4, GPT_4O, GPT_5, GPT_5_4, GPT_5_6, GUIDED, HIDING, O_SERIES, Rules
 from app.tokenizer import TABLES, Tokenizer
 
 NOTHING = Declarations()
@@ -238,10 +240,50 @@ def test_a_response_format_beside_tools_is_not_named_where_a_call_may_follow() -
 
 
 def test_earlier_answers_name_the_response_format_too() -> None:
-    assert answer_tokens(NOTHING, n) == 0
-    assert answer_tokens(FORMAT, n) == 2 + n("Reply")
+    assert answer_tokens(NOTHING, GPT_4O, n) == 0
+    assert answer_tokens(FORMAT, GPT_4O, n) == 2 + n("Reply")
     talk = [message("user", "hi"), message("assistant", "yes"), message("assistant"), message("user", "and?")]
     assert estimate(talk, FORMAT, GPT_4O, n) == sum(map(sum, map(cost, talk))) + declared(FORMAT) + 2 + n("Reply")
+
+
+def test_gpt_5_is_not_told_the_response_formats_name_at_an_answer() -> None:
+    assert answer_tokens(FORMAT, GPT_5, n) == 0
+    assert declared(FORMAT, rules=GPT_5) == 2 + n(FORMAT_TEXT) + 4
+    assert declared(FORMAT, "Be kind.", rules=GPT_5) == 2 + n("\n\n") + n(FORMAT_TEXT)
+
+
+def test_a_schema_that_only_guides_the_answer_costs_nothing() -> None:
+    assert declared(FORMAT, rules=GUIDED) == declared(NOTHING, rules=GUIDED)
+    assert answer_tokens(FORMAT, GUIDED, n) == 0
+
+
+def test_claude_is_told_more_about_a_schema() -> None:
+    assert declared(FORMAT, rules=CLAUDE) == declared(FORMAT) + CLAUDE.schema_extra
+    both = Declarations(tools=(TOOL,), response_format=FORMAT.response_format)
+    assert declared(both, rules=CLAUDE) == declared(both) + CLAUDE.schema_extra
+
+
+def test_tools_that_may_not_be_called_cost_nothing_where_the_model_is_not_shown_them() -> None:
+    forbidden = Declarations((TOOL,), choice="none")
+    assert declared(forbidden, rules=HIDING) == declared(NOTHING, rules=HIDING)
+    assert declared(TOOLS, rules=HIDING) == declared(TOOLS)
+    assert declared(forbidden, rules=GPT_5) == declared(TOOLS, rules=GPT_5)
+    with_format = Declarations((TOOL,), choice="none", response_format=FORMAT.response_format)
+    hidden = replace(GPT_4O, hides_tools=True)
+    assert declared(with_format, rules=hidden) == declared(FORMAT)
+
+
+def test_gpt_5_is_told_the_channel_of_an_assistants_text() -> None:
+    said, silent = message("assistant", "aye", "aye"), message("assistant")
+    assert unit_tokens([said], GPT_5, n) == (unit_tokens([said], GPT_4O, n)[0] + 2,)
+    assert unit_tokens([silent], GPT_5, n) == unit_tokens([silent], GPT_4O, n)
+    asked = message("user", "aye")
+    assert unit_tokens([asked], GPT_5, n) == unit_tokens([asked], GPT_4O, n)
+
+
+def test_a_thought_costs_its_text() -> None:
+    thinking = replace(message("assistant", "aye"), thoughts=("hm, well", "so be it"))
+    assert unit_tokens([thinking], GPT_4O, n)[0] == cost(message("assistant", "aye"))[0] + n("hm, well") + n("so be it")
 
 
 def test_keys_that_only_limit_a_value_are_not_shown_but_properties_of_that_name_are() -> None:
@@ -293,6 +335,25 @@ def test_the_bound_takes_every_byte_for_a_token() -> None:
     assert byte_bound(talk, GPT_4O) == sum(map(sum, map(cost, talk))) + 1
 
 
+PHOTO = Media("image", 9_000, "", 640, 480)
+
+
+def test_the_pictures_of_a_request_cost_their_sum() -> None:
+    talk = [replace(message("user", "see"), media=(PHOTO, PHOTO)), message("user", "and"), message("assistant", "aye")]
+    assert picture_tokens(talk, GPT_4O) == 2 * 425
+    assert picture_tokens(talk, replace(GPT_4O, picture_scale=0.5)) == 2 * 212
+    scaled = unit_tokens(talk[:1], replace(GPT_4O, picture_scale=0.5), n)
+    assert scaled[0] == cost(message("user", "see"))[0] + 2 * 212
+
+
+@pytest.mark.parametrize(
+    "odd", [Media("image", 9), Media("image", 9, "", 640, 0), Media("audio", 9, seconds=1.0), Media("file", 9)]
+)
+def test_what_pictures_cost_is_not_known_beside_media_of_no_known_size(odd: Media) -> None:
+    assert picture_tokens([message("user", "see")], GPT_4O) is None
+    assert picture_tokens([replace(message("user", "see"), media=(PHOTO, odd))], GPT_4O) is None
+
+
 # Whatever a client sends
 
 
@@ -333,6 +394,7 @@ MESSAGES = st.lists(
             ),
             max_size=2,
         ).map(tuple),
+        thoughts=st.lists(TEXT, max_size=2).map(tuple),
     ),
     max_size=8,
 )
@@ -344,7 +406,7 @@ DECLARATIONS = st.builds(
     TEXT,
     st.none() | st.builds(ResponseFormat, TEXT, TEXT, st.just({"properties": {"default": {"default": "\ud800"}}})),
 )
-RULES = st.sampled_from([GPT_4, GPT_4O, O_SERIES, GPT_5])
+RULES = st.sampled_from([GPT_4, GPT_4O, O_SERIES, GPT_5, GPT_5_4, GPT_5_6, CLAUDE, HIDING])
 
 
 def units(messages: Sequence[Message]) -> list[Sequence[Message]]:
@@ -360,7 +422,7 @@ def test_an_estimate_is_the_sum_of_its_parts_and_never_exceeds_its_bytes(
     fixed = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
     answers = sum(m.role == "assistant" and any(m.texts) and not m.calls for m in messages)
     total = estimate(messages, declarations, rules, count)
-    assert total == sum(map(sum, parts)) + fixed + answers * answer_tokens(declarations, count)
+    assert total == sum(map(sum, parts)) + fixed + answers * answer_tokens(declarations, rules, count)
     assert sum(map(sum, parts)) <= byte_bound(messages, rules)
     assert sum(map(len, parts)) == len(messages)
     assert all(tokens >= 0 for part in parts for tokens in part)

@@ -278,6 +278,30 @@ def test_reasoning_text(model: str) -> None:
     assert estimated(request(*SYSTEM_AND_USER, model=model, reasoning_effort="low")) == beginning() + 2
 
 
+def test_reasoning_multi_turn() -> None:
+    talk = said("user", "Fog?"), said("assistant", "Aye, since dawn."), said("user", "And wind?")
+    without_model = sum(3 + n(message["role"]) + n(message["content"]) for message in talk) + 2
+    assert estimated(request(*talk, model="gpt-5.4")) == without_model + 2
+    assert estimated(request(*talk, model="o3")) == without_model
+
+
+def test_reasoning_json_schema() -> None:
+    expected = beginning() + n(f"{SYSTEM}\n\n{FORMAT_TEXT}") - n(SYSTEM) + 2
+    assert estimated(request(*SYSTEM_AND_USER, model="gpt-5-mini", response_format=FORMAT)) == expected
+
+
+def test_thinking() -> None:
+    thought = [{"type": "thinking", "thinking": "Fog means horns."}, {"type": "text", "text": "Aye."}]
+    expected = beginning() + 3 + n("assistant") + n("Fog means horns.") + n("Aye.") + 3
+    assert estimated(request(*SYSTEM_AND_USER, said("assistant", thought), model="claude-sonnet-4")) == expected
+
+
+def test_tools_that_may_not_be_called_on_other_providers() -> None:
+    plain = request(*SYSTEM_AND_USER, model="deepseek-chat")
+    assert estimated({**plain, "tools": TOOLS, "tool_choice": "none"}) == estimated(plain)
+    assert estimated({**plain, "tools": TOOLS}) > estimated(plain)
+
+
 def test_reasoning_tools() -> None:
     user = 3 + n("user") + n(USER)
     alone = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "sound_horn"}}}
@@ -316,7 +340,7 @@ def png(width: int, height: int) -> str:
 def shown(model: str, url: str, **members: str) -> int:
     """What a picture behind a text costs."""
     parts = [{"type": "text", "text": USER}, {"type": "image_url", "image_url": {"url": url, **members}}]
-    prime = 2 if model.startswith(("o", "gpt-5")) else 3
+    prime = 2 if model.startswith(("o", "gpt-5", "gpt-6")) else 3
     return estimated(request(said("user", parts), model=model)) - (3 + n("user") + n(USER) + prime)
 
 
@@ -333,6 +357,12 @@ def shown(model: str, url: str, **members: str) -> int:
         ("o4-mini", 20 * 15 * 172 // 100 + 1, None),
         ("gpt-5-mini", 20 * 15 * 120 // 100 + 1, None),
         ("gpt-5-nano", 20 * 15 * 150 // 100 + 1, None),
+        ("gpt-5.1", 70 + 2 * 140, 70),
+        ("gpt-5.2", 20 * 15 * 120 // 100 + 2, 16 * 12 * 120 // 100 + 2),
+        ("gpt-5.4", 20 * 15 * 120 // 100 + 2, 16 * 12 * 120 // 100 + 2),
+        ("gpt-5.4-nano", 20 * 15 * 120 // 100 + 2, 16 * 12 * 120 // 100 + 2),
+        ("gpt-5.5", 20 * 15 * 120 // 100 + 4, 16 * 12 * 120 // 100 + 4),
+        ("gpt-5.6-sol", 20 * 15 * 120 // 100 + 4, 16 * 12 * 120 // 100 + 4),
     ],
 )
 def test_image_of_640_by_480(model: str, tokens: int, low: int | None) -> None:
@@ -347,6 +377,17 @@ def test_image_that_is_scaled_down_first() -> None:
     assert shown("gpt-4o", png(2_000, 3_000)) == shown("gpt-4o", png(1_400, 1_000)) == 85 + 6 * 170
     # 1800 x 2400 -> 1086 x 1448, 1,536 patches in area -> 1056 x 1408: 33 by 44 whole ones.
     assert shown("gpt-5-mini", png(1_800, 2_400)) == 33 * 44 * 120 // 100 + 1
+
+
+def test_image_of_12_megapixels_by_its_level_of_detail() -> None:
+    photo = png(4_000, 3_000)
+    # 2048 x 1536 -> 1824 x 1368: 57 by 43; the minis 1408 x 1056.
+    assert shown("gpt-5.4", photo) == shown("gpt-5.5", photo, detail="high") - 2 == 57 * 43 * 120 // 100 + 2
+    assert shown("gpt-5.3-codex", photo, detail="high") == 44 * 33 * 120 // 100 + 2
+    # 125 by 94 are over 10,000: 3669 x 2752.
+    assert shown("gpt-5.4", photo, detail="original") == 115 * 86 * 120 // 100 + 2
+    assert shown("gpt-5.5", photo) == 115 * 86 * 120 // 100 + 4
+    assert shown("gpt-5.6", photo, detail="auto") == shown("gpt-6", photo) == 125 * 94 * 120 // 100 + 4
 
 
 def test_image_url_is_taken_for_1024_by_1024() -> None:

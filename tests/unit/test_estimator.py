@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections import Counter as Tally
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,6 +55,7 @@ TALK: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "d", "content": "in the cellar"},
     {"role": "user", "content": "thank you very much"},
 ]
+GIF = b"GIF89a" + (640).to_bytes(2, "little") + (480).to_bytes(2, "little") + bytes(40)
 TOOLS = Declarations(tools=(Tool("find", "Finds things.", {}),))
 
 
@@ -177,3 +179,19 @@ def test_the_formula_names_version_and_encoding() -> None:
         "cl100k_base",
         "o200k_base",
     ]
+
+
+def test_pictures_are_told_by_rule_and_as_they_are_scaled() -> None:
+    estimator = Estimator(Tables())
+    shown = {"type": "image_url", "image_url": {"url": "data:image/gif;base64," + b64encode(GIF).decode()}}
+    messages = read([{"role": "user", "content": [{"type": "text", "text": "see this"}, shown]}])
+
+    def prompt_of(scale: float) -> Prompt:
+        return estimator.prompt("gpt-4o", messages, b"", Declarations, picture_scale=scale)
+
+    plain, scaled = prompt_of(1.0), prompt_of(2.0)
+    assert plain.pictures() == (425, 425)
+    assert scaled.pictures() == (425, 850)
+    assert sum(scaled.costs().messages) == sum(plain.costs().messages) + 425
+    assert sum(prompt_of(1.0).costs().messages) == sum(plain.costs().messages)
+    assert prompt(estimator, read(TALK)).pictures() is None

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.overflow import Overflow, classify
+from tests.unit.refusals import NEGATIVES, OVERFLOWS, Other, Refused
 
 SIGNATURES = Path(__file__).parents[3] / "shared" / "data" / "overflow-signatures.jsonl"
 
@@ -50,6 +51,22 @@ def verdict(found: Overflow | None) -> dict[str, Any]:
         "fixable": found.fixable,
         "learn_window": found.learn_window,
     }
+
+
+@pytest.mark.parametrize("refused", OVERFLOWS, ids=lambda refused: refused.name)
+def test_an_overflow_is_known_in_its_providers_words(refused: Refused) -> None:
+    found = classify(refused.status, refused.body)
+    assert found is not None
+    assert found.kind == "context_window"
+    assert numbers(found) == (refused.limit, refused.prompt, refused.requested)
+    assert found.learn_window is (refused.limit is not None)
+    assert not found.needs_pressure
+
+
+@pytest.mark.parametrize("other", NEGATIVES, ids=lambda other: other.name)
+def test_a_refusal_for_another_reason_is_not_taken_for_an_overflow(other: Other) -> None:
+    assert classify(other.status, other.body) is None
+    assert classify(200, other.body, first_frame=True) is None
 
 
 # Overflows, in the words of many servers
@@ -190,6 +207,12 @@ def verdict(found: Overflow | None) -> dict[str, Any]:
         ("Request contains 5000 input tokens, exceeding the model limit of 4096.", 4_096, 5_000, 5_000),
         ("Sequence length 9000 exceeds maximum of 8192 tokens", 8_192, 9_000, 9_000),
         ("input tokens (9000) + max_tokens (1000) exceeds context window (8192)", 8_192, 9_000, 10_000),
+        ("Model context window is 128k tokens, you requested 256k tokens", None, None, None),
+        ("The model's context window is 8192 tokens but the prompt requires 9100 tokens", 8_192, 9_100, 9_100),
+        ("prompt_tokens (9000) exceeds max_context (8192)", 8_192, 9_000, 9_000),
+        ("The maximum number of tokens for this model is 2048, but the prompt has 3000.", 2_048, 3_000, 3_000),
+        ("The number of tokens in the request (7000) is greater than the maximum allowed (6553)", 6_553, 7_000, 7_000),
+        ("Total tokens (prompt 8000 + completion 1000) exceed model context length 8192", 8_192, 8_000, 9_000),
         ("max_total_tokens exceeded: prompt 7000 + max_tokens 2000 > 8192", 8_192, 7_000, 9_000),
     ],
 )
@@ -308,6 +331,12 @@ def test_other_statuses_are_never_an_overflow(status: int) -> None:
         ("prompt is too long: 9000 tokens > 8192 maximum", {"param": "response_format"}),
         ("prompt is too long: 9000 tokens > 8192 maximum", {"code": "insufficient_quota"}),
         ("The prompt was blocked by the content filter: maximum tokens", {}),
+        ("Output token limit of 4096 exceeded", {}),
+        ("The `length` of `input` exceeds maximum array length of 2048", {}),
+        ("Monthly token limit exceeded: used 1000000 of 1000000 tokens", {}),
+        ("You have exceeded the free tier's limit of 10000 input tokens", {}),
+        ("Value of maxTokens exceeds the limit of 4096 tokens for this model", {}),
+        ("prompt is too long: 9000 tokens > 8192 maximum", {"code": 402}),
         ("Some thing is wrong", {}),
         ("", {"type": "invalid_request_error", "max_tokens": 5}),
     ],

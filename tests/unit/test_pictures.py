@@ -3,10 +3,11 @@
 import pytest
 
 from app.core.messages import Media
-from app.core.pictures import FILE_TOKENS, Patches, Tiles, media_tokens
+from app.core.pictures import FILE_TOKENS, Fit, Patches, Tiles, media_tokens
 
 TILES = Tiles(85, 170)
-PATCHES = Patches(162, extra=2)
+PATCHES = Patches(162, 2, Fit(1_536, 2_048))
+LEVELS = Patches(120, 4, Fit(2_500, 2_048), Fit(10_000, 6_000), low=True)
 
 
 def picture(width: int, height: int, detail: str = "") -> Media:
@@ -41,11 +42,47 @@ def test_at_low_detail_only_the_base_is_paid() -> None:
         (640, 480, 300),
         (1_024, 1_024, 1_024),
         (1_800, 2_400, 1_452),  # scaled to 1056 x 1408: 33 x 44
-        (100_000, 1, 1_536),  # a line cannot be scaled to less than a row of patches
+        (3_000, 600, 832),  # its long side becomes 2048
+        (100_000, 1, 64),
     ],
 )
 def test_patches_are_counted_after_scaling_to_at_most_1536(width: int, height: int, patches: int) -> None:
     assert media_tokens(picture(width, height), PATCHES) == patches * 162 // 100 + 2
+
+
+def test_a_line_costs_no_more_than_any_picture() -> None:
+    """It cannot be scaled to less than a row of patches."""
+    assert media_tokens(picture(100_000, 1), Patches(100, 0, Fit(1_536, 200_000))) == 1_536
+
+
+@pytest.mark.parametrize(
+    ("detail", "auto_original", "patches"),
+    [
+        ("low", False, 16 * 12),  # 512 x 384
+        ("high", False, 57 * 43),  # 1824 x 1368
+        ("", False, 57 * 43),
+        ("auto", False, 57 * 43),
+        ("original", False, 115 * 86),
+        ("auto", True, 115 * 86),
+        ("", True, 115 * 86),
+        ("high", True, 57 * 43),
+        ("low", True, 16 * 12),
+    ],
+)
+def test_a_level_of_detail_says_how_far_patches_are_scaled_down(detail: str, auto_original: bool, patches: int) -> None:
+    levels = Patches(100, 0, LEVELS.high, LEVELS.original, low=True, auto_original=auto_original)
+    assert media_tokens(picture(8_000, 6_000, detail), levels) == patches
+
+
+def test_without_levels_of_its_own_a_family_knows_no_detail() -> None:
+    assert (
+        len({media_tokens(picture(4_000, 3_000, detail), PATCHES) for detail in ("", "low", "high", "original")}) == 1
+    )
+
+
+def test_a_small_picture_costs_what_it_covers_at_every_level() -> None:
+    for detail in ("", "low", "high", "original"):
+        assert media_tokens(picture(60, 30, detail), LEVELS) == 2 * 120 // 100 + 4
 
 
 def test_a_picture_of_unknown_size_is_taken_for_1024_pixels_square() -> None:
@@ -60,3 +97,10 @@ def test_a_recording_costs_ten_tokens_a_second_and_four() -> None:
 
 def test_a_file_and_whatever_is_unknown_cost_a_flat_sum() -> None:
     assert media_tokens(Media("file", 10), TILES) == media_tokens(Media("video", 10), PATCHES) == FILE_TOKENS
+
+
+def test_only_pictures_are_scaled() -> None:
+    assert media_tokens(picture(640, 480), TILES, 2.0) == 2 * 425
+    assert media_tokens(picture(640, 480), TILES, 0.1) == 42
+    assert media_tokens(Media("file", 10), TILES, 2.0) == FILE_TOKENS
+    assert media_tokens(Media("audio", 1, seconds=1.0), TILES, 2.0) == 14

@@ -211,3 +211,8 @@ def test_a_line_end_after_the_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPat
     key = load(upstream={"api_key_env": "PROVIDER_KEY"}).upstream.api_key
     assert key is not None
     assert key.get_secret_value() == KEY
+
+
+def test_a_provider_knows_where_it_is() -> None:
+    providers = opened(upstreams={"near": {"base_url": "https://api.groq.com:443/openai/v1", "models": ["llama-*"]}})
+    assert providers.of("llama-4").host == "api.groq.com"

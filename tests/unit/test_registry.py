@@ -65,13 +65,36 @@ def test_no_name_is_kept_that_another_one_stands_for() -> None:
         ("us.anthropic.claude-sonnet-4-20250514-v1:0", 200_000, None, 64_000),
         ("gemini-2.5-pro", 1_048_576, None, 65_536),
         ("mistral-large-latest", 262_144, None, None),
-        ("deepseek-chat", 131_072, None, 8_192),
+        ("deepseek-chat", 1_000_000, None, None),
+        ("deepseek-reasoner", 1_000_000, None, None),
+        ("qwen-plus", 1_000_000, None, 32_768),
+        ("qwen-turbo", 1_000_000, None, 16_384),
+        ("minimax/minimax-m2.1", 204_800, None, 8_192),
+        ("MiniMax-M2.5", 204_800, None, 8_192),
+        ("MiniMax-M2.5-lightning", 204_800, None, 131_072),
+        ("gpt-5.1-chat", 128_000, 111_616, 16_384),
+        ("gpt-5.2-chat-latest", 128_000, 111_616, 16_384),
+        ("gpt-5.1-codex", 400_000, 272_000, 128_000),
+        ("gpt-5-pro-2025-10-06", 400_000, 272_000, 128_000),
+        ("gpt-5.4-2026-03-05", 1_050_000, 922_000, 128_000),
+        ("gpt-5.5", 1_050_000, 922_000, 128_000),
+        ("gemini-2.5-flash-image", 32_768, None, None),
+        ("google/gemini-2.5-flash-image-preview", 32_768, None, None),
+        ("x-ai/grok-4.1-fast", 2_000_000, None, None),
+        ("grok-4-1-fast", 2_000_000, None, None),
     ],
 )
 def test_well_known_models_are_known(model: str, context: int, max_input: int | None, max_output: int | None) -> None:
     found = look_up(model, bundled())
     assert found is not None
     assert found[1] == Known(context, max_input, max_output)
+
+
+def test_a_correction_by_hand_holds_for_every_host_in_the_tables() -> None:
+    for model in ("deepseek/deepseek-chat", "dashscope/qwen-plus", "azure/gpt-5.1-chat"):
+        found = look_up(model, bundled())
+        assert found is not None
+        assert found[0] == model.rpartition("/")[2]
 
 
 def test_a_model_that_many_host_has_a_window_they_agree_on() -> None:
@@ -96,6 +119,10 @@ def test_a_model_that_many_host_has_a_window_they_agree_on() -> None:
         ("gpt-4o-2024-08-06.ft-1a2b", "gpt-4o"),
         ("us.openai.gpt-4o", "gpt-4o"),
         ("gpt-4-new", "gpt-4"),
+        ("gpt-4o-image-preview", None),
+        ("gpt-4o-mini-tts", None),
+        ("gpt-4-audio", None),
+        ("gpt-4o-realtime-2025-06-03", None),
         ("vendor/x-1", "vendor/x-1"),
         ("host/vendor/x-1", "vendor/x-1"),
         ("x-1", None),

@@ -17,6 +17,7 @@ from app.store import Store
 from app.windows import (
     DEFAULT,
     LEARNT_SECONDS,
+    MOST_ANSWERED,
     MOST_CACHED,
     MOST_LEARNT,
     REFRESH_CHANGING_SECONDS,
@@ -235,6 +236,47 @@ async def test_a_prompt_that_was_answered_drops_a_smaller_limit(build: Build) ->
     windows.succeeded("gpt-4o", 32_769)
     assert windows.of("gpt-4o").source == "bundled"
     windows.succeeded("never-learnt", 1_000_000)
+
+
+async def test_a_limit_below_what_was_answered_is_not_learnt(build: Build) -> None:
+    windows = build()
+    windows.succeeded("gpt-4o", 9_000)
+    windows.succeeded("gpt-4o", 100)
+    windows.learn("gpt-4o", overflow(8_999))
+    assert windows.of("gpt-4o").source == "bundled"
+    windows.learn("gpt-4o", overflow(9_000))
+    assert windows.of("gpt-4o").context == 9_000
+    windows.learn("gpt-4.1", overflow(8_999))
+    assert windows.of("gpt-4.1").context == 8_999
+
+
+async def test_what_was_answered_more_than_a_day_ago_proves_nothing(build: Build, clock: Clock) -> None:
+    """A local server may have been started anew with less."""
+    windows = build()
+    windows.succeeded("gpt-4o", 9_000)
+    clock.now += LEARNT_SECONDS
+    windows.learn("gpt-4o", overflow(8_000))
+    assert windows.of("gpt-4o").context == 8_000
+
+
+async def test_a_limit_below_the_output_that_was_asked_for_is_not_learnt(build: Build) -> None:
+    windows = build()
+    windows.learn("gpt-4o", overflow(4_096), 7_168)
+    assert windows.of("gpt-4o").source == "bundled"
+    windows.learn("gpt-4o", overflow(8_192), 8_192)
+    assert windows.of("gpt-4o").context == 8_192
+
+
+async def test_the_memory_of_answers_is_bounded(build: Build) -> None:
+    windows = build()
+    windows.succeeded("x" * 1_000, 9_000)
+    windows.succeeded("small", 999)
+    assert not windows._answered
+    for number in range(MOST_ANSWERED + 1):
+        windows.succeeded(f"model {number}", 9_000)
+    assert len(windows._answered) == MOST_ANSWERED
+    windows.learn("model 0", overflow(8_000))
+    assert windows.of("model 0").context == 8_000
 
 
 async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
