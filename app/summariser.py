@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from app.breakers import ModelBreaker, Recent
@@ -18,6 +18,7 @@ from app.errors import StenoError, UpstreamTimedOut
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import STREAMED, AnswerReader, decoded, prefix_body, summary_body
+from app.wire.retries import named_pause
 
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
@@ -254,19 +255,10 @@ def _pause(status: int, headers: Headers) -> float | None:
     """After which pause the same call may succeed."""
     if status != 429 and status < 500:
         return None
-    said = _named_pause(dict(headers))
+    said = named_pause(headers, time())
     if said is None:
         return None if status in (429, 503) else RETRY_PAUSE_SECONDS
     return said if said <= LONGEST_WAIT_SECONDS else None
-
-
-def _named_pause(headers: Mapping[bytes, bytes]) -> float | None:
-    """What the provider asks for, in seconds. Dates are not read: they name longer pauses."""
-    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
-        said = headers.get(name, b"")
-        if said.replace(b".", b"", 1).isdigit():
-            return float(said) * unit
-    return None
 
 
 def _other_cap(refusal: bytes) -> str | None:
