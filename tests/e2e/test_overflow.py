@@ -129,15 +129,17 @@ REFUSALS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
-@pytest.mark.parametrize("failing", [("close",), ("reset",), (b"SSH-2.0\r\n\r\n", "close"), ("hang",)])
+@pytest.mark.parametrize(
+    ("failing", "stream"),
+    [(("close",), False), (("reset",), True), ((b"SSH-2.0\r\n\r\n", "close"), False), (("hang",), True)],
+)
 def test_a_second_attempt_that_is_not_answered_brings_the_refusal_to_the_client(
     failing: Any, stream: bool, scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     """A smaller prompt is our idea: what becomes of it is no answer to the client's own request."""
     scripted.then(*REFUSALS["a status"])
     scripted.default = failing
-    steno = before_scripted(models=TRUSTING, upstream={"first_byte_seconds": 0.5})
+    steno = before_scripted(models=TRUSTING, upstream={"first_byte_seconds": 0.3})
     answered = post(steno.url, chat(documents(), stream=stream))
     assert (answered.status, answered.body, answered.header("x-request-id")) == (400, ERROR, "req_1")
     assert answered.header("x-context-status") == "full"
@@ -162,7 +164,7 @@ def test_a_client_that_leaves_during_the_second_attempt_leaves_no_connection_ope
     refused: str, messages: Any, scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     """Neither that of the answer which refused nor the other."""
-    scripted.then(*REFUSALS[refused]).then(2.0, answer(COMPLETION))
+    scripted.then(*REFUSALS[refused]).then(0.6, answer(COMPLETION))
     with connected(before_scripted(models=TRUSTING).url) as connection:
         connection.sendall(request_bytes(chat(messages, stream=True), b"x-context-events: off"))
         assert scripted.wait_for(lambda requests: len(requests) >= 2)
