@@ -12,8 +12,9 @@ import pytest
 
 from app.api.intake import Understood
 from app.simulator import Simulator
+from app.upstream import _HttpxAnswering
 from tests.e2e.histories import chat, long_history, turns
-from tests.e2e.raw import Answer, connected, get, post, request_bytes
+from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
@@ -158,19 +159,57 @@ def test_a_second_attempt_that_is_not_answered_ends_a_stream_that_has_begun_with
     assert error == OVERFLOW | {"status": 400, "request_id": "req_1"}
 
 
+def held(steno: Steno, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The provider's answers and what reads them, never forgotten: it is not the collector that closes a connection."""
+    upstream = steno.services.providers.default.upstream
+    relay = upstream.relay
+    kept: list[Any] = []
+
+    async def relayed(*request: Any) -> Any:
+        kept.append(await relay(*request))
+        return kept[-1]
+
+    def chunks(answering: Any) -> Any:
+        kept.append(read(answering))
+        return kept[-1]
+
+    read = _HttpxAnswering.chunks
+    monkeypatch.setattr(upstream, "relay", relayed)
+    monkeypatch.setattr(_HttpxAnswering, "chunks", chunks)
+    return kept
+
+
 @pytest.mark.parametrize("refused", list(REFUSALS)[1:])
 @pytest.mark.parametrize("messages", [documents(), TOO_LONG], ids=["second attempt", "summary"])
 def test_a_client_that_leaves_during_the_second_attempt_leaves_no_connection_open(
-    refused: str, messages: Any, scripted: ScriptedProvider, before_scripted: StartSteno
+    refused: str,
+    messages: Any,
+    scripted: ScriptedProvider,
+    before_scripted: StartSteno,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither that of the answer which refused nor the other."""
     scripted.then(*REFUSALS[refused]).then(0.6, answer(COMPLETION))
-    with connected(before_scripted(models=TRUSTING).url) as connection:
+    steno = before_scripted(models=TRUSTING)
+    held(steno, monkeypatch)
+    with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat(messages, stream=True), b"x-context-events: off"))
         assert scripted.wait_for(lambda requests: len(requests) >= 2)
     assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
     if messages is not TOO_LONG:  # A summary is finished for the next one.
         assert scripted.wait_for(lambda requests: requests[1].closed_at is not None, 1.0)
+
+
+def test_a_second_attempt_that_is_not_answered_leaves_no_connection_open(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.then(*REFUSALS["an error frame"]).then("close")
+    steno = before_scripted(models=TRUSTING)
+    held(steno, monkeypatch)
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat(documents(), stream=True)))
+        read_until(connection, b'"context_length_exceeded"}}\n\n')
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
 
 
 def test_an_answer_that_begins_while_its_client_leaves_is_closed(
@@ -184,11 +223,12 @@ def test_an_answer_that_begins_while_its_client_leaves_is_closed(
         await asyncio.to_thread(counting.wait, 5)
 
     monkeypatch.setattr(Understood, "counted", counted)
+    answers = held(steno, monkeypatch)
     scripted.then(stream_head() + chunked(b": hello\n\n"), "hang")
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat(stream=True)))
-        assert scripted.wait_for(lambda requests: len(requests) == 1)
-        time.sleep(0.2)  # Until the answer has begun.
+        while not answers:
+            time.sleep(0.01)
     counting.set()
     assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.0)
 
