@@ -17,6 +17,7 @@
       UpstreamUnreachable     502  upstream_unreachable
       UpstreamTimedOut        504  upstream_timeout
       UpstreamDisconnected    502  upstream_disconnected
+      UpstreamUnreadable      502  upstream_unreadable
 
 The provider's own errors never become ours. A failed summary is a value, not an error.
 """
@@ -119,3 +120,7 @@ class UpstreamTimedOut(StenoError):
 
 class UpstreamDisconnected(StenoError):
     status, code, repeatable = 502, "upstream_disconnected", True
+
+
+class UpstreamUnreadable(StenoError):
+    status, code = 502, "upstream_unreadable"

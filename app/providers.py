@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from urllib.parse import urlsplit
 
 from app.calibrations import Calibrations
@@ -13,6 +14,15 @@ from app.presets import PresetName
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, TriggerSettings, UpstreamSettings
 from app.upstream import Upstream
 from app.windows import Windows
+
+
+class StreamedUsage(Enum):
+    """How a model's streams come to tell what they cost."""
+
+    UNASKED = "unasked"
+    WHEN_ASKED = "when asked"
+    REFUSED = "refused"
+    """It does not take the question."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +34,8 @@ class Provider:
     upstream: Upstream
     windows: Windows
     calibrations: Calibrations
-    not_asked: set[str] = field(default_factory=set)
-    """Models whose streams are not asked for their usage: the provider refuses to tell it, or tells it unasked."""
+    streamed_usage: dict[str, StreamedUsage] = field(default_factory=dict)
+    """How each model's streams tell their usage, as far as it was seen."""
 
     @property
     def preset(self) -> PresetName | None:

@@ -527,12 +527,12 @@ class CalibrationSettings(_Section):
     enabled: bool = True
     """Learn from what providers report how much they charge for each token we estimate."""
     ask_usage: bool = True
-    """Ask for the usage of streams whose messages are replaced anyway; what was not asked for is not passed on."""
+    """Ask for the usage of streams whose messages are replaced, if they tell none unasked; it is not passed on."""
 
 
 class EventSettings(_Section):
     stream: EventShape = "chunk"
-    """Shape of compaction events on streams: chunk, named, comment or off."""
+    """Shape of compaction events on streams: chunk, comment or off; named crashes the usual loop of most SDKs."""
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
     """Time between keep-alives while a summary is made."""
     body: bool = True

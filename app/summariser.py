@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import structlog
@@ -22,6 +22,7 @@ from app.histories import Recent
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
+from app.wire.retries import named_pause
 
 log = structlog.get_logger("steno.summariser")
 
@@ -278,19 +279,10 @@ def _pause(status: int, headers: Headers) -> float | None:
     """After which pause the same call may succeed."""
     if status != 429 and status < 500:
         return None
-    said = _named_pause(dict(headers))
+    said = named_pause(headers, time())
     if said is None:
         return None if status in (429, 503) else RETRY_PAUSE_SECONDS
     return said if said <= LONGEST_WAIT_SECONDS else None
-
-
-def _named_pause(headers: Mapping[bytes, bytes]) -> float | None:
-    """What the provider asks for, in seconds. Dates are not read: they name longer pauses."""
-    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
-        said = headers.get(name, b"")
-        if said.replace(b".", b"", 1).isdigit():
-            return float(said) * unit
-    return None
 
 
 def _named(members: Iterable[str], refusal: bytes) -> str | None:

@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from app.core.budget import Window
-from app.credentials import CREDENTIALS
 from app.core.overflow import LEAST_LIMIT, Overflow, classify
+from app.credentials import CREDENTIALS
 from app.discovery import Discovery, Listing, ListingRefused
 from app.errors import LoopDetected, StenoError, UpstreamTimedOut
 from app.registry import LONGEST_NAME, bundled, look_up

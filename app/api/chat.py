@@ -19,20 +19,22 @@ from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media
 from app.api.intake import Understood, understand
 from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
+from app.api.patience import Patience
 from app.core.ladder import Decision
-from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
+from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected, UpstreamUnreachable
 from app.providers import Provider
 from app.services import Services
 from app.turn import Started
 from app.upstream import Answering
 from app.wire.chat_completions import read_request
 from app.wire.members import RawObject, Unreadable
+from app.wire.retries import is_repeatable
 from app.wire.sse import FrameSplitter, StreamEditor, event
 from app.wire.usage import window_was_full
 
 log = structlog.get_logger("steno.chat")
 
-T = TypeVar("T")
+A = TypeVar("A", bound=Answering)
 
 UNREADABLE = "unreadable"
 """The reason where the provider has to judge what came."""
@@ -76,14 +78,22 @@ class ChatEndpoint:
 
 
 class Attempt:
-    """How far a request is: whether a summary is being made for it, and what was decided to send."""
+    """How far a request is: whether a summary is being made for it, what was decided to send, and who answers it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells: bool) -> None:
+        """`tells`: whether a stream begins with the news of a summary that is being made."""
+        self._tells = tells
+        self._opened: list[Answering] = []
         loop = asyncio.get_running_loop()
         self.started: asyncio.Future[Started] = loop.create_future()
         self.decided: asyncio.Future[Decision] = loop.create_future()
         self.observed: list[Observation] = []
         """Its calls to the provider."""
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the client's stream has begun before the provider's answer."""
+        return self._tells and self.started.done()
 
     def on_start(self, compaction: Started) -> None:
         if not self.started.done():
@@ -104,13 +114,18 @@ class Attempt:
         if not self.started.done():
             self.decided = asyncio.get_running_loop().create_future()
 
+    def opened(self, answering: A) -> A:
+        """An answer that has begun. Whatever becomes of it, it is closed at the end."""
+        self._opened.append(answering)
+        return answering
+
     async def end(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
-        """Gives up what is still under way, and the provider's answer with it."""
+        """Gives up what is still under way, and the provider's answers with it."""
         self.started.cancel()
         obtaining.cancel()
         await asyncio.wait({obtaining})
-        if not obtaining.cancelled() and obtaining.exception() is None:
-            await obtaining.result()[1].close()
+        for answering in reversed(self._opened):
+            await answering.close()
 
 
 @dataclass(slots=True)
@@ -152,7 +167,7 @@ class Exchange:
         return await understand(self.services, request, self.tenant, self.headers, *named)
 
     async def _serve(self, understood: Understood) -> None:
-        attempt = Attempt()
+        attempt = Attempt(tells=understood.events != "off")
         obtaining = asyncio.ensure_future(self._obtain(understood, attempt))
         try:
             if understood.events != "off":
@@ -177,6 +192,7 @@ class Exchange:
             decided=attempt.decided,
             relay=self._relay_stream,
             keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
+            tells=self.services.settings.events.body,
         )
 
     async def _obtain(self, understood: Understood, attempt: Attempt) -> tuple[Observation, Answering]:
@@ -187,7 +203,7 @@ class Exchange:
         # What was too short to be counted is counted while the provider works.
         counting = asyncio.ensure_future(understood.counted())
         try:
-            answering = await self._forward(observed)
+            answering = await self._forward(observed, attempt)
         finally:
             await asyncio.wait({counting})
             self.own_headers = understood.headers(decision)
@@ -220,7 +236,12 @@ class Exchange:
             decision = replace(decision, actions=(*decision.actions, "recovered"), reason=why)
             attempt.decide(decision)
             latest = attempt.observe(self.services, latest.understood, decision)
-            again = await self._forward(latest)
+            try:
+                again = await self._forward(latest, attempt)
+            except StenoError as error:
+                log.warning("a smaller prompt was not answered", code=error.code)
+                attempt.decide(observed.prepared)
+                break
             if again.status == 200 and latest.overflow is None:
                 await answering.close()
                 self.own_headers = latest.understood.headers(decision)
@@ -247,24 +268,45 @@ class Exchange:
         else:
             await self._relay_as_sent(answering, self.own_headers)
 
-    async def _forward(self, observed: Observation) -> Answering:
-        """The provider's answer. A refusal is read first; where it is the question for the usage, it is not asked."""
-        answering = await self._send_observed(observed)
+    async def _forward(self, observed: Observation, attempt: Attempt) -> Answering:
+        """The provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as it would.
+
+        Raises the upstream errors.
+        """
+        patience = Patience(observed.understood.job.wait_seconds)
+        while True:
+            try:
+                answering = await self._ask(observed, attempt)
+            except UpstreamUnreachable:  # Nobody has seen the request.
+                if not attempt.is_early or (pause := patience.pause()) is None:
+                    raise
+            else:
+                status, headers = answering.status, answering.headers
+                is_final = status == 200 or observed.overflow is not None or not is_repeatable(status, headers)
+                if is_final or not attempt.is_early or (pause := patience.pause(headers)) is None:
+                    return answering
+                await answering.close()
+                log.info("asked once more", status=status, seconds=round(pause, 3))
+            await asyncio.sleep(pause)
+
+    async def _ask(self, observed: Observation, attempt: Attempt) -> Answering:
+        """An answer. A refusal is read first; where it is the question for the usage, it is not asked."""
+        answering = await self._send_observed(observed, attempt)
         if answering.status in REFUSALS:
-            refused = await _or_close(answering, read_refusal(answering))
+            refused = await read_refusal(answering)
             if not observed.refused(refused):
                 return refused
             await refused.close()
-            return await self._send_observed(observed)
+            return await self._send_observed(observed, attempt)
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            opened = await _or_close(answering, read_first_piece(answering))
+            opened = attempt.opened(await read_first_piece(answering))
             if error := refusal_in(opened.read):
                 observed.refusal(answering.status, answering.headers, error, first_frame=True)
             return opened
         return answering
 
-    async def _send_observed(self, observed: Observation) -> Answering:
-        answering = await self._send(observed.body(), observed.understood.provider)
+    async def _send_observed(self, observed: Observation, attempt: Attempt) -> Answering:
+        answering = attempt.opened(await self._send(observed.body(), observed.understood.provider))
         observed.answered(answering.status)
         return answering
 
@@ -300,7 +342,7 @@ class Exchange:
         body = b"".join([chunk async for chunk in answering.chunks()])
         with suppress(Unreadable):
             completion = RawObject(body)
-            observed.usage(completion.value("usage"))
+            observed.usage(completion.value("usage"), streamed=False)
             if window_was_full(completion.value("choices")):
                 observed.window_full(completion.value("usage"), len(body))
             body = completion.with_status(members)
@@ -321,7 +363,8 @@ class Exchange:
             broken = error
         rest = editor.edit(splitter.flush())
         if observed is not None:
-            observed.usage(editor.usage, whole=editor.complete and not editor.failed)
+            streamed = media_type(answering.headers) == EVENT_STREAM
+            observed.usage(editor.usage, whole=editor.complete and not editor.failed, streamed=streamed)
             if editor.window_full:
                 observed.window_full(editor.usage, editor.text_bytes)
         if editor.complete:
@@ -331,11 +374,3 @@ class Exchange:
         log.warning("stream cut", code=broken.code)
         # What is left of a frame is dropped: the error must stand in a frame of its own.
         await self.answer.end(event(broken.envelope))
-
-
-async def _or_close(answering: Answering, reading: Awaitable[T]) -> T:
-    try:
-        return await reading
-    except BaseException:
-        await answering.close()
-        raise

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-import msgspec
-
 from app.api.asgi import Answer
-from app.api.headers import EVENT_STREAM, Headers, media_type
+from app.api.headers import EVENT_STREAM, Headers, is_encoded, media_type
 from app.api.intake import Understood
 from app.api.observe import Observation
 from app.core.ladder import Decision
-from app.errors import StenoError, UpstreamDisconnected
+from app.errors import StenoError, UpstreamUnreadable
 from app.turn import Started
 from app.upstream import Answering
+from app.upstream import Headers as Received
 from app.wire.events import CompactionEvents
-from app.wire.sse import StreamEditor, event
+from app.wire.provider_errors import error_body
+from app.wire.sse import ChunkHead, StreamEditor, event
+from app.wire.streamed import as_stream
 
 T = TypeVar("T")
 
@@ -41,22 +43,22 @@ class EarlyStream:
     relay: Callable[[Answering, StreamEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     keep_alive_seconds: float
+    tells: bool
+    """Whether the status stands in the chunks."""
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
         answer, understood = self.answer, self.understood
         events = CompactionEvents(
             shape=understood.events,
             compaction_id=self.started.id,
-            stream_id=f"chatcmpl-{secrets.token_hex(12)}",
-            model=understood.request.model,
-            created=int(time.time()),
+            head=ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), understood.request.model),
         )
         await answer.start(200, [*HEADERS, *understood.headers(None)])
         await answer.body(events.started(understood.announcement(self.started)))
         prepared = await self._meanwhile(self.decided, events)
         report = understood.report(prepared)
         closing = events.failed if prepared.failed else events.completed
-        await answer.body(closing(report, understood.status_member(prepared)))
+        await answer.body(closing(report, understood.status_member(prepared) if self.tells else b""))
         try:
             observed, answering = await self._meanwhile(obtaining, events)
             await self._relay(answering, observed, events)
@@ -64,11 +66,14 @@ class EarlyStream:
             await answer.end(event(error.envelope))
 
     async def _relay(self, answering: Answering, observed: Observation, events: CompactionEvents) -> None:
-        if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
-            editor = self.understood.stream_editor(observed.prepared, observed.asks_usage, events.sent_id)
-            await self.relay(answering, editor, observed)
-        else:
-            await self.answer.end(event(await _error_in(answering)))
+        if answering.status != 200:
+            body = await _beginning(answering)
+            await self.answer.end(event(error_body(answering.status, answering.headers, body, time.time())))
+            return
+        if is_encoded(answering.headers):
+            raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
+        editor = self.understood.stream_editor(observed.prepared, observed.asks_usage, events.sent, tells=self.tells)
+        await self.relay(Streamed(answering, self.understood.request.wants_usage), editor, observed)
 
     async def _meanwhile(self, work: Awaitable[T], events: CompactionEvents) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""
@@ -81,19 +86,36 @@ class EarlyStream:
             working.cancel()
 
 
-async def _error_in(answering: Answering) -> bytes:
-    """The provider's error, as the data of a frame: its own `error` object, with the status it came with."""
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer with status 200 as a stream, in whatever form it came: it is paid for."""
+
+    answering: Answering
+    wants_usage: bool
+
+    @property
+    def status(self) -> int:
+        return self.answering.status
+
+    @property
+    def headers(self) -> Received:
+        return self.answering.headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        is_stream = media_type(self.headers) == EVENT_STREAM
+        chunks, wants_usage = self.answering.chunks(), self.wants_usage
+        return as_stream(chunks, is_stream=is_stream, wants_usage=wants_usage, headers=self.headers)
+
+    async def close(self) -> None:
+        await self.answering.close()
+
+
+async def _beginning(answering: Answering) -> bytes:
+    """A refusal's body, or what came of it: its status is known."""
     body = b""
-    async for chunk in answering.chunks():
-        body += chunk
-        if len(body) > LONGEST_ERROR:
-            break
-    try:
-        given = msgspec.json.decode(body)["error"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        given = None
-    if isinstance(given, dict):
-        return msgspec.json.encode({"error": {**given, "status": answering.status}})
-    text = given if isinstance(given, str) else body.decode("utf-8", "replace")
-    fallback = UpstreamDisconnected(f"The provider answered with status {answering.status}: {text[:500]}")
-    return fallback.envelope
+    with suppress(StenoError):
+        async for chunk in answering.chunks():
+            body += chunk
+            if len(body) > LONGEST_ERROR:
+                break
+    return body

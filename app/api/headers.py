@@ -112,11 +112,15 @@ def returned(
     return [*((key, value) for key, value in listed if key not in dropped), *own]
 
 
+def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a body is compressed, so that Steno does not read it."""
+    return (value_of(headers, b"content-encoding") or "identity") != "identity"
+
+
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What a body is, without parameters; nothing for an encoded one, which Steno does not read."""
     listed = list(headers)
-    encoded = (value_of(listed, b"content-encoding") or "identity") != "identity"
-    return "" if encoded else (value_of(listed, b"content-type") or "").partition(";")[0].strip().lower()
+    return "" if is_encoded(listed) else (value_of(listed, b"content-type") or "").partition(";")[0].strip().lower()
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
 import msgspec
@@ -35,7 +36,7 @@ from app.summariser import Route
 from app.turn import Job, Started
 from app.wire.chat_completions import ChatRequest, render
 from app.wire.events import EVENT_SHAPES, EventShape
-from app.wire.sse import StreamEditor
+from app.wire.sse import ChunkHead, StreamEditor
 
 log = structlog.get_logger("steno.intake")
 
@@ -50,8 +51,10 @@ CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 """What stands before the messages in a prompt, so that the provider's cache depends on it."""
 LONGEST_REASON = 1_000
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+ANNOUNCED_TIMEOUTS = (b"x-stainless-read-timeout", b"x-stainless-timeout")
+"""How long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
 PATIENCE_SHARE = 0.8
-"""Of the read timeout a client announces, what a compaction may use."""
+"""Of the timeout a client announces, what a compaction may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +133,17 @@ class Understood:
             headers.append((b"x-context-reason", reason.encode()))
         return headers
 
-    def stream_editor(self, prepared: Decision, hides_usage: bool, sent_id: str | None = None) -> StreamEditor:
-        members = self.status_member(prepared), self.status_members(prepared)
-        return StreamEditor(*members, sent_id, self.request.choices, hides_usage)
+    def stream_editor(
+        self, prepared: Decision, hides_usage: bool, sent: ChunkHead | None = None, *, tells: bool = True
+    ) -> StreamEditor:
+        members = (self.status_member(prepared), self.status_members(prepared)) if tells else (b"", b"")
+        return StreamEditor(*members, sent, self.request.choices, hides_usage)
 
     def announcement(self, started: Started) -> dict[str, Any]:
         """What `compaction_started` tells."""
         return {
             "conversation_id": self.job.conversation_id,
-            "messages": started.messages,
+            "messages": {"summarizing": started.messages},
             "tokens": {
                 "estimated": self.job.budget.line.reported(self.job.conversation.tokens),
                 "window": self.window.context,
@@ -212,6 +217,7 @@ async def understand(
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)
     writing = Writing(rules, provider, model, tenant, request.focus)
+    events = _event_shape(services, request, headers)
     job = Job(
         tenant=tenant,
         conversation_id=recognised.conversation_id,
@@ -230,9 +236,8 @@ async def understand(
         declared={name: raw for name in CACHED_MEMBERS if (raw := request.source.raw(name)) is not None},
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         pinned_text=writing.pinned_text,
-        wait_seconds=_patience(rules, request, headers),
+        wait_seconds=_patience(rules, events, headers),
     )
-    events = _event_shape(services, request, headers)
     return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events)
 
 
@@ -372,11 +377,18 @@ def _event_shape(services: Services, request: ChatRequest, headers: Headers) -> 
     return shape if request.stream and request.choices == 1 else "off"
 
 
-def _patience(rules: Rules, request: ChatRequest, headers: Headers) -> float:
-    """How long a compaction may hold the request; a plain one less than the client says it will wait."""
+def _patience(rules: Rules, events: EventShape, headers: Headers) -> float:
+    """How long a compaction may hold the request; without keep-alives less than the client says it will wait."""
     wait = rules.compaction.wait_seconds
-    announced = None if request.stream else value_of(headers, b"x-stainless-read-timeout")
-    try:
-        return min(wait, PATIENCE_SHARE * float(announced)) if announced else wait
-    except ValueError:
+    if events != "off":
         return wait
+    announced = (_seconds(value_of(headers, name)) for name in ANNOUNCED_TIMEOUTS)
+    return min([wait, *(PATIENCE_SHARE * seconds for seconds in announced if seconds is not None)])
+
+
+def _seconds(told: str | None) -> float | None:
+    try:
+        seconds = float(told or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < inf else None

@@ -15,6 +15,7 @@ from app.core.ladder import Decision
 from app.core.overflow import LEAST_LIMIT, Overflow
 from app.core.recovery import LEAST_ROOM, recovery_budget
 from app.ledger import Call
+from app.providers import StreamedUsage
 from app.services import Services
 from app.tokenizer import by_bytes
 from app.turn import Job
@@ -60,13 +61,15 @@ class Observation:
     """What is not in the ledger yet."""
 
     def __post_init__(self) -> None:
-        request, services = self.understood.request, self.services
+        # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
+        request, settings = self.understood.request, self.services.settings
         self.asks_usage = (
-            services.settings.calibration.ask_usage
+            settings.calibration.ask_usage
+            and settings.events.body
             and self.prepared.view is not None
             and request.stream
             and not request.wants_usage
-            and request.model not in self.understood.provider.not_asked
+            and self.understood.provider.streamed_usage.get(request.model) is StreamedUsage.WHEN_ASKED
         )
 
     @property
@@ -90,14 +93,19 @@ class Observation:
         """A call was answered; what it took may still be told."""
         self._answered.append(Answered(status))
 
-    def usage(self, usage: object, *, whole: bool = True) -> None:
-        """An answer came, and said that it cost this much. From one that broke off nothing is learnt."""
+    def usage(self, usage: object, *, whole: bool = True, streamed: bool = True) -> None:
+        """An answer came, and said that it cost this much. From one that broke off nothing is learnt.
+
+        `streamed`: it came as a stream. A completion in one piece always says what it cost.
+        """
         if self._answered:
             self._answered[-1].usage = usage
         self.settle()
         if not whole:
             return
         try:
+            if streamed and not (self.asks_usage or self.understood.request.wants_usage):
+                self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
         except Exception:
             log.exception("an answer's usage was not learnt from")
@@ -131,7 +139,7 @@ class Observation:
         model = self.understood.request.model
         if self.asks_usage and opened.status in (400, 422) and _USAGE_OPTION.search(opened.read):
             self.asks_usage = False
-            self._do_not_ask()
+            self._remember(StreamedUsage.REFUSED)
             log.info("the provider tells no usage in streams", model=model)
             return True
         self.refusal(opened.status, opened.headers, opened.read)
@@ -192,18 +200,19 @@ class Observation:
             context_status=self.prepared.status,
         )
 
-    def _do_not_ask(self) -> None:
-        not_asked = self.understood.provider.not_asked
-        if len(not_asked) >= MOST_REMEMBERED:
-            not_asked.clear()
-        not_asked.add(self.understood.request.model)
+    def _remember(self, told: StreamedUsage) -> None:
+        """How the model's streams tell their usage. What it refused once it is not asked again."""
+        known, model = self.understood.provider.streamed_usage, self.understood.request.model
+        if known.get(model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
+            return
+        if len(known) >= MOST_REMEMBERED:
+            known.clear()
+        known[model] = told
 
     def _usage(self, usage: object) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
         provider = self.understood.provider
         reported = prompt_tokens(usage)
-        if usage and request.stream and not (self.asks_usage or request.wants_usage):
-            self._do_not_ask()
         if reported is None:
             return
         provider.windows.succeeded(request.model, reported)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.wire import sse
+from app.wire.sse import ChunkHead
 
 EventShape = Literal["chunk", "named", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
@@ -16,18 +17,20 @@ EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
 
 @dataclass(frozen=True, slots=True)
 class CompactionEvents:
-    """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id."""
+    """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id.
+
+    A member has one type in all of them and in `context`: LangChain.js merges the chunks of a stream, and throws where
+    the types of two differ.
+    """
 
     shape: EventShape
     compaction_id: str
-    stream_id: str
-    """The id of our chunks; the provider's later chunks take it over."""
-    model: str
-    created: int
-    """Unix seconds."""
+    head: ChunkHead
+    """Of our chunks; the provider's later chunks take it over."""
 
     def started(self, details: Mapping[str, Any]) -> bytes:
-        return self._frame("compaction_started", details, {"role": "assistant", "content": ""})
+        # No text: an empty one would stay in a message that has tool calls and none of its own.
+        return self._frame("compaction_started", details, {"role": "assistant", "content": None})
 
     def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
         return self._frame("compaction_completed", details, {}, members)
@@ -40,11 +43,13 @@ class CompactionEvents:
         return sse.event(self._chunk({})) if self.shape == "chunk" else sse.KEEP_ALIVE
 
     @property
-    def sent_id(self) -> str | None:
-        """The id that later chunks must bear, None where no chunk of ours was sent."""
-        return self.stream_id if self.shape == "chunk" else None
+    def sent(self) -> ChunkHead | None:
+        """What later chunks must begin with, None where no chunk of ours was sent."""
+        return self.head if self.shape == "chunk" else None
 
-    def _frame(self, kind: str, details: Mapping[str, Any], delta: Mapping[str, str], members: bytes = b"") -> bytes:
+    def _frame(
+        self, kind: str, details: Mapping[str, Any], delta: Mapping[str, str | None], members: bytes = b""
+    ) -> bytes:
         data = msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})
         match self.shape:
             case "chunk":
@@ -55,13 +60,13 @@ class CompactionEvents:
             case _:
                 return b": " + kind.encode() + b" " + data + b"\n\n"
 
-    def _chunk(self, delta: Mapping[str, str]) -> bytes:
+    def _chunk(self, delta: Mapping[str, str | None]) -> bytes:
         return msgspec.json.encode(
             {
-                "id": self.stream_id,
+                "id": self.head.id,
                 "object": "chat.completion.chunk",
-                "created": self.created,
-                "model": self.model,
+                "created": self.head.created,
+                "model": self.head.model,
                 "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
             }
         )

@@ -7,7 +7,7 @@ what we send between frames, may only stand at a frame's boundary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -46,18 +46,34 @@ class FrameSplitter:
         return held
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkHead:
+    """What all chunks of one stream have in common."""
+
+    id: str
+    created: int
+    """Unix seconds."""
+    model: str
+
+    @property
+    def members(self) -> dict[str, bytes]:
+        values = {"id": self.id, "created": self.created, "model": self.model}
+        return {name: msgspec.json.encode(value) for name, value in values.items()}
+
+
 @dataclass(slots=True)
 class StreamEditor:
     """What a chat stream needs on its way: our members in the first chunk and in the one that ends it.
 
     After a `compaction_started` chunk was sent, later chunks also lose the role of choice 0 (it was sent) and take
-    the id that was sent: clients break on a second role and drop chunks of another id.
+    the head that was sent: clients break on a second role, drop chunks of another id, and cannot merge two times or
+    models. What the provider said instead stands in `context.provider`.
     """
 
     first_members: bytes
     finish_members: bytes
-    sent_id: str | None = None
-    """The id of the chunks that were sent before the provider's."""
+    sent: ChunkHead | None = None
+    """The head of the chunks that were sent before the provider's."""
     choices: int = 1
     """How many answers the stream holds, each with an end of its own."""
     hides_usage: bool = False
@@ -77,6 +93,8 @@ class StreamEditor:
     """The provider ended the stream with an error frame."""
     refusal: bytes = b""
     """That error, where nothing else had come: in truth the request was refused."""
+    provider: dict[str, bytes] = field(default_factory=dict)
+    """What the provider's own chunks have in common, where they were given another head."""
 
     @property
     def complete(self) -> bool:
@@ -93,7 +111,7 @@ class StreamEditor:
             self.done = True
             return frame
         self.text_bytes += sum(len(written[1]) for written in _TEXT.finditer(text))
-        told = self.seen_first and self.sent_id is None
+        told = self.seen_first and self.sent is None
         tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
         if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:
             return frame
@@ -110,7 +128,8 @@ class StreamEditor:
         hides = self.hides_usage and "usage" in chunk
         if hides and not chunk.value("choices"):
             return b""
-        edited = chunk.spliced(self._replacements(chunk), ("usage",) if hides else ())
+        replaced, added = self._headed(chunk)
+        edited = chunk.spliced(replaced, ("usage",) if hides else (), added)
         if members := self._members(_finished_choices(chunk)):
             edited = RawObject(edited).with_status(members)
         return frame if edited == text else frame[:start] + edited + frame[stop:]
@@ -120,17 +139,30 @@ class StreamEditor:
         is_first, is_finish = not self.seen_first, bool(finishes) and not self.finished
         self.seen_first = True
         self.finished |= finishes
-        return self.finish_members if is_finish else self.first_members if is_first else b""
+        return self._last_members() if is_finish else self.first_members if is_first else b""
 
-    def _replacements(self, chunk: RawObject) -> dict[str, bytes]:
-        if self.sent_id is None:
-            return {}
-        replacements = {}
-        if "id" in chunk:
-            replacements["id"] = msgspec.json.encode(self.sent_id)
+    def _last_members(self) -> bytes:
+        """With what the provider said of itself, where its chunks were given another head."""
+        if not self.provider or not self.finish_members:
+            return self.finish_members
+        told = RawObject(b"{" + self.finish_members + b"}")
+        provider = b'"provider":{' + _joined(self.provider) + b"}"
+        context = RawObject(told.raw("context") or b"{}").spliced(add=provider)
+        return told.spliced({"context": context})[1:-1]
+
+    def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
+        """How the chunk is given the head that was sent: the members to replace, and those to add."""
+        if self.sent is None:
+            return {}, b""
+        head = self.sent.members
+        for name in head:
+            if name not in self.provider and chunk.value(name):
+                self.provider[name] = chunk.raw(name) or b""
+        replaced = {name: value for name, value in head.items() if name in chunk}
+        missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
         if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
-            replacements["choices"] = _without_role(choices)
-        return replacements
+            replaced["choices"] = _without_role(choices)
+        return replaced, _joined(missing)
 
 
 def event(data: bytes, name: str | None = None) -> bytes:
@@ -148,6 +180,10 @@ def _data_of(frame: bytes) -> tuple[int, int] | None:
         start += 1
     stop = min((end for end in (frame.find(b"\n", start), frame.find(b"\r", start)) if end != -1), default=len(frame))
     return None if b"\ndata:" in frame[stop - 1 :] else (start, stop)
+
+
+def _joined(members: Mapping[str, bytes]) -> bytes:
+    return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())
 
 
 def _finished_choices(chunk: RawObject) -> set[int]:

@@ -215,7 +215,9 @@ def test_media_of_unknown_cost_teach_nothing(simulator: Simulator, steno: StartS
 def test_the_usage_of_a_stream_is_asked_for_where_messages_are_replaced_and_taken_out_again(
     simulator: Simulator, steno: StartSteno
 ) -> None:
+    """Once it was seen that none comes unasked: so nothing is taken out that would have come anyhow."""
     proxy = steno()
+    post(proxy.url, chat(stream=True))
     answered = post(proxy.url, chat(LONG, stream=True))
     assert json.loads(simulator.chats[-1].body)["stream_options"] == {"include_usage": True}
     assert b"usage" not in answered.body
@@ -261,12 +263,16 @@ def test_a_provider_that_refuses_the_question_is_asked_once(simulator: Simulator
     refusal = json.dumps({"error": {"message": "Unknown parameter: stream_options", "type": "invalid_request_error"}})
     simulator.when(lambda record: b"stream_options" in record.body, status=400, body=refusal.encode())
     proxy = steno()
-    for _ in range(2):
+    for _ in range(4):
         answered = post(proxy.url, chat(LONG, stream=True))
         assert answered.status == 200
         assert b"[DONE]" in answered.body
     asked = [b"stream_options" in record.body for record in simulator.chats]
-    assert asked == [True, False, False]
+    assert asked == [False, True, False, False, False]
+
+
+NOTES = {"role": "assistant", "content": "The customer asked about many orders. " * 10}
+SUMMARY = json.dumps({"choices": [{"message": NOTES, "finish_reason": "stop"}]}).encode()
 
 
 def test_a_provider_that_tells_the_usage_unasked_is_not_asked_and_goes_on_telling_it(
@@ -274,17 +280,29 @@ def test_a_provider_that_tells_the_usage_unasked_is_not_asked_and_goes_on_tellin
 ) -> None:
     end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":9}}\n\n'
     stream = stream_head() + chunked(end + b"data: [DONE]\n\n") + LAST_CHUNK
-    notes = {"role": "assistant", "content": "The customer asked about many orders. " * 10}
-    summary = json.dumps({"choices": [{"message": notes, "finish_reason": "stop"}]}).encode()
     proxy = before_scripted()
     scripted.then(stream)
     post(proxy.url, chat(stream=True))
-    scripted.then(answer(summary))
+    scripted.then(answer(SUMMARY))
     scripted.then(stream)
     answered = post(proxy.url, chat(LONG, stream=True))
     assert b"compaction_completed" in answered.body
     assert b'"usage":{"prompt_tokens":9}' in answered.body
     assert b"stream_options" not in scripted.requests[-1].body
+
+
+def test_a_plain_answer_says_nothing_about_the_usage_of_streams(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """Some gateways answer a short request for a stream in one piece."""
+    silent = stream_head() + chunked(b'data: {"choices":[{"index":0,"finish_reason":"stop"}]}\n\n') + LAST_CHUNK
+    proxy = before_scripted()
+    scripted.then(silent).then(answer(b'{"choices":[],"usage":{"prompt_tokens":9}}'))
+    for _ in range(2):
+        post(proxy.url, chat(stream=True))
+    scripted.then(answer(SUMMARY)).then(silent)
+    post(proxy.url, chat(LONG, stream=True))
+    assert b"include_usage" in scripted.requests[-1].body
 
 
 # Off the request's path

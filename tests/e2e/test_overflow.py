@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
 from typing import Any
 
 import pytest
 
+from app.api.intake import Understood
 from app.simulator import Fault, Simulator
+from app.upstream import _HttpxAnswering
 from tests.e2e.histories import chat, long_history, turns
-from tests.e2e.raw import Answer, get, post
+from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
@@ -126,6 +131,116 @@ def test_a_second_refusal_brings_the_first_one_to_the_client(
     answered = post(before_scripted(models=TRUSTING).url, chat(documents()))
     assert (answered.status, answered.body, answered.header("x-request-id")) == (400, ERROR, "req_1")
     assert len(scripted.requests) == 2
+
+
+REFUSALS: dict[str, tuple[Any, ...]] = {
+    "a status": (answer(ERROR, b"x-request-id: req_1", status=b"400 Bad Request"),),
+    "an error frame": (stream_head() + chunked(b"data: " + json.dumps({"error": OVERFLOW}).encode() + b"\n\n"), "hang"),
+    "a status, and a body without an end": (answer(ERROR + b" " * 100_000, status=b"400 Bad Request")[:-1], "hang"),
+}
+
+
+@pytest.mark.parametrize(
+    ("failing", "stream"),
+    [(("close",), False), (("reset",), True), ((b"SSH-2.0\r\n\r\n", "close"), False), (("hang",), True)],
+)
+def test_a_second_attempt_that_is_not_answered_brings_the_refusal_to_the_client(
+    failing: Any, stream: bool, scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """A smaller prompt is our idea: what becomes of it is no answer to the client's own request."""
+    scripted.then(*REFUSALS["a status"])
+    scripted.default = failing
+    steno = before_scripted(models=TRUSTING, upstream={"first_byte_seconds": 0.3})
+    answered = post(steno.url, chat(documents(), stream=stream))
+    assert (answered.status, answered.body, answered.header("x-request-id")) == (400, ERROR, "req_1")
+    assert answered.header("x-context-status") == "full"
+
+
+def test_a_second_attempt_that_is_not_answered_ends_a_stream_that_has_begun_with_the_refusal(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    notes = {"role": "assistant", "content": "The customer asked about many orders. " * 10}
+    summary = json.dumps({"choices": [{"message": notes, "finish_reason": "stop"}]}).encode()
+    scripted.then(*REFUSALS["a status"]).then(answer(summary))
+    scripted.default = ("close",)
+    body = post(before_scripted(models=TRUSTING).url, chat(TOO_LONG, stream=True)).body
+    assert b"compaction_completed" in body
+    error = json.loads(body.rstrip().rpartition(b"data: ")[2])["error"]
+    assert error == OVERFLOW | {"status": 400, "request_id": "req_1"}
+
+
+def held(steno: Steno, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The provider's answers and what reads them, never forgotten: it is not the collector that closes a connection."""
+    upstream = steno.services.providers.default.upstream
+    relay = upstream.relay
+    kept: list[Any] = []
+
+    async def relayed(*request: Any) -> Any:
+        kept.append(await relay(*request))
+        return kept[-1]
+
+    def chunks(answering: Any) -> Any:
+        kept.append(read(answering))
+        return kept[-1]
+
+    read = _HttpxAnswering.chunks
+    monkeypatch.setattr(upstream, "relay", relayed)
+    monkeypatch.setattr(_HttpxAnswering, "chunks", chunks)
+    return kept
+
+
+@pytest.mark.parametrize("refused", list(REFUSALS)[1:])
+@pytest.mark.parametrize("messages", [documents(), TOO_LONG], ids=["second attempt", "summary"])
+def test_a_client_that_leaves_during_the_second_attempt_leaves_no_connection_open(
+    refused: str,
+    messages: Any,
+    scripted: ScriptedProvider,
+    before_scripted: StartSteno,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither that of the answer which refused nor the other."""
+    scripted.then(*REFUSALS[refused]).then(0.6, answer(COMPLETION))
+    steno = before_scripted(models=TRUSTING)
+    held(steno, monkeypatch)
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat(messages, stream=True), b"x-context-events: off"))
+        assert scripted.wait_for(lambda requests: len(requests) >= 2)
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
+    if messages is not TOO_LONG:  # A summary is finished for the next one.
+        assert scripted.wait_for(lambda requests: requests[1].closed_at is not None, 1.0)
+
+
+def test_a_second_attempt_that_is_not_answered_leaves_no_connection_open(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.then(*REFUSALS["an error frame"]).then("close")
+    steno = before_scripted(models=TRUSTING)
+    held(steno, monkeypatch)
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat(documents(), stream=True)))
+        read_until(connection, b'"context_length_exceeded"}}\n\n')
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.5)
+
+
+def test_an_answer_that_begins_while_its_client_leaves_is_closed(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its request was still being counted."""
+    steno = before_scripted(models=[{"match": "*", "context_window": 2_000_000}])
+    counting = threading.Event()
+
+    async def counted(_: Understood) -> None:
+        await asyncio.to_thread(counting.wait, 5)
+
+    monkeypatch.setattr(Understood, "counted", counted)
+    answers = held(steno, monkeypatch)
+    scripted.then(stream_head() + chunked(b": hello\n\n"), "hang")
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat(stream=True)))
+        while not answers:
+            time.sleep(0.01)
+    counting.set()
+    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.0)
 
 
 @pytest.mark.parametrize("failing", [b"500 Internal Server Error", b"429 Too Many Requests"])

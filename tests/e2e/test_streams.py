@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import openai
 import pytest
 
+from app.errors import UpstreamUnreachable
 from app.simulator import Fault, Simulator, ToolCall
 from app.wire.events import EVENT_SHAPES
-from tests.e2e.histories import HELLO, MODEL, chat, long_history
-from tests.e2e.raw import arrival, connected, curl, pieces, post, request_bytes, timed_body
+from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
+from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, open_stream_head, stream_head
 
 LONG: Any = long_history()
+TRUSTING: Any = [{"match": "*", "context_window": 9_000}]
+"""More than the simulator has: what is over it is pruned here where no summary can be had."""
 FIRST = b'data: {"id":"c1","x_new":1.0, "choices" :[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
 TEXT = b'data: {"choices":[{"delta":{"content":"caf\\u00e9"},"index":0,"finish_reason": null}],"id":"c1"}\n\n'
 FINISH = b'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}] }\n\n'
@@ -225,14 +228,15 @@ def stream_of(steno: Steno, *headers: bytes, messages: Any = LONG, **members: An
 
 
 def test_compaction_is_told_in_chunks(simulator: Simulator, steno: StartSteno) -> None:
-    """clients.md, the default shape: no event line, choices never empty, one role, one id, no comment."""
+    """clients.md, the default shape: no event line, choices never empty, one role, one head, no comment."""
     simulator.next_summary(delay=0.2)
     answered = post(steno().url, chat(LONG, stream=True))
     frames = data(answered.body)
     assert b"\nevent:" not in b"\n" + answered.body
     assert b"\n:" not in b"\n" + answered.body
     assert all(frame["choices"] for frame in frames)
-    assert len({frame["id"] for frame in frames}) == 1
+    assert len({(frame["id"], frame["created"], frame["model"]) for frame in frames}) == 1
+    assert frames[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
     roles = [choice["delta"].get("role") for frame in frames for choice in frame["choices"]]
     assert roles == ["assistant", *[None] * (len(frames) - 1)]
     started, completed = compactions(frames)
@@ -246,6 +250,46 @@ def test_compaction_is_told_in_chunks(simulator: Simulator, steno: StartSteno) -
     assert answered.header("x-accel-buffering") == "no"
     assert answered.header("content-type") == "text/event-stream; charset=utf-8"
     assert answered.body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("fault", [Fault(), Fault(status=500)], ids=["completed", "failed"])
+def test_a_member_has_one_type_wherever_it_stands(simulator: Simulator, steno: StartSteno, fault: Fault) -> None:
+    """clients.md: LangChain.js merges the chunks of a stream, and throws where two types of a member differ."""
+    simulator.summary_default = fault
+    answered = post(steno(models=TRUSTING).url, chat(turns(22), stream=True))
+    frames = data(answered.body)
+    told = [*compactions(frames), frames[-1].get("context", {})]
+    assert [event.get("type") for event in told[:2]] == [
+        "compaction_started",
+        "compaction_failed" if fault.status == 500 else "compaction_completed",
+    ]
+    types: dict[str, set[type]] = {}
+    for path, kind in (pair for event in told for pair in types_in(event)):
+        types.setdefault(path, set()).add(kind)
+    assert {path: kinds for path, kinds in types.items() if len(kinds) > 1} == {}
+    assert types["messages"] == {dict}
+    assert types["messages.summarizing"] == {int}
+
+
+def types_in(value: Any, path: str = "") -> Iterator[tuple[str, type]]:
+    """The type of each member, by its path. Null fits everywhere."""
+    for name, member in value.items():
+        if member is not None:
+            yield f"{path}{name}", type(member)
+        if isinstance(member, dict):
+            yield from types_in(member, f"{path}{name}.")
+
+
+def test_what_the_provider_called_its_answer_is_told_in_the_context(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """A stored completion is read by its id, and an alias may be answered by any model."""
+    own = b'"id":"c1","created":7,"model":"gpt-4o-2024-08-06"'
+    frames = (FIRST + TEXT + FINISH).replace(b'"id":"c1"', own)
+    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(frames + DONE) + LAST_CHUNK)
+    told = data(stream_of(before_scripted()))
+    assert len({(frame["id"], frame["created"], frame["model"]) for frame in told}) == 1
+    assert told[-1]["context"]["provider"] == json.loads(b"{" + own + b"}")
 
 
 def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
@@ -391,6 +435,7 @@ def test_tool_calls_survive_an_early_start(simulator: Simulator, steno: StartSte
     assert choice.message.role == "assistant"
     calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()]
     assert calls == [("look_up", '{"order": "ORD-0007"}'), ("look_up", "{}")]
+    assert choice.message.content is None
 
 
 @pytest.mark.parametrize("role", ["first", "every", "never"])
@@ -402,12 +447,15 @@ def test_role_comes_once_however_often_the_provider_says_it(simulator: Simulator
 
 
 def test_early_stream_keeps_the_other_bytes_of_a_frame(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T7: only the id and the role are taken out."""
-    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
+    """T7: only the head and the role of the first chunk are changed."""
+    own, own_head = b'"id":"c1"', b'"id":"c1","created":7,"model":"gpt-4o-2024-08-06"'
+    first, text, finish = (frame.replace(own, own_head) for frame in (FIRST, TEXT, FINISH))
+    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(first + text + finish + DONE) + LAST_CHUNK)
     body = stream_of(before_scripted())
-    ours = data(body)[0]["id"].encode()
-    assert FIRST.replace(b'"role":"assistant",', b"").replace(b"c1", ours).removesuffix(b"}\n\n") in body
-    assert TEXT.replace(b"c1", ours) in body
+    sent = data(body)[0]
+    head = b'"id":"%b","created":%d,"model":"gpt-4o"' % (sent["id"].encode(), sent["created"])
+    assert first.replace(b'"role":"assistant",', b"").replace(own_head, head).removesuffix(b"}\n\n") in body
+    assert text.replace(own_head, head) in body
 
 
 def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: StartSteno) -> None:
@@ -420,7 +468,29 @@ def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: S
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.prompt_tokens == simulator.chats[0].prompt_tokens
-    assert len({chunk.id for chunk in chunks}) == 1
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("choices", [b"[]", b'[{"index":0,"delta":{},"finish_reason":null}]'])
+def test_a_usage_that_was_not_asked_for_stays(
+    scripted: ScriptedProvider, before_scripted: StartSteno, choices: bytes
+) -> None:
+    """Its clients count on it, from the first stream on: nobody asked for it, so it is not ours to take out."""
+    usage = b'data: {"id":"c1","choices":%b,"usage":{"prompt_tokens":9}}\n\n' % choices
+    stream = stream_head() + chunked(FIRST + TEXT + FINISH + usage + DONE) + LAST_CHUNK
+    scripted.then(answer(SUMMARY)).then(stream).then(stream)
+    proxy = before_scripted()
+    for _ in range(2):
+        assert b'"usage":{"prompt_tokens":9}' in stream_of(proxy)
+    assert all(b"stream_options" not in request.body for request in scripted.requests[1:])
+
+
+def test_without_members_no_usage_is_asked_for_that_nobody_takes_out(simulator: Simulator, steno: StartSteno) -> None:
+    """T6f: such a stream is not read."""
+    proxy = steno(events={"body": False})
+    for messages in (HELLO, LONG, LONG):
+        assert b'"usage"' not in stream_of(proxy, messages=messages)
+    assert not any(b"stream_options" in record.body for record in simulator.chats)
 
 
 # After the commitment
@@ -428,45 +498,214 @@ def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: S
 
 def test_providers_error_after_the_commitment_raises_in_the_sdk(simulator: Simulator, steno: StartSteno) -> None:
     """T10a: with the provider's own code, as one frame with `error` first, and without [DONE]."""
-    simulator.next_chat(status=429, retry_after=3)
+    simulator.next_chat(status=403)
     served = steno()
     body = stream_of(served)
     last = body.rstrip(b"\n").rpartition(b"\n\n")[2]
     assert last.startswith(b'data: {"error":{')
     error = json.loads(last[6:])["error"]
-    assert (error["code"], error["status"]) == ("rate_limit_exceeded", 429)
+    assert (error["code"], error["status"]) == ("model_not_allowed", 403)
+    assert error["request_id"] == f"req_{simulator.chats[0].sequence:012d}"
     assert {"message", "type", "param", "code"} <= set(error)
     assert b"[DONE]" not in body
     assert body.index(b"compaction_completed") < body.index(b'"error"')
-    simulator.next_chat(status=503)
+    simulator.next_chat(status=403)
     other = [*LONG, {"role": "assistant", "content": "word " * 1_500}, {"role": "user", "content": "word " * 3_000}]
-    with pytest.raises(openai.APIError, match="overloaded"):
+    with pytest.raises(openai.APIError, match="not allowed"):
         list(served.sdk().chat.completions.create(model=MODEL, messages=other, stream=True))
+
+
+UNREADABLE = "upstream_unreadable"
 
 
 @pytest.mark.parametrize(
     ("steps", "code"),
     [
         (("close",), "upstream_disconnected"),
-        ((answer(b"<html>busy</html>", status=b"502 Bad Gateway", kind=b"text/html"),), "upstream_disconnected"),
-        ((answer(b'{"error":"busy"}', status=b"500 Oops"),), "upstream_disconnected"),
-        ((answer(b'{"id":"c1","choices":[]}'),), "upstream_disconnected"),
-        ((answer(b"\x1f\x8b", b"content-encoding: gzip", kind=b"text/event-stream"),), "upstream_disconnected"),
+        ((answer(b"<html>gone</html>", status=b"404 Not Found", kind=b"text/html"),), "not_found"),
+        ((answer(b'{"error":"busy"}', status=b"400 Oops"),), "bad_request"),
+        ((answer(b'{"detail":"No."}', status=b"401 Unauthorized"),), "invalid_api_key"),
+        ((answer(b'{"id":"c1","choices":[]}'),), UNREADABLE),
+        ((answer(b"<html>Log in</html>", kind=b"text/html"),), UNREADABLE),
+        ((answer(b"\x1f\x8b", b"content-encoding: gzip", kind=b"text/event-stream"),), UNREADABLE),
         ((answer(b'{"error":{"code":"busy"}}'),), "busy"),
         ((stream_head() + chunked(FIRST), 0.05, "reset"), "upstream_disconnected"),
-        ((answer(b'{"error":{"code":"busy"}}', status=b"500 Oops")[:-3], "close"), "upstream_disconnected"),
+        ((answer(b'{"error":{"code":"busy"}}', status=b"400 Oops")[:-3], "close"), "upstream_disconnected"),
+        ((answer(b'{"error":{"code":"busy"}}', status=b"404 Oops")[:-3], "close"), "not_found"),
     ],
 )
 def test_every_failure_after_the_commitment_is_an_error_frame(
     scripted: ScriptedProvider, before_scripted: StartSteno, steps: Any, code: str
 ) -> None:
-    """T10a, T10b"""
-    scripted.then(answer(SUMMARY)).then(*steps)
+    """T10a, T10b: with the code that its status means, where the provider named none."""
+    scripted.then(answer(SUMMARY))
+    scripted.default = steps
     body = stream_of(before_scripted())
     error = data(body)[-1]["error"]
     assert error["code"] == code
     assert body.count(b'data: {"error":') == 1
     assert b"[DONE]" not in body
+
+
+TOOL_CALLS = [
+    {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "ORD-0007"}'}},
+    {"id": "call_2", "type": "function", "function": {"name": "look_up", "arguments": "{}"}},
+]
+COST = {"prompt_tokens": 7, "completion_tokens": 1, "total_tokens": 8}
+MESSAGES: dict[str, Any] = {
+    "text": {"role": "assistant", "content": "caf\u00e9", "refusal": None},
+    "tool calls": {"role": "assistant", "content": None, "tool_calls": TOOL_CALLS},
+    "refusal": {"role": "assistant", "content": None, "refusal": "I can't help with that."},
+}
+
+
+def completion(*messages: Any, **members: Any) -> bytes:
+    finish = "tool_calls" if "tool_calls" in messages[0] else "stop"
+    choices = [{"index": i, "message": said, "finish_reason": finish} for i, said in enumerate(messages)]
+    whole = {"id": "c1", "object": "chat.completion", "created": 7, "model": "m", "choices": choices, "usage": COST}
+    return json.dumps(whole | members, indent=1).encode()
+
+
+@pytest.mark.parametrize("said", MESSAGES.values(), ids=MESSAGES)
+@pytest.mark.parametrize(("shape", "asks"), [("chunk", False), ("named", True)])
+def test_an_answer_in_one_piece_becomes_the_stream_that_has_begun(
+    scripted: ScriptedProvider, before_scripted: StartSteno, said: Any, shape: str, asks: bool
+) -> None:
+    """It is paid for, and the client has been promised a stream."""
+    scripted.then(answer(SUMMARY)).then(answer(completion(said, service_tier="default")))
+    client = before_scripted().sdk(default_headers={"x-context-events": shape})
+    options: Any = {"stream_options": {"include_usage": True}} if asks else {}
+    with client.chat.completions.stream(model=MODEL, messages=LONG, **options) as stream:
+        chunks = [event.chunk for event in stream if event.type == "chunk"]
+        final = stream.get_final_completion()
+    [choice] = final.choices
+    assert choice.finish_reason == ("tool_calls" if "tool_calls" in said else "stop")
+    assert choice.message.role == "assistant"
+    assert (choice.message.content, choice.message.refusal) == (said["content"], said.get("refusal"))
+    calls = [call.to_dict() for call in choice.message.tool_calls or ()]
+    assert [{name: call[name] for name in ("id", "type")} for call in calls] == [
+        {name: call[name] for name in ("id", "type")} for call in said.get("tool_calls", ())
+    ]
+    assert [call.function.arguments for call in choice.message.tool_calls or ()] == [
+        call["function"]["arguments"] for call in said.get("tool_calls", ())
+    ]
+    assert [chunk.service_tier for chunk in chunks if chunk.service_tier] == ["default"]
+    assert (final.usage and final.usage.total_tokens) == 8
+    assert [chunk.choices == [] for chunk in chunks[-2:]] == [False, asks]
+    assert [(chunk.model_extra or {}).get("context_status") for chunk in chunks if chunk.choices][-1] == "summarized"
+
+
+def test_all_choices_of_an_answer_in_one_piece_are_in_the_stream(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """Although only one was asked for; and the type of the content does not matter."""
+    two = completion(MESSAGES["text"], MESSAGES["refusal"])
+    scripted.then(answer(SUMMARY)).then(answer(two, kind=b"text/plain"))
+    body = stream_of(before_scripted())
+    choices = [choice for frame in data(body) for choice in frame["choices"]]
+    assert [choice["delta"]["refusal"] for choice in choices if choice["delta"].get("refusal")] == [
+        "I can't help with that."
+    ]
+    assert [(choice["index"], choice["finish_reason"]) for choice in choices if choice["finish_reason"]] == [
+        (0, "stop"),
+        (1, "stop"),
+    ]
+    assert body.endswith(DONE)
+
+
+def test_a_stream_is_known_without_its_type(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """It is paid for, too."""
+    stream = FIRST + TEXT + FINISH + DONE
+    scripted.then(answer(SUMMARY)).then(answer(stream, kind=b"application/octet-stream"))
+    body = stream_of(before_scripted())
+    assert b"caf\\u00e9" in body
+    assert body.endswith(DONE)
+
+
+REPEATED: dict[str, Any] = {
+    "429, in milliseconds": answer(b"{}", b"retry-after-ms: 300", b"retry-after: 1", status=b"429 Too Many Requests"),
+    "503, in seconds": answer(b"{}", b"retry-after: 0.3", status=b"503 Service Unavailable"),
+    "409": answer(b"{}", b"retry-after-ms: 300", status=b"409 Conflict"),
+    "504": answer(b"{}", b"retry-after-ms: 300", status=b"504 Gateway Timeout"),
+    "the provider says so": answer(b"{}", b"retry-after-ms: 300", b"x-should-retry: true", status=b"403 Forbidden"),
+}
+
+
+@pytest.mark.parametrize("refused", REPEATED.values(), ids=REPEATED)
+def test_what_an_sdk_would_repeat_is_repeated_once_the_stream_has_begun(
+    scripted: ScriptedProvider, before_scripted: StartSteno, refused: bytes
+) -> None:
+    """T5b, T10a: no SDK does it after the first byte; after the pause that the provider asks for."""
+    scripted.then(answer(SUMMARY)).then(refused).then(refused)
+    scripted.then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
+    body = stream_of(before_scripted())
+    assert b'"error"' not in body
+    assert body.endswith(DONE)
+    _, first, second, third = scripted.requests
+    assert first.body == second.body == third.body
+    assert second.at - first.at > 0.25
+    assert third.at - second.at > 0.25
+
+
+def test_a_third_refusal_is_the_clients(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """T10a: with its status, the provider's name for the request and the pause that it asks for."""
+    scripted.then(answer(SUMMARY))
+    busy = b'{"error":{"message":"Slow down.","type":"requests","param":null,"code":"rate_limit_exceeded"}}'
+    scripted.default = (answer(busy, b"retry-after-ms: 20", b"x-request-id: req_9", status=b"429 Too Many Requests"),)
+    error = data(stream_of(before_scripted()))[-1]["error"]
+    assert error == json.loads(busy)["error"] | {"status": 429, "request_id": "req_9", "retry_after": 0.02}
+    assert len(scripted.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        answer(b"{}", b"retry-after: 30", status=b"429 Too Many Requests"),
+        answer(b"{}", b"retry-after-ms: 20", b"x-should-retry: false", status=b"429 Too Many Requests"),
+        answer(b"{}", b"retry-after-ms: 20", status=b"404 Not Found"),
+    ],
+    ids=["longer than anybody waits", "the provider says no", "not for an SDK either"],
+)
+def test_what_no_sdk_would_repeat_in_time_is_not_repeated(
+    scripted: ScriptedProvider, before_scripted: StartSteno, refused: bytes
+) -> None:
+    """T5b, T10a"""
+    scripted.then(answer(SUMMARY))
+    scripted.default = (refused,)
+    assert data(stream_of(before_scripted(compaction={"wait_seconds": 20})))[-1]["error"]["status"] in (404, 429)
+    assert len(scripted.requests) == 2
+
+
+def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """T9b, T11a"""
+    steno = before_scripted(events={"keep_alive_seconds": 1.0})
+    scripted.then(answer(SUMMARY))
+    scripted.default = (answer(b"{}", b"retry-after-ms: 1500", status=b"429 Too Many Requests"),)
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(chat(LONG, stream=True)))
+        read_until(connection, b'"delta":{},"finish_reason":null}]}\n\n')
+    assert not scripted.wait_for(lambda requests: len(requests) == 3, 1.0)
+
+
+def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_begun(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T5c: without a connection nothing was processed."""
+    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
+    steno = before_scripted()
+    upstream = steno.services.providers.default.upstream
+    relay, failures = upstream.relay, [UpstreamUnreachable("No connection.")]
+
+    async def unreachable(method: bytes, target: bytes, headers: Any, content: Any) -> Any:
+        if (b"x-context-call", b"summary") not in headers and failures:
+            raise failures.pop()
+        return await relay(method, target, headers, content)
+
+    monkeypatch.setattr(upstream, "relay", unreachable)
+    assert stream_of(steno).endswith(DONE)
+    assert not failures
 
 
 @pytest.mark.parametrize("fault", [Fault(status=500), Fault(text="no"), Fault(cut="reset"), Fault(refusal="I won't.")])
@@ -506,11 +745,28 @@ def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, s
     assert len(simulator.summaries) == 1
 
 
+@pytest.mark.parametrize(
+    ("header", "quiet"), [("x-stainless-timeout", {}), ("x-stainless-read-timeout", {"stream": True, "n": 2})]
+)
+def test_both_ways_to_announce_patience_are_read(
+    simulator: Simulator, steno: StartSteno, header: str, quiet: Any
+) -> None:
+    """T9c: openai-python's and openai-node's, in seconds; a stream without keep-alives waits no longer either."""
+    simulator.next_summary(delay=1.0)
+    answered = post(steno().url, chat(LONG, **quiet), f"{header}: 0.3".encode())
+    assert answered.header("x-context-reason") == "summary_takes_too_long"
+
+
 def test_stream_can_go_without_members(steno: StartSteno) -> None:
-    """T4d: the setting leaves them out of streams too."""
-    answered = post(steno(events={"body": False}).url, chat(stream=True))
+    """T4d: the setting leaves them out of streams too, also of one that begins early."""
+    proxy = steno(events={"body": False})
+    answered = post(proxy.url, chat(stream=True))
     assert b"context" not in answered.body
     assert answered.header("x-context-status") == "full"
+    body = stream_of(proxy)
+    assert b"compaction_completed" in body
+    assert b'"context_status"' not in body
+    assert b'"context"' not in body
 
 
 def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: StartSteno) -> None:

@@ -114,6 +114,8 @@ def test_a_stream_that_does_not_keeps_its_estimate(steno: StartSteno) -> None:
 
 def test_a_stream_whose_messages_are_replaced_is_asked_for_its_usage(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno()
+    post(proxy.url, chat(HELLO, stream=True))
+    simulator.clear_log()
     stream(proxy, LONG)
     totals = usage(proxy)["totals"]
     assert totals["prompt"] == reported(simulator.chats, "prompt_tokens") > 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.wire.events import CompactionEvents
-from app.wire.sse import FrameSplitter, StreamEditor, event
+from app.wire.sse import ChunkHead, FrameSplitter, StreamEditor, event
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -20,6 +20,7 @@ STREAM = (
     b'data: {"id":"up","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x":1.0}\n\n'
     b'data: {"id":"up","choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n'
 )
+OURS = ChunkHead("ours", 5, "m")
 FIRST, FINISH = b'"context_status":"full"', b'"context_status":"full","context":{"a":1}'
 
 
@@ -61,23 +62,51 @@ def test_a_single_chunk_gets_each_member_once() -> None:
     assert json.loads(edited[6:])["context"] == {"a": 1}
 
 
-def test_after_our_own_chunk_the_role_goes_and_the_id_stays_ours() -> None:
-    editor = StreamEditor(FIRST, FINISH, sent_id="ours")
+def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
+    editor = StreamEditor(FIRST, FINISH, sent=OURS)
     chunks = [json.loads(line[6:]) for line in passed(editor).splitlines() if line.startswith(b"data: {")]
-    assert {chunk["id"] for chunk in chunks} == {"ours"}
+    assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
     assert chunks[0]["choices"][0]["delta"] == {"content": ""}
     assert not any("role" in choice["delta"] for chunk in chunks for choice in chunk["choices"])
+
+
+def test_what_the_provider_called_its_answer_is_told_once() -> None:
+    """Some begin with a chunk that names nothing."""
+    editor = StreamEditor(FIRST, FINISH, sent=OURS)
+    frames = [
+        b'{"choices":[],"created":0,"id":"","model":"","prompt_filter_results":[]}',
+        b'{"id":"up","created":7,"model":"m-2024","choices":[{"index":0,"delta":{"content":"a"}}]}',
+        b'{"id":"up","created":8,"model":"m-2024","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}',
+        b'{"id":"up","created":9,"model":"m-2024","choices":[],"usage":{"prompt_tokens":1}}',
+    ]
+    chunks = [json.loads(editor.edit(event(frame))[6:]) for frame in frames]
+    assert [chunk.get("context") for chunk in chunks] == [
+        None,
+        None,
+        {"a": 1, "provider": {"id": "up", "created": 7, "model": "m-2024"}},
+        None,
+    ]
+    assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
+
+
+def test_where_no_members_are_told_none_are() -> None:
+    editor = StreamEditor(b"", b"", sent=OURS)
+    assert "context" not in json.loads(editor.edit(event(b'{"id":"u","choices":[{"finish_reason":"stop"}]}'))[6:])
+
+
+def test_a_frame_that_is_no_chunk_is_given_no_head() -> None:
+    assert StreamEditor(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
 
 
 def test_other_choices_keep_their_role() -> None:
     given = [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {"role": "a"}}, {"index": 0}]
     frame = event(json.dumps({"id": "u", "choices": given}).encode())
-    choices = json.loads(StreamEditor(b"", b"", sent_id="o").edit(frame)[6:])["choices"]
+    choices = json.loads(StreamEditor(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
     assert choices == [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {}}, {"index": 0}]
 
 
 def test_what_steno_cannot_read_passes_as_it_is() -> None:
-    editor = StreamEditor(FIRST, FINISH, sent_id="ours")
+    editor = StreamEditor(FIRST, FINISH, sent=OURS)
     for frame in (
         b": comment\n\n",
         b"event: x\n\n",
@@ -106,23 +135,25 @@ def test_a_stream_without_any_end_is_not_complete() -> None:
 
 def test_events_have_the_measured_shapes() -> None:
     def events(shape: str) -> CompactionEvents:
-        return CompactionEvents(shape, "cmp_1", "chatcmpl-1", "m", 5)  # type: ignore[arg-type]
+        return CompactionEvents(shape, "cmp_1", OURS)  # type: ignore[arg-type]
 
     started = events("chunk").started({"messages": 3})
     assert started.startswith(b"data: {")
     chunk = json.loads(started[6:])
-    assert chunk["choices"] == [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]
+    assert chunk["choices"] == [{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}]
     assert chunk["compaction"] == {"type": "compaction_started", "id": "cmp_1", "messages": 3}
     completed = json.loads(events("chunk").completed({}, b'"context_status":"full"')[6:])
     assert completed["choices"][0]["delta"] == {}
     assert completed["context_status"] == "full"
-    assert completed["id"] == chunk["id"] == events("chunk").sent_id
+    heads = [(told["id"], told["created"], told["model"]) for told in (chunk, completed)]
+    assert heads == [("ours", 5, "m")] * 2
+    assert events("chunk").sent == OURS
     assert json.loads(events("chunk").keep_alive()[6:])["choices"][0]["delta"] == {}
     assert events("named").failed({}) == (
         b'event: compaction_failed\ndata: {"type":"compaction_failed","id":"cmp_1"}\n\n'
     )
     assert events("comment").started({}) == b': compaction_started {"type":"compaction_started","id":"cmp_1"}\n\n'
-    assert events("comment").sent_id is None
+    assert events("comment").sent is None
     assert events("comment").keep_alive() == b": keep-alive\n\n"
     assert event(b"x") == b"data: x\n\n"
 

@@ -795,7 +795,7 @@ def test_a_stream_that_begins_with_a_summary_learns_from_its_end_too(simulator: 
     proxy = steno(**WIDE)
     many = turns(60)
     simulator.next_chat(finish_reason=WINDOW_FULL)
-    told = post(proxy.url, chat(many, stream=True))
+    told = post(proxy.url, chat(many, stream=True, stream_options={"include_usage": True}))
     assert compactions(data(told.body))
     answered = post(proxy.url, chat(many))
     assert answered.header("x-context-window") == str(sum_of(simulator.chats[0]))

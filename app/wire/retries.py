@@ -1,0 +1,31 @@
+"""Retries: whether the provider may take the same request later, and when, as it says and as OpenAI's SDKs read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from email.utils import parsedate_to_datetime
+
+REPEATABLE = frozenset({408, 409, 429})
+"""Below 500; from there on SDKs repeat every status."""
+
+
+def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether an SDK would send the same request again. What the provider says of that counts first."""
+    told = dict(headers).get(b"x-should-retry")
+    if told in (b"true", b"false"):
+        return told == b"true"
+    return status in REPEATABLE or status >= 500
+
+
+def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | None:
+    """What the provider asks for, in seconds; None if it names nothing. `now` in Unix seconds."""
+    told = dict(headers)
+    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        said = told.get(name, b"").strip()
+        if said.replace(b".", b"", 1).isdigit():
+            return float(said) * unit
+    try:
+        date = parsedate_to_datetime(told.get(b"retry-after", b"").decode("latin-1"))
+    except ValueError:
+        return None
+    return max(0.0, date.timestamp() - now)

@@ -1,0 +1,116 @@
+"""The stream that was asked for, out of whatever a provider answered with: a stream, or a completion in one piece."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from time import time
+
+import msgspec
+
+from app.errors import UpstreamUnreadable
+from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.provider_errors import error_body
+from app.wire.sse import event
+
+_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+"""JSON has line ends between its members only; the data of a frame has none."""
+_SPACE = b" \t\r\n"
+_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
+_LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
+_HEAD = ("id", "object", "created", "model")
+
+
+async def as_stream(
+    chunks: AsyncIterator[bytes], *, is_stream: bool, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> AsyncIterator[bytes]:
+    """The frames of an answer with status 200, as they come. `is_stream`: its content type says so.
+
+    Raises `UpstreamUnreadable` for an answer that is neither a stream nor a completion.
+    """
+    start: bytes | None = b""
+    async for chunk in chunks:
+        if start is None:
+            yield chunk
+            continue
+        start += chunk
+        beginning = start.lstrip(_SPACE)
+        if not beginning or beginning[:1] in b"{[":
+            continue
+        if is_stream or _FIELD.match(beginning):
+            yield start
+            start = None
+        elif len(beginning) >= _LONGEST_FIELD or b"\n" in beginning:
+            raise UpstreamUnreadable("The provider's answer is neither a stream nor a chat completion.")
+    if start or (start is not None and not is_stream):
+        yield b"".join(_frames(start, wants_usage, headers))
+
+
+def _frames(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """A whole completion: what each choice says, how it ends, what all of it cost."""
+    try:
+        whole = RawObject(body.translate(_IN_ONE_LINE))
+        choices = [RawObject(raw) for raw in split_array(whole.raw("choices") or b"[]")]
+        said = [_said(index, choice) for index, choice in enumerate(choices)]
+    except Unreadable as error:
+        raise UpstreamUnreadable("The provider's answer is no chat completion.") from error
+    if whole.value("error"):
+        yield event(error_body(200, headers, body, time()))
+        return
+    if not choices:
+        raise UpstreamUnreadable("The provider's answer is no chat completion: it has no choices.")
+    head = {name: raw for name in _HEAD if (raw := whole.raw(name)) is not None}
+    head["object"] = b'"chat.completion.chunk"'
+    usage = _members(whole, only=("usage",))
+    for index, chunk in enumerate(said):
+        # What the completion says beside its choices is said once.
+        beside = {} if index else _members(whole, without=("choices", "usage"))
+        yield _chunk(beside | head, chunk)
+    for index, choice in enumerate(choices):
+        is_last = index == len(choices) - 1
+        # A chunk of its own, without choices, breaks clients that did not ask for it.
+        yield _chunk(head, _end(index, choice), usage if is_last and not wants_usage else {})
+    if usage and wants_usage:
+        yield _chunk(head, b"", usage)
+    yield event(b"[DONE]")
+
+
+def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] | None = None) -> bytes:
+    return event(_object({**head, "choices": b"[" + choice + b"]", **(more or {})}))
+
+
+def _said(index: int, choice: RawObject) -> bytes:
+    """All that a choice says."""
+    message = choice.raw("message") or choice.raw("delta") or b"{}"
+    delta = RawObject(message)
+    calls = delta.raw("tool_calls")
+    if calls is not None and calls.startswith(b"["):
+        numbered = [_numbered(number, raw) for number, raw in enumerate(split_array(calls))]
+        message = delta.spliced({"tool_calls": b"[" + b",".join(numbered) + b"]"})
+    beside = _members(choice, without=("index", "message", "delta", "finish_reason"))
+    return _object({"index": _place(index, choice), "delta": message, "finish_reason": b"null"} | beside)
+
+
+def _end(index: int, choice: RawObject) -> bytes:
+    reason = choice.raw("finish_reason")
+    finish = reason if reason not in (None, b"null") else b'"stop"'
+    return _object({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
+
+
+def _place(index: int, choice: RawObject) -> bytes:
+    return choice.raw("index") or b"%d" % index
+
+
+def _numbered(number: int, call: bytes) -> bytes:
+    """A tool call with the place among the others that it has in a stream."""
+    known = RawObject(call)
+    return call if "index" in known else known.spliced(add=b'"index":%d' % number)
+
+
+def _members(value: RawObject, *, only: Iterable[str] | None = None, without: Iterable[str] = ()) -> dict[str, bytes]:
+    names = value.members if only is None else only
+    return {name: raw for name in names if name not in without and (raw := value.raw(name)) is not None}
+
+
+def _object(members: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in members.items()) + b"}"
