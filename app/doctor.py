@@ -218,7 +218,7 @@ def _new_file(path: Path) -> Finding:
 
 
 def _schema(check: Check) -> Finding:
-    subject, current, newest = f"database {check.url}", check.current_revision, check.head_revision
+    subject, current, newest = f"database {check.place}", check.current_revision, check.head_revision
     if not check.reachable:
         remedy = "Steno serves without it, un-compacted, and goes on trying; start it, or correct storage.url."
         return Finding("problem", subject, str(check.reason), remedy)

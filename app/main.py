@@ -35,6 +35,7 @@ from app.services import Services
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.database import read_url
+from app.store.files import make_folder
 from app.summariser import Summariser
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
@@ -164,9 +165,9 @@ def secret_beside(database: Path) -> Path:
 
 def _kept_secret(path: Path) -> bytes:
     """Made once, readable by the owner only. Of two processes that start together one makes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
+        make_folder(path.parent)
         with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(secrets.token_hex(SECRET_BYTES))
         try:

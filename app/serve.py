@@ -88,6 +88,7 @@ class _Server(uvicorn.Server):
                 version=__version__,
                 url=f"http://{address[0]}:{address[1]}/v1",
                 upstream=settings.upstream.base_url,
+                database=self._services.store.place,
                 loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
                 http=self.config.http_protocol_class.__name__,
             )

@@ -51,8 +51,8 @@ TIDY_PAUSE_SECONDS = 0.1
 class Check:
     """What `steno doctor` says about the database."""
 
-    url: str
-    """Without the password."""
+    place: str
+    """Which database, without its password."""
     reachable: bool
     current_revision: str | None
     head_revision: str
@@ -118,6 +118,11 @@ class Store:
     def reason(self) -> str | None:
         """Why the store is degraded."""
         return self._readiness.reason or self._guard.reason
+
+    @property
+    def place(self) -> str:
+        """Which database it is, without its password."""
+        return self._database.address.place
 
     async def wait_ready(self, timeout: float) -> bool:  # noqa: ASYNC109 - answers False instead of raising
         try:
@@ -386,17 +391,17 @@ class Store:
         """Look without changing anything; raises nothing."""
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
-        url, head = self._database.address.shown, migrations.head_revision()
+        place, head = self.place, migrations.head_revision()
         path = self._database.address.path
         if path is not None and not path.exists():
-            return Check(url, False, None, head, f"{path} does not exist yet; it is made at the first start")
+            return Check(place, False, None, head, f"{path} does not exist yet; it is made at the first start")
         try:
             revision = await self._guard.bounded(self._read(migrations.current_revision), REST_SECONDS)
         except StoreUnavailable as error:
             cause = error.__cause__
             reason = str(migrations.translated(cause)) if isinstance(cause, DATABASE_ERRORS) else error.reason
-            return Check(url, False, None, head, reason)
-        return Check(url, True, revision, head, None)
+            return Check(place, False, None, head, reason)
+        return Check(place, True, revision, head, None)
 
     # How each of them is carried out
 

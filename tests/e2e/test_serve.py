@@ -82,7 +82,7 @@ def test_it_serves_and_ends_with_success_when_it_is_told_to_stop(serve: Serve, t
     serving.terminate()
     assert serving.wait() == 0
     assert serving.errors == ""
-    assert (tmp_path / "steno.secret").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / ".run" / "steno.secret").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
@@ -92,19 +92,31 @@ def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
     assert serving.errors == ""
 
 
-def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer) -> None:
+def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer, tmp_path: Path) -> None:
     [line] = [line for line in serve().log if line["event"] == "serving"]
     assert line["upstream"] == f"{provider.url}/v1"
+    assert line["database"] == f"{tmp_path}/.run/steno.db"
     assert line["loop"] == "uvloop"
+
+
+def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: Path) -> None:
+    serve().kill()
+    (tmp_path / "settings.yaml").write_text("log: {level: debug}")
+    place = f"{tmp_path}/.run/steno.db"
+    for arguments in ([], ["--config", "settings.yaml"]):
+        migrated = commands.run(["migrate", *arguments], tmp_path).stdout
+        assert migrated.startswith(f"Database {place}\nThe schema is at ")
+        assert f"database {place}: reachable" in commands.run(["doctor", *arguments], tmp_path).stdout
+    assert {path.name for path in tmp_path.iterdir()} == {".run", "settings.yaml", "stderr", "stdout"}
 
 
 def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
     first = serve()
-    secret = (tmp_path / "steno.secret").read_bytes()
+    secret = (tmp_path / ".run" / "steno.secret").read_bytes()
     first.terminate()
     first.wait()
     serve()
-    assert (tmp_path / "steno.secret").read_bytes() == secret
+    assert (tmp_path / ".run" / "steno.secret").read_bytes() == secret
 
 
 def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
@@ -126,7 +138,7 @@ def test_a_stop_waits_for_a_summary_whose_client_has_left(serve: Serve, simulato
     connection.close()
     serving.terminate()
     assert serving.wait() == 0
-    with closing(sqlite3.connect(tmp_path / "steno.db")) as database:
+    with closing(sqlite3.connect(tmp_path / ".run" / "steno.db")) as database:
         assert database.execute("select count(*) from summary_chunks").fetchone() == (1,)
 
 
@@ -229,8 +241,9 @@ async def test_a_migration_that_fails_is_named(shared_url: str, tmp_path: Path) 
 
 
 def test_a_database_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    line = refused(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/absent/steno.db", STENO_SECRET=SECRET)
-    assert f"{tmp_path}/absent/steno.db" in line
+    (tmp_path / "taken").touch()
+    line = refused(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/taken/steno.db", STENO_SECRET=SECRET)
+    assert f"{tmp_path}/taken/steno.db" in line
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
@@ -303,8 +316,8 @@ def test_a_password_in_the_database_url_is_never_logged(serve: Serve) -> None:
 def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
     first, second = (commands.run(["migrate", "--database-url", "sqlite:///steno.db"], tmp_path) for _ in range(2))
     assert (first.returncode, second.returncode, first.stderr) == (0, 0, "")
-    assert first.stdout.startswith("Migrated from nothing to ")
-    assert second.stdout.startswith("The schema is at ")
+    assert "\nMigrated from nothing to " in first.stdout
+    assert "\nThe schema is at " in second.stdout
 
 
 def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:
