@@ -78,7 +78,10 @@ class _Server(uvicorn.Server):
             if isinstance(end.__context__, OSError):  # What uvicorn logs before it gives up the address.
                 why = (end.__context__.strerror or "").rpartition(": ")[2]
                 server = self._services.settings.server
-                self.failure = f"Steno cannot listen on {server.host}:{server.port}: {why}."
+                self.failure = (
+                    f"Steno cannot listen on {server.host}:{server.port}: {why}."
+                    " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
+                )
             raise
         if self.started:
             address = self.servers[0].sockets[0].getsockname()

@@ -124,7 +124,10 @@ class UpstreamSettings(_Section):
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
             raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
-        return value.rstrip("/")
+        value = value.rstrip("/")
+        if (base := value.removesuffix("/chat/completions")) != value:
+            raise ValueError(f"the address of the whole API is needed, which is {base}")
+        return value
 
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
@@ -633,7 +636,7 @@ class Settings(BaseSettings):
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
         if path := os.environ.get("STENO_CONFIG"):
             sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return (*sources, InitSettingsSource(settings_cls, init_kwargs=_kept()), _PresetSource(settings_cls))
+        return (*sources, InitSettingsSource(settings_cls, init_kwargs=kept_database()), _PresetSource(settings_cls))
 
 
 class _PresetSource(PydanticBaseSettingsSource):
@@ -791,8 +794,8 @@ def _aliases() -> dict[str, Any]:
     return aliases
 
 
-def _kept() -> dict[str, Any]:
-    """The database where 0.1.0 put it, if nothing else is set: nobody is to lose what is in it."""
+def kept_database() -> dict[str, Any]:
+    """The database where 0.1.0 put it, for when nothing else is set: nobody is to lose what is in it."""
     if EARLIER_DATABASE.is_file() and not DATABASE.exists():
         return {"storage": {"url": f"sqlite:///{EARLIER_DATABASE}"}}
     return {}

@@ -19,7 +19,14 @@ from app.store import calibrations, chunks, conversations, learned_windows, leas
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
-from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable
+from app.store.errors import (
+    DATABASE_ERRORS,
+    Contended,
+    DatabaseUnusable,
+    SchemaTooNew,
+    StatementRefused,
+    StoreUnavailable,
+)
 from app.store.guard import Guard
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
@@ -57,6 +64,11 @@ class Check:
     current_revision: str | None
     head_revision: str
     reason: str | None
+    """Why it cannot be used now."""
+    is_new: bool = False
+    """It is made at the first start."""
+    unusable: bool = False
+    """Nothing starts with it before somebody changes something."""
 
 
 class Store:
@@ -394,13 +406,17 @@ class Store:
         place, head = self.place, migrations.head_revision()
         path = self._database.address.path
         if path is not None and not path.exists():
-            return Check(place, False, None, head, f"{path} does not exist yet; it is made at the first start")
+            return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
+        revision = None
         try:
             revision = await self._guard.bounded(self._read(migrations.current_revision), REST_SECONDS)
+            migrations.refuse_newer(revision)
+        except SchemaTooNew as error:
+            return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__
-            reason = str(migrations.translated(cause)) if isinstance(cause, DATABASE_ERRORS) else error.reason
-            return Check(place, False, None, head, reason)
+            why = migrations.translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
+            return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
         return Check(place, True, revision, head, None)
 
     # How each of them is carried out

@@ -32,6 +32,18 @@ def make_folder(folder: Path) -> None:
         path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
+def obstacle(database: Path) -> str | None:
+    """Why the file cannot be opened for writing, or made with its folder; None if nothing is in the way."""
+    if database.is_dir():
+        return "it is a folder"
+    if database.exists() and not os.access(database, os.R_OK | os.W_OK):
+        return "it cannot be read and written"
+    folder = next(path for path in database.absolute().parents if path.exists())
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
+
+
 def open_to_others(database: Path) -> Iterator[Path]:
     """The database's files that somebody else may read or write."""
     for path in (database, *(database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))):

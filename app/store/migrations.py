@@ -75,6 +75,16 @@ def head_revision() -> str:
     return str(_scripts().get_current_head())
 
 
+def refuse_newer(revision: str | None) -> None:
+    """Raise SchemaTooNew where a later release has migrated the database."""
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is not None and revision not in known:
+        raise SchemaTooNew(
+            f"The database is at revision {revision}; this release of Steno knows none after {head_revision()}. "
+            "Start the release that migrated it, or a newer one."
+        )
+
+
 def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
     """Why we could not get in."""
     if is_unreachable(error) and not is_closed_to_us(error):
@@ -98,7 +108,7 @@ async def _alone(database: Database) -> AsyncIterator[AsyncConnection]:
 
 async def _upgrade_under_lock(connection: AsyncConnection, revision: str) -> Migrated:
     before = await current_revision(connection)
-    _refuse_newer(before)
+    refuse_newer(before)
     try:
         await connection.run_sync(_run, revision)
     except (*DATABASE_ERRORS, CommandError) as error:
@@ -108,15 +118,6 @@ async def _upgrade_under_lock(connection: AsyncConnection, revision: str) -> Mig
         raise MigrationFailed(f"Migrating from {before} to {goal} failed: {describe_refusal(error)}") from error
     after = await current_revision(connection)
     return Migrated(before, str(after))
-
-
-def _refuse_newer(revision: str | None) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if revision is not None and revision not in known:
-        raise SchemaTooNew(
-            f"The database is at revision {revision}; this release of Steno knows none after {head_revision()}. "
-            "Start the release that migrated it, or a newer one."
-        )
 
 
 @asynccontextmanager

@@ -391,6 +391,11 @@ def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
     assert "\n" not in message
 
 
+def test_the_address_of_one_endpoint_is_refused_with_that_of_the_api() -> None:
+    with pytest.raises(ConfigurationError, match=r"the whole API is needed, which is https://x\.example/v1 "):
+        load(upstream={"base_url": "https://x.example/v1/chat/completions/"})
+
+
 def test_target_above_the_trigger_is_refused_with_both_numbers() -> None:
     message = refusal(compaction={"target_ratio": 0.8})
     assert "target_ratio (0.8) must be below trigger.token_ratio (0.7)" in message
