@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +14,6 @@ from app.settings import DATABASE, DEFAULT_UPSTREAM, EARLIER_DATABASE, Settings
 from app.store import Check, DatabaseURLError
 from app.store.database import Address, read_url
 from app.store.files import obstacle
-from app.tokenizer import Tokenizer
 from app.windows import Told
 
 SHORTEST_SECRET = 16
@@ -36,9 +35,9 @@ class Finding:
         return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
 
 
-def check_settings(settings: Settings, tokenizer: Tokenizer) -> list[Finding]:
+def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
     """What can be told without asking anybody: the database's place, the secret, the tokenizer tables."""
-    tables = _check_tables(tokenizer, required=settings.tokenizer.required)
+    tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.required)
     return [*_check_place(settings), _check_secret(settings), tables]
 
 
@@ -151,8 +150,7 @@ def _check_secret(settings: Settings) -> Finding:
     return Finding("ok", "secret", f"kept in {path}")
 
 
-def _check_tables(tokenizer: Tokenizer, *, required: bool) -> Finding:
-    missing = ", ".join(tokenizer.missing)
+def _check_tables(missing: str, *, required: bool) -> Finding:
     if not missing:
         return Finding("ok", "tokenizer tables", "found and verified")
     remedy = "`python scripts/fetch_tables.py .tables` fetches them; or name their folder: tokenizer.directory."

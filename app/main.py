@@ -23,6 +23,7 @@ from app.api.chat import ChatEndpoint
 from app.api.gate import Gate
 from app.api.health import health_router
 from app.api.passthrough import PassthroughEndpoint
+from app.api.record import REQUEST
 from app.calibrations import Calibrations
 from app.checks import Finding, check_settings, judge_upstream, secret_beside
 from app.compactor import Compactor
@@ -54,7 +55,7 @@ SECRET_BYTES = 32
 def create_app(settings: Settings) -> FastAPI:
     """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
     tokenizer = Tokenizer(settings.tokenizer.directory)
-    _refuse_fatal(check_settings(settings, tokenizer))
+    _refuse_fatal(check_settings(settings, tokenizer.missing))
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store)
@@ -212,7 +213,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    async def refuse(_: Request, error: Exception) -> Response:
+    async def refuse(request: Request, error: Exception) -> Response:
         if isinstance(error, StenoError):
             shown = error
         elif isinstance(error, StoreUnavailable):
@@ -222,6 +223,7 @@ def _add_error_handlers(app: FastAPI) -> None:
             shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
         else:
             shown = UnknownPath("Steno has no such path, or not for this method.")
+        request.scope[REQUEST].failed(shown)
         status = error.status_code if isinstance(error, HTTPException) else shown.status
         headers = {name.decode(): value.decode() for name, value in shown.headers}
         return Response(shown.envelope, status, headers)

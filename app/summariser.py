@@ -9,16 +9,23 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
+import structlog
+
 from app.breakers import ModelBreaker, Recent
 from app.core.compaction import Failure
 from app.core.gate import Answer
 from app.core.overflow import classify
 from app.core.prompts import SummaryRequest
 from app.errors import StenoError, UpstreamTimedOut
+from app.troubles import Troubles
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import STREAMED, AnswerReader, decoded, prefix_body, summary_body
 
+log = structlog.get_logger("steno.summariser")
+
+PAUSED = "summariser_paused"
+"""Why nobody was asked: none that may be asked has worked of late."""
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
 RETRY_PAUSE_SECONDS = 0.25
@@ -122,6 +129,7 @@ class Summariser:
         self._reasoning_allowance = reasoning_allowance
         self._clock = clock
         self._breaker = ModelBreaker(clock)
+        self._troubles = Troubles(clock)
         self._manners: Recent[tuple[Upstream, str], _Manners] = Recent()
 
     async def ask(
@@ -138,12 +146,13 @@ class Summariser:
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
             if not self._breaker.admits(call.key):
+                self._fails(call, PAUSED)
                 continue
             reply = await self._ask(call)
             if isinstance(reply, Answer) or reply.overflow:
                 return reply
             failure = reply
-        return failure or Failure("summariser_paused")
+        return failure or Failure(PAUSED)
 
     async def _ask(self, call: _Call) -> Answer | Failure:
         while True:
@@ -151,7 +160,7 @@ class Summariser:
             options = manners.options(call.request.max_tokens, _reasons(call), self._reasoning_allowance)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, Answer):
-                self._breaker.answered(call.key)
+                self._works(call)
                 return replace(reply, model=call.route.model, upstream=call.route.name)
             if call.lessons and (taught := manners.taught(reply.refusal, options)):
                 call.lessons -= 1
@@ -166,8 +175,27 @@ class Summariser:
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
             self._breaker.failed(call.key)
+            self._fails(call, setback.failure.reason)
         elif setback.model_fails is False:
-            self._breaker.answered(call.key)
+            self._works(call)
+
+    def _fails(self, call: _Call, reason: str) -> None:
+        if (times := self._troubles.again(call.key)) is not None:
+            log.warning(
+                "summariser fails", upstream=call.route.name, model=call.route.model, reason=reason, times=times
+            )
+
+    def _works(self, call: _Call) -> None:
+        """It answers, if only to refuse this request."""
+        self._breaker.answered(call.key)
+        if (ended := self._troubles.over(call.key)) is not None:
+            log.info(
+                "summariser works again",
+                upstream=call.route.name,
+                model=call.route.model,
+                times=ended[0],
+                seconds=ended[1],
+            )
 
     async def _send(self, call: _Call, body: bytes) -> Answer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))

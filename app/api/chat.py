@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media
 from app.api.intake import Understood, understand
 from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
+from app.api.record import REQUEST, Record
 from app.core.ladder import Decision
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected
 from app.providers import Provider
@@ -65,6 +67,7 @@ class ChatEndpoint:
         except ClientDisconnected:
             return
         except StenoError as error:
+            scope[REQUEST].failed(error)
             if answer.started:
                 raise AbortedAnswer(error.message) from error
             await answer.error(error, exchange.own_headers if exchange else [])
@@ -123,6 +126,11 @@ class Exchange:
     own_headers: Headers = field(default_factory=list)
     """What our own error would say of the context."""
 
+    @property
+    def record(self) -> Record:
+        record: Record = self.scope[REQUEST]
+        return record
+
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
             await self._relay_unread([])
@@ -135,7 +143,7 @@ class Exchange:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
-            log.exception("a request was not understood")
+            log.exception("a request was not understood", request_id=self.record.request_id)
             await self._relay_unread([(b"x-context-reason", INTERNAL_ERROR.encode())])
         else:
             await self._serve(understood)
@@ -145,7 +153,7 @@ class Exchange:
             raise Unreadable("The body is encoded.")
         request = read_request(self.body)
         named = self.scope[CONVERSATION], self.scope[UPSTREAM]
-        return await understand(self.services, request, self.tenant, self.headers, *named)
+        return await understand(self.services, request, self.tenant, self.headers, self.record.request_id, *named)
 
     async def _serve(self, understood: Understood) -> None:
         attempt = Attempt()
@@ -172,12 +180,15 @@ class Exchange:
             started=attempt.started.result(),
             decided=attempt.decided,
             relay=self._relay_stream,
+            failed=self.record.failed,
             keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
         )
 
     async def _obtain(self, understood: Understood, attempt: Attempt) -> tuple[Observation, Answering]:
         """Decides, sends, and once more where the provider refuses the request for its size."""
+        began = monotonic()
         decision = await self._decide(understood, self.services.compactor.prepare(understood.job, attempt.on_start))
+        self.record.decided(understood, decision, began)
         attempt.decide(decision)
         observed = attempt.observe(self.services, understood, decision)
         # What was too short to be counted is counted while the provider works.
@@ -193,7 +204,8 @@ class Exchange:
         try:
             return await preparing
         except Exception:
-            log.exception("a request was not prepared", conversation=understood.job.conversation_id)
+            place = understood.job.conversation_id
+            log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
             return Decision(None, reason=INTERNAL_ERROR, failed=True)
 
     async def _recovered(
@@ -205,6 +217,7 @@ class Exchange:
             if (job := latest.recovery()) is None:
                 break
             attempt.reopen()
+            began = monotonic()
             recovering = self.services.compactor.recover(job, attempt.on_start)
             decision = await self._decide(latest.understood, recovering)
             smaller = decision.view is not None and decision.view.tokens < latest.sent
@@ -212,6 +225,7 @@ class Exchange:
                 attempt.decide(observed.prepared)
                 break
             decision = replace(decision, actions=(*decision.actions, "recovered"))
+            self.record.decided(latest.understood, decision, began)
             attempt.decide(decision)
             latest = attempt.observe(self.services, latest.understood, decision)
             again = await self._forward(latest)
@@ -258,16 +272,22 @@ class Exchange:
         return answering
 
     async def _send_observed(self, observed: Observation) -> Answering:
-        answering = await self._send(observed.body(), observed.understood.provider)
+        understood = observed.understood
+        answering = await self._send(observed.body(), understood.provider, understood.job.model)
         observed.answered(answering.status)
         return answering
 
-    async def _send(self, body: bytes, provider: Provider) -> Answering:
+    async def _send(self, body: bytes, provider: Provider, model: str | None = None) -> Answering:
         headers = forwarded(self.headers, read_here=True)
-        return await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
+        self.record.goes_to(provider, model)
+        answering = await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
+        self.record.answered(answering)
+        return answering
 
     async def _relay_unread(self, reason: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
+        for _, why in reason:
+            self.record.unread(why.decode())
         self.own_headers = [(b"x-context-status", b"full"), *reason]
         answering = await self._send(self.body, self._provider())
         try:
@@ -288,7 +308,7 @@ class Exchange:
             await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
             await self._relay_stream(answering, StreamEditor(b"", b""))
         else:
-            await relay_raw(answering, self.answer, own)
+            await relay_raw(answering, self.answer, own, self.record)
 
     async def _relay_plain(self, answering: Answering, members: bytes, observed: Observation) -> None:
         body = b"".join([chunk async for chunk in answering.chunks()])
@@ -322,7 +342,7 @@ class Exchange:
             await self.answer.end(rest)
             return
         broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
-        log.warning("stream cut", code=broken.code)
+        self.record.cut(broken)
         # What is left of a frame is dropped: the error must stand in a frame of its own.
         await self.answer.end(event(broken.envelope))
 

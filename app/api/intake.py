@@ -159,6 +159,7 @@ async def understand(
     request: ChatRequest,
     tenant: str,
     headers: Headers,
+    request_id: str,
     in_path: str | None = None,
     upstream: str | None = None,
     remember: bool = True,
@@ -212,6 +213,7 @@ async def understand(
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         pinned_text=writing.pinned_text,
         wait_seconds=_patience(rules, request, headers),
+        request_id=request_id,
     )
     events = _event_shape(services, request, headers)
     return Understood(request, provider, writing, job, prompt, formula, window, recognised, events)

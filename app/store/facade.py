@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, TypeVar
 
+import structlog
 from sqlalchemy import text
 
 from app.core.calibration import Calibration, Sample
@@ -40,7 +40,7 @@ from app.store.write_behind import WriteBehind
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("steno.store")
 
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
@@ -326,7 +326,7 @@ class Store:
             except StatementRefused:
                 raise
             except StoreUnavailable as error:
-                logger.info("commit tried again: %s", error.reason)
+                log.warning("commit tried again", reason=error.reason)
                 await asyncio.sleep(max(0.0, began + next_at - monotonic()))
         return await self._bounded(work, COMMIT_TRY_SECONDS)
 
@@ -473,7 +473,7 @@ class Store:
         try:
             await self.flush()
         except StoreUnavailable as error:
-            logger.warning("closed before every conversation was stored: %s", error.reason)
+            log.warning("closed before everything was stored", reason=error.reason)
 
     async def _give_back(self, granted: Lease | Busy) -> None:
         """A lease that came after its request had given up would keep everybody waiting for nobody."""
@@ -487,9 +487,9 @@ class Store:
             try:
                 await self.remove_old_leases()
             except StoreUnavailable as error:
-                logger.info("old leases are not removed yet: %s", error.reason)
+                log.warning("old leases not removed", reason=error.reason)
             except Exception:
-                logger.exception("old leases are not removed yet")
+                log.exception("old leases not removed")
 
     async def _ping(self) -> None:
         async with self._database.reading() as connection:
