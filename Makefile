@@ -22,13 +22,11 @@ STENO = $(VENV)/python -m app.cli
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
-# The database stays in this folder unless DATABASE_URL or a config file says otherwise. It goes through the
-# environment, because a command line is visible to everyone on the machine and an address may hold a password.
+# DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
+# and an address may hold a password.
 run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
-	@mkdir -p .run
-	@$(if $(CONFIG),,export DATABASE_URL="$${DATABASE_URL:-sqlite+aiosqlite:///.run/steno.db}";) \
-	exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
+	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
 		$(if $(PORT),--port '$(PORT)') $(if $(CONFIG),--config '$(CONFIG)')
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
@@ -37,8 +35,7 @@ demo: run-env ## a long conversation against a scripted provider; needs no key
 
 doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
-	@$(if $(CONFIG),,export DATABASE_URL="$${DATABASE_URL:-sqlite+aiosqlite:///.run/steno.db}";) \
-	exec $(STENO) doctor $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(CONFIG),--config '$(CONFIG)')
+	@exec $(STENO) doctor $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(CONFIG),--config '$(CONFIG)')
 
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables

@@ -1,13 +1,58 @@
-"""Alembic's entry: app/store/migrations.py passes the connection, and with it the transaction and the lock."""
+"""Alembic's entry. app/store/migrations.py passes the connection, and with it the transaction and the lock.
+
+From the command line (`.venv/bin/alembic current`) there is none: then it is opened here, as the settings say.
+"""
+
+import asyncio
+import logging
 
 from alembic import context
+from alembic.util import CommandError
+from sqlalchemy import Connection
 
+from app.settings import ConfigurationError, load
+from app.store import StoreError
+from app.store.database import Database
+from app.store.migrations import run_alone
 from app.store.tables import metadata
 
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=metadata,
-    render_as_batch=True,  # SQLite cannot alter a column in place
-)
-with context.begin_transaction():
-    context.run_migrations()
+log = logging.getLogger("alembic.runtime.migration")
+
+
+def run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        render_as_batch=True,  # SQLite cannot alter a column in place
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+async def run_by_settings() -> None:
+    storage = load().storage
+    database = Database(storage.url.get_secret_value(), statement_cache=storage.statement_cache)
+    log.info("Database %s", database.address.place)
+    try:
+        await run_alone(database, run)
+    finally:
+        await database.close()
+
+
+def command_line() -> None:
+    log.addHandler(logging.StreamHandler())
+    log.setLevel(logging.INFO)
+    if context.is_offline_mode():
+        raise CommandError("--sql is not supported: migrations look at the database.")
+    if context.config.cmd_opts and context.config.cmd_opts.cmd[0].__name__ == "downgrade":
+        raise CommandError("Migrations only go forward. To go back, restore a backup.")
+    try:
+        asyncio.run(run_by_settings())
+    except (ConfigurationError, StoreError) as error:
+        raise CommandError(str(error)) from error
+
+
+if (connection := context.config.attributes.get("connection")) is not None:
+    run(connection)
+else:
+    command_line()

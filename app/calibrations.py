@@ -20,6 +20,7 @@ from app.core.calibration import (
     prior_for,
     rejected,
 )
+from app.repeats import Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 
 log = structlog.get_logger("steno.calibrations")
@@ -61,6 +62,7 @@ class Calibrations:
         self._loaded = asyncio.Event()
         self._refreshed_at: float | None = None
         self._task: asyncio.Task[None] | None = None
+        self._repeats = Repeats()
         self.dropped = 0
         """Samples that were not stored: too many waited, or the database refused them."""
 
@@ -155,9 +157,15 @@ class Calibrations:
             await self.flush()
             await self._refresh()
         except StoreUnavailable as error:
-            log.info("calibrations wait for the database", reason=error.reason)
+            if (times := self._repeats.again("exchange")) is not None:
+                log.warning(
+                    "calibrations wait for the database", upstream=self._upstream, reason=error.reason, times=times
+                )
         except Exception:  # This process would learn nothing more from others, nor they from it.
             log.exception("calibrations wait for the database")
+        else:
+            if (ended := self._repeats.over("exchange")) is not None:
+                log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])
 
     async def _refresh(self) -> None:
         """What other replicas learnt since the last time; at first everything."""

@@ -95,6 +95,7 @@ def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
 
     async def run() -> tuple[str | None, str]:
         store = open_store(settings)
+        typer.echo(f"Database {store.place}")
         try:
             return await store.migrate()
         finally:

@@ -32,7 +32,7 @@ from app.memory import ChunkMemory
 from app.setbacks import Setbacks
 from app.shared import Shared
 from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
-from app.summariser import Prefix, Summariser
+from app.summariser import PAUSED, Prefix, Summariser
 from app.tasks import OwnedTasks
 from app.turn import Job, OnStart, Started, Turn, begin, nobody
 
@@ -447,7 +447,7 @@ class Compactor:
         try:
             await self._store.release(lease)
         except StoreUnavailable:
-            log.warning("lease not released, it expires by itself", conversation=lease.conversation_id)
+            log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 
 
 async def _settled(turn: Turn) -> Decision:
@@ -482,9 +482,14 @@ def _undertaking(job: Job, plan: Plan) -> History:
 
 
 def _log(job: Job, plan: Plan, outcome: Outcome, began: float, *, stored: bool = True) -> None:
-    log.info(
+    if outcome.failure == PAUSED:
+        return  # The summariser tells of it, once, with a count.
+    tell = log.warning if outcome.failure else log.info
+    tell(
         "compaction failed" if outcome.failure else "compacted",
-        conversation=job.conversation_id,
+        request_id=job.request_id,
+        conversation_id=job.conversation_id,
+        model=job.summary.model,
         messages=_messages(plan),
         chunks=len(outcome.made),
         seconds=round(monotonic() - began, 2),

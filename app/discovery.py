@@ -39,6 +39,8 @@ CONTEXT_NAMES = (
 )
 INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens")
 OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens")
+USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
+"""Where OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
 LEAST_CONTEXT = 256
 """Tokens; less is no context of a model that chats."""
 OLLAMA_DEFAULT = 4_096
@@ -52,7 +54,7 @@ _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
 class ListingRefused(Exception):
-    """The provider is there, and answers with this status when it is asked for its models."""
+    """The provider is there, and answers with this status when it is asked for its models; with 200, but no JSON."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -84,10 +86,11 @@ class Listing:
 class Discovery:
     """Asks one provider. What a model was loaded with is remembered."""
 
-    def __init__(self, upstream: Upstream, root: str, seconds: float) -> None:
-        """`root` is the path of the base URL without its `/v1`; `seconds` bounds each question."""
+    def __init__(self, upstream: Upstream, path: str, seconds: float) -> None:
+        """`path` is the base URL's; `seconds` bounds each question."""
         self._upstream = upstream
-        self._root = root
+        self._path = path
+        self._root = path.removesuffix("/v1")
         self._seconds = seconds
         self._shown: dict[tuple[str, str | float | None], Window] = {}
         self._loaded: dict[str, int] = {}
@@ -96,7 +99,7 @@ class Discovery:
         """Raises `ListingRefused` or the upstream errors."""
         headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
         answer = await self._upstream.ask(b"/v1/models", headers, self._seconds)
-        if answer.status != 200:
+        if answer.status != 200 or _decoded(answer.body) is None:
             raise ListingRefused(answer.status)
         entries = {name: entry for entry in _entries(answer.body, "data") if (name := _name(entry, "id"))}
         listing = Listing(_windows(entries), _aliases(entries))
@@ -111,6 +114,22 @@ class Discovery:
         except StenoError:
             pass  # What /v1/models says stands.
         return listing
+
+    async def elsewhere(self, headers: Headers = ()) -> str | None:
+        """The path at which the provider's host has an API, where the base URL's own path has none."""
+        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+        # The upstream puts the base URL's path in place of the first /v1.
+        below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}
+        for path, target in (below | {path: path for path in USUAL_PATHS if path != self._path}).items():
+            try:
+                answer = await self._upstream.ask(f"{target}/models".encode(), headers, self._seconds)
+            except StenoError:
+                continue
+            content = _decoded(answer.body)
+            lists = answer.status == 200 and any(_name(entry, "id") for entry in _entries(answer.body, "data"))
+            if lists or (answer.status in (401, 403) and isinstance(content, dict) and "error" in content):
+                return path
+        return None
 
     async def _llama_cpp(self, listing: Listing, headers: Headers) -> Listing:
         if len(listing.models) != 1:

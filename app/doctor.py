@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import typer
 from pydantic import SecretStr
 
 from app import __version__
-from app.discovery import Listing, ListingRefused
-from app.errors import LoopDetected, StenoError
+from app.checks import Finding, check_settings, judge_database, judge_upstream, suffix
+from app.discovery import Listing
 from app.hops import new_instance
-from app.main import SHORTEST_SECRET, open_providers, open_store, secret_beside
+from app.main import open_providers, open_store
 from app.providers import Provider
-from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, environment_name, every_setting, load
-from app.store import Check, DatabaseURLError, Store, StoreUnavailable
+from app.settings import (
+    DEFAULT_UPSTREAM,
+    ConfigurationError,
+    Settings,
+    environment_name,
+    every_setting,
+    kept_database,
+    load,
+    read_file,
+)
+from app.store import DatabaseURLError, Store, StoreUnavailable
 from app.store.database import read_url
 from app.tokenizer import Tokenizer
 
@@ -33,32 +40,36 @@ ALIASES = {
 }
 LONGEST_VALUE = 60
 MOST_NAMES = 8
-POINT_AT_PROVIDER = "Make base_url the provider's address, such as https://api.openai.com/v1."
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    state: Literal["ok", "warning", "problem"]
-    subject: str
-    text: str
-    remedy: str | None = None
-    """What to do about it."""
+_STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
+"""What is printed of a finding's state: the verdict says what keeps Steno from starting."""
 
 
 async def examine(settings: Settings) -> bool:
-    """Prints the report. Whether nothing is wrong; warnings are not."""
-    typer.echo(f"Steno {__version__}\n\nsettings in force (* differs from the default)")
-    for line in setting_lines(settings):
-        typer.echo(line)
+    """Prints the report, the verdict first. Whether nothing is wrong; warnings are not."""
+    found = check_settings(settings, Tokenizer(settings.tokenizer.directory).missing)
+    no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
+    found = [*await check_services(settings, no_database=no_database), *found]
+    typer.echo(verdict(found))
     typer.echo("\nchecks")
-    found = [*await check_services(settings), check_secret(settings), check_tables(settings)]
     for finding in found:
-        typer.echo(f"  {finding.state:<8} {finding.subject}: {finding.text}")
+        typer.echo(f"  {_STATES[finding.state]:<8} {finding.subject}: {finding.text}")
         if finding.remedy:
             typer.echo(f"{'':11}-> {finding.remedy}")
+    typer.echo("\nsettings in force (* differs from the default)")
+    for line in setting_lines(settings):
+        typer.echo(line)
+    return not any(_STATES[finding.state] == "problem" for finding in found)
+
+
+def verdict(found: Iterable[Finding]) -> str:
+    """One line: whether Steno starts like this, and whether it works."""
     states = [finding.state for finding in found]
-    typer.echo(f"\nproblems: {states.count('problem')}, warnings: {states.count('warning')}")
-    return "problem" not in states
+    problems = sum(_STATES[state] == "problem" for state in states)
+    if "fatal" in states:
+        says = "does not start like this"
+    else:
+        says = "starts, but not all of it works" if problems else "starts and works"
+    return f"Steno {__version__} {says} (problems: {problems}, warnings: {states.count('warning')})"
 
 
 def setting_lines(settings: Settings) -> Iterator[str]:
@@ -73,53 +84,39 @@ def setting_lines(settings: Settings) -> Iterator[str]:
         yield f"  * {key} = {_shown(key, value)}   ({'command line' if flagged else _source(key)})"
 
 
-async def check_services(settings: Settings) -> list[Finding]:
-    """Providers, windows and database."""
-    try:
-        store = open_store(settings)
-        unreadable = None
-    except DatabaseURLError as error:
-        store = Store.open("memory")
-        unreadable = Finding("problem", "database", str(error), "Correct storage.url or DATABASE_URL.")
+async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
+    """Providers and windows, and the database where it is not known already that there is none."""
+    store = Store.open("memory") if no_database else open_store(settings)
     providers = open_providers(settings, store, new_instance())
     try:
-        asked = [(provider, *await check_upstream(provider, settings.circular)) for provider in providers.all]
-        database, readable = (unreadable, False) if unreadable else await check_database(settings, store)
-        if readable:
+        asked = [(provider, await _ask(provider)) for provider in providers.all]
+        check = await store.check()
+        if check.reachable and check.current_revision == check.head_revision:
             with suppress(StoreUnavailable):
                 for provider in providers.all:
                     await provider.windows.load()
-        found = ((upstream, *check_windows(provider, listing)) for provider, upstream, listing in asked)
-        return [*chain.from_iterable(found), database]
+        found = [
+            finding
+            for provider, (upstream, listing) in asked
+            for finding in (upstream, *check_windows(provider, listing))
+        ]
+        return found if no_database else [*found, judge_database(check)]
     finally:
         await providers.close()
         await store.close()
 
 
-async def check_upstream(provider: Provider, circular: Sequence[str]) -> tuple[Finding, Listing | None]:
-    """Any answer shows that the provider is there; only some tell its models. `circular` are Steno's own address."""
-    subject, address = f"upstream{_at(provider)} {provider.settings.base_url}", f"{_section(provider)}.base_url"
+async def _ask(provider: Provider) -> tuple[Finding, Listing | None]:
     variable = _key_variable(provider)
     key = os.environ.get(variable) if variable else None
-    if _section(provider) in circular:
-        return Finding("problem", subject, "Steno's own address (server.host, server.port)", POINT_AT_PROVIDER), None
-    try:
-        listing = await provider.windows.discover([(b"authorization", f"Bearer {key}".encode())] if key else [])
-    except StenoError as error:
-        why = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
-        remedy = f"Check {address}, and that this machine may connect to it."
-        return Finding("problem", subject, f"{error.message}{why}", remedy), None
-    except ListingRefused as error:
-        return _refused(subject, address, error, variable if key else None), None
-    if not listing.models:
-        remedy = f"Check that {address} is the API's address, with its path (most end in /v1)."
-        return Finding("warning", subject, "reachable, but lists no models", remedy), None
-    return Finding("ok", subject, f"reachable, lists {len(listing.models)} models"), listing
+    told = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    finding = await judge_upstream(provider, told, variable if key else None)
+    return finding, told if isinstance(told, Listing) and told.models else None
 
 
 def check_windows(provider: Provider, listing: Listing | None) -> Iterator[Finding]:
     """Every window by where it is from, and those that are larger than the provider says."""
-    windows, at = provider.windows, _at(provider)
+    windows, at = provider.windows, suffix(provider)
     by_source: dict[str, list[str]] = {}
     for name in windows.names():
         window, said = windows.of(name), listing.of(name) if listing else None
@@ -138,105 +135,10 @@ def check_windows(provider: Provider, listing: Listing | None) -> Iterator[Findi
         yield Finding("ok", f"windows{at}", "not asked for, because the provider lists no models")
 
 
-async def check_database(settings: Settings, store: Store) -> tuple[Finding, bool]:
-    """Whether it can be read, too."""
-    check = await store.check()
-    readable = check.reachable and check.current_revision == check.head_revision
-    address = read_url(settings.storage.url.get_secret_value())
-    if address.kind == "memory":
-        return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends"), False
-    if address.path is not None and not address.path.exists():
-        return _new_file(address.path), False
-    return _schema(check), readable
-
-
-def check_secret(settings: Settings) -> Finding:
-    """Looks only: `serve` makes the secret of a SQLite file."""
-    if settings.secret is not None:
-        length = len(settings.secret.get_secret_value().encode())
-        if length < SHORTEST_SECRET:
-            remedy = "Make one with `openssl rand -hex 32`."
-            return Finding("problem", "secret", f"{length} characters; {SHORTEST_SECRET} are needed", remedy)
-        return Finding("ok", "secret", "set; every replica needs the same one")
-    try:
-        address = read_url(settings.storage.url.get_secret_value())
-    except DatabaseURLError:
-        return Finding("problem", "secret", "not set, and there is no database to keep one beside")
-    if address.kind == "postgresql":
-        remedy = "Make one with `openssl rand -hex 32` and give it to every replica."
-        return Finding("problem", "secret", "STENO_SECRET is not set; PostgreSQL needs it", remedy)
-    if address.path is None:
-        return Finding("ok", "secret", "made anew at each start, as is the database in memory")
-    path = secret_beside(address.path)
-    if not path.exists():
-        return Finding("ok", "secret", f"is made at the first start, in {path}")
-    if path.stat().st_mode & 0o077:
-        return Finding("warning", "secret", f"{path} can be read by others", f"chmod 600 {path}")
-    return Finding("ok", "secret", f"kept in {path}")
-
-
-def check_tables(settings: Settings) -> Finding:
-    missing = Tokenizer(settings.tokenizer.directory).missing
-    if not missing:
-        return Finding("ok", "tokenizer tables", "found and verified")
-    remedy = "`python scripts/fetch_tables.py .tables` fetches them; or name their folder: tokenizer.directory."
-    text = f"{', '.join(missing)} not found; tokens are estimated by bytes, and compaction starts earlier"
-    return Finding("problem" if settings.tokenizer.required else "warning", "tokenizer tables", text, remedy)
-
-
-def _section(provider: Provider) -> str:
-    """Where it stands in the settings."""
-    return "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"
-
-
-def _at(provider: Provider) -> str:
-    """What tells its findings from those of the default one."""
-    return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"
-
-
 def _key_variable(provider: Provider) -> str | None:
     """Whose key it is asked with. That of the default one is shown to no other provider."""
     own = provider.settings.api_key_env
     return own or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
-
-
-def _refused(subject: str, address: str, error: ListingRefused, variable: str | None) -> Finding:
-    """`variable` held the key that was sent, if one was."""
-    status = error.status
-    if status == LoopDetected.status:
-        text = f"leads back to a Steno that the request went through already ({status})"
-        return Finding("problem", subject, text, POINT_AT_PROVIDER)
-    if error.wants_key and variable is None:
-        return Finding("ok", subject, f"reachable; without a key it does not list its models ({status})")
-    if error.wants_key:
-        return Finding("warning", subject, f"reachable, but refuses the key in {variable} ({status})", "Check it.")
-    if status == 404:
-        remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
-        return Finding("warning", subject, "reachable, but has nothing at /models (404)", remedy)
-    return Finding("warning", subject, f"reachable, but answers with status {status}", "Ask the provider.")
-
-
-def _new_file(path: Path) -> Finding:
-    folder = path.parent
-    if folder.is_dir() and os.access(folder, os.W_OK):
-        return Finding("ok", "database", f"{path} is made at the first start")
-    why = "cannot be written" if folder.is_dir() else "does not exist"
-    return Finding("problem", "database", f"the folder {folder.absolute()} {why}", "Make it, or choose another.")
-
-
-def _schema(check: Check) -> Finding:
-    subject, current, newest = f"database {check.url}", check.current_revision, check.head_revision
-    if not check.reachable:
-        remedy = "Steno serves without it, un-compacted, and goes on trying; start it, or correct storage.url."
-        return Finding("problem", subject, str(check.reason), remedy)
-    if current == newest:
-        return Finding("ok", subject, f"reachable, schema {current}")
-    if current is None:
-        return Finding("warning", subject, "reachable, has no tables yet", "`steno migrate`, or the next start.")
-    if current > newest:  # Revisions are numbers of equal length.
-        remedy = "Start the release that migrated it, or a newer one."
-        return Finding("problem", subject, f"schema {current} is newer than this release ({newest})", remedy)
-    return Finding("warning", subject, f"schema {current}, newest is {newest}", "`steno migrate`, or the next start.")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -280,7 +182,15 @@ def _source(key: str) -> str:
         return environment_name(section)
     if environment.get(ALIASES.get(key, "")):
         return ALIASES[key]
-    return environment.get("STENO_CONFIG") or "command line"
+    file = environment.get("STENO_CONFIG")
+    if key == "storage.url" and kept_database() and not (file and _holds_url(read_file(Path(file)))):
+        return "the database of 0.1.0"
+    return file or "command line"
+
+
+def _holds_url(content: Mapping[str, Any]) -> bool:
+    storage = content.get("storage")
+    return isinstance(storage, dict) and "url" in storage
 
 
 def _holds(section: str, key: str) -> bool:

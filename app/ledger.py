@@ -61,7 +61,7 @@ class Ledger:
         try:
             self._store.record_usage(self._record(call))
         except Exception:
-            log.exception("a call was not recorded", conversation=call.conversation_id)
+            log.exception("a call was not recorded", request_id=call.request_id)
 
     def _record(self, call: Call) -> UsageRecord:
         model = call.model[:LONGEST_NAME]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
+from collections.abc import Iterator
 from typing import Literal
 
 import structlog
@@ -33,7 +35,7 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
+                _where,
                 render,
             ],
         )
@@ -45,6 +47,28 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
     # The HTTP client's own lines name every request; at info they would be most of the log.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """An error as its kind and its place in the code: its own words may be those of a message."""
+    error = event.pop("exc_info", None)
+    error = sys.exc_info() if error is True else error
+    error = error[1] if isinstance(error, tuple) else error
+    if isinstance(error, BaseException):
+        event["exception"] = "\n".join(_places(error))
+    return event
+
+
+def _places(error: BaseException) -> Iterator[str]:
+    """That it came from first, as in a traceback."""
+    origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if origin is not None:
+        yield from _places(origin)
+    yield "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    yield f"{type(error).__module__}.{type(error).__qualname__}"
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _places(part)
 
 
 def _unexpected(record: logging.LogRecord) -> bool:

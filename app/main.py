@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from app.api.chat import ChatEndpoint
 from app.api.gate import Gate
 from app.api.health import health_router
 from app.api.passthrough import PassthroughEndpoint
+from app.api.record import REQUEST
 from app.calibrations import Calibrations
+from app.checks import Finding, check_settings, judge_upstream, secret_beside
 from app.compactor import Compactor
 from app.conversations import Conversations
 from app.core.identity import Identity
@@ -37,6 +40,7 @@ from app.services import Services
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.database import read_url
+from app.store.files import make_folder
 from app.summariser import Summariser
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
@@ -48,14 +52,13 @@ from app.wire.chat_completions import MessageReader
 log = structlog.get_logger("steno")
 
 SECRET_BYTES = 32
-SHORTEST_SECRET = 16
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
-    identity = Identity(server_secret(settings))
     tokenizer = Tokenizer(settings.tokenizer.directory)
-    _check_tables(tokenizer, settings)
+    _refuse_fatal(check_settings(settings, tokenizer.missing))
+    identity = Identity(server_secret(settings))
     store = open_store(settings)
     instance = new_instance()
     providers = open_providers(settings, store, instance)
@@ -148,36 +151,18 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpxUpstream
 
 
 def server_secret(settings: Settings) -> bytes:
-    """The key of all digests: as set, or made once beside the SQLite file.
-
-    Raises `ConfigurationError` or `DatabaseURLError`.
-    """
-    address = read_url(settings.storage.url.get_secret_value())
+    """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
     if settings.secret is not None:
-        secret = settings.secret.get_secret_value().encode()
-        if len(secret) < SHORTEST_SECRET:
-            raise ConfigurationError(
-                f"STENO_SECRET has {len(secret)} characters; at least {SHORTEST_SECRET} are needed."
-            )
-        return secret
-    if address.kind == "postgresql":
-        raise ConfigurationError(
-            "STENO_SECRET is not set. With a shared database all replicas need the same one:"
-            " make it once, for example with `openssl rand -hex 32`."
-        )
+        return settings.secret.get_secret_value().encode()
+    address = read_url(settings.storage.url.get_secret_value())
     return _kept_secret(secret_beside(address.path)) if address.path else secrets.token_bytes(SECRET_BYTES)
-
-
-def secret_beside(database: Path) -> Path:
-    """Where the secret of a SQLite file is kept."""
-    return database.with_suffix(".secret")
 
 
 def _kept_secret(path: Path) -> bytes:
     """Made once, readable by the owner only. Of two processes that start together one makes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
+        make_folder(path.parent)
         with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(secrets.token_hex(SECRET_BYTES))
         try:
@@ -191,13 +176,24 @@ def _kept_secret(path: Path) -> bytes:
         raise ConfigurationError(f"The server secret {path} cannot be made or read: {error.strerror}.") from error
 
 
-def _check_tables(tokenizer: Tokenizer, settings: Settings) -> None:
-    if not tokenizer.missing:
-        return
-    missing = ", ".join(tokenizer.missing)
-    if settings.tokenizer.required:
-        raise ConfigurationError(f"The tokenizer tables {missing} were not found, and tokenizer.required is set.")
-    log.warning("tokenizer tables not found: tokens are estimated by bytes", tables=missing)
+def _refuse_fatal(findings: Iterable[Finding]) -> None:
+    """Logs what is wrong. Raises `ConfigurationError` for the first thing that Steno does not start with."""
+    for finding in findings:
+        if finding.state == "fatal":
+            raise ConfigurationError(finding.sentence)
+        _log_finding(finding)
+
+
+def _log_finding(finding: Finding) -> None:
+    if finding.state != "ok":
+        log.warning("check failed", subject=finding.subject, found=finding.text, remedy=finding.remedy)
+
+
+async def _check_upstreams(providers: Providers) -> None:
+    """How each answered the question for its models: a wrong base URL shows at once, and not with the first chat."""
+    for provider in providers.all:
+        if (told := await provider.windows.first_told()) is not None:
+            _log_finding(await judge_upstream(provider, told, provider.settings.api_key_env))
 
 
 def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -210,6 +206,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             raise
         services.estimator.make_ready("gpt-4o")  # What most models are counted with.
         await services.providers.start(calibrate=services.settings.calibration.enabled)
+        checking = asyncio.ensure_future(_check_upstreams(services.providers))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         gc.freeze()
@@ -217,6 +214,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
         try:
             yield
         finally:
+            checking.cancel()
             await services.tasks.drain(services.settings.server.drain_seconds)
             await services.providers.stop()
             await services.providers.close()
@@ -226,7 +224,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    async def refuse(_: Request, error: Exception) -> Response:
+    async def refuse(request: Request, error: Exception) -> Response:
         if isinstance(error, StenoError):
             shown = error
         elif isinstance(error, StoreUnavailable):
@@ -236,6 +234,7 @@ def _add_error_handlers(app: FastAPI) -> None:
             shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
         else:
             shown = UnknownPath("Steno has no such path, or not for this method.")
+        request.scope[REQUEST].failed(shown)
         status = error.status_code if isinstance(error, HTTPException) else shown.status
         headers = {name.decode(): value.decode() for name, value in shown.headers}
         return Response(shown.envelope, status, headers)

@@ -1,26 +1,44 @@
-"""Repeats: what would be logged for every request is logged once a minute, with a count."""
+"""Repeats: what happens again and again is logged once, then once a minute with a count, and once when it is over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from time import monotonic
 
-PAUSE_SECONDS = 60.0
+REMINDER_SECONDS = 60.0
+MOST_REMEMBERED = 1_000
+
+
+@dataclass(slots=True)
+class _Repeat:
+    """One that lasts. Times are the clock's."""
+
+    began: float
+    told: float
+    times: int = 0
 
 
 class Repeats:
-    """Counts by key; the keys come from a fixed set, never from a request."""
-
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._lines: dict[str, tuple[int, float]] = {}
-        """Happened since the last line, and when the next one may be logged."""
+        self._lasting: dict[Hashable, _Repeat] = {}
 
-    def due(self, key: str) -> int | None:
-        """It happened again. How often since the last line, if one is to be logged now."""
-        count, at = self._lines.get(key, (0, 0.0))
-        if self._clock() < at:
-            self._lines[key] = (count + 1, at)
+    def again(self, what: Hashable) -> int | None:
+        """It happened. How often since it began, where that is to be told now."""
+        now = self._clock()
+        repeat = self._lasting.get(what)
+        if repeat is None:
+            if len(self._lasting) >= MOST_REMEMBERED:
+                del self._lasting[next(iter(self._lasting))]
+            repeat = self._lasting[what] = _Repeat(began=now, told=now)
+        repeat.times += 1
+        if repeat.times > 1 and now - repeat.told < REMINDER_SECONDS:
             return None
-        self._lines[key] = (0, self._clock() + PAUSE_SECONDS)
-        return count + 1
+        repeat.told = now
+        return repeat.times
+
+    def over(self, what: Hashable) -> tuple[int, float] | None:
+        """It did not happen. If it had: how often, and for how many seconds."""
+        repeat = self._lasting.pop(what, None)
+        return None if repeat is None else (repeat.times, round(self._clock() - repeat.began, 1))

@@ -25,9 +25,6 @@ log = structlog.get_logger("steno")
 def serve(settings: Settings) -> str | None:
     """Serves until it is stopped. What kept it from starting, or None."""
     configure_logging(settings.log.level, settings.log.format)
-    if circular := settings.circular:
-        at = f"{settings.server.host}:{settings.server.port}"
-        return f"{circular[0]}.base_url is Steno's own address ({at}): it must be the provider's."
     try:
         app = create_app(settings)
     except (ConfigurationError, StoreError) as error:
@@ -81,7 +78,10 @@ class _Server(uvicorn.Server):
             if isinstance(end.__context__, OSError):  # What uvicorn logs before it gives up the address.
                 why = (end.__context__.strerror or "").rpartition(": ")[2]
                 server = self._services.settings.server
-                self.failure = f"Steno cannot listen on {server.host}:{server.port}: {why}."
+                self.failure = (
+                    f"Steno cannot listen on {server.host}:{server.port}: {why}."
+                    " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
+                )
             raise
         if self.started:
             address = self.servers[0].sockets[0].getsockname()
@@ -91,6 +91,7 @@ class _Server(uvicorn.Server):
                 version=__version__,
                 url=f"http://{address[0]}:{address[1]}/v1",
                 upstream=settings.upstream.base_url,
+                database=self._services.store.place,
                 loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
                 http=self.config.http_protocol_class.__name__,
             )

@@ -56,6 +56,11 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000)]
 DEFAULT_UPSTREAM = "default"
 """Name of the one under `upstream`."""
 
+DATABASE = Path(".run/steno.db")
+"""Where the database is by default, in the folder that Steno is started in."""
+EARLIER_DATABASE = Path("steno.db")
+"""Where it was in 0.1.0, unless `make run` had started it."""
+
 SESSION_HEADERS = (
     "x-session-id",
     "x-session-affinity",
@@ -157,7 +162,10 @@ class UpstreamSettings(_Section):
             or parts.port == 0
         ):
             raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
-        return value.rstrip("/")
+        value = value.rstrip("/")
+        if (base := value.removesuffix("/chat/completions")) != value:
+            raise ValueError(f"the address of the whole API is needed, which is {base}")
+        return value
 
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
@@ -540,7 +548,7 @@ class EventSettings(_Section):
 
 
 class StorageSettings(_Section):
-    url: SecretStr = SecretStr("sqlite:///steno.db")
+    url: SecretStr = SecretStr(f"sqlite:///{DATABASE}")
     """PostgreSQL or SQLite URL, or `memory`; plain DATABASE_URL is honoured."""
     timeout_seconds: Seconds = 0.25
     """Bound of one database call on a request's path."""
@@ -692,7 +700,7 @@ class Settings(BaseSettings):
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_aliases())]
         if path := os.environ.get("STENO_CONFIG"):
             sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return (*sources, _PresetSource(settings_cls))
+        return (*sources, InitSettingsSource(settings_cls, init_kwargs=kept_database()), _PresetSource(settings_cls))
 
 
 class _PresetSource(PydanticBaseSettingsSource):
@@ -848,6 +856,13 @@ def _aliases() -> dict[str, Any]:
     if allowed := os.environ.get("STENO_ALLOW_UNAUTHENTICATED"):
         aliases["server"] = {"allow_unauthenticated": allowed}
     return aliases
+
+
+def kept_database() -> dict[str, Any]:
+    """The database where 0.1.0 put it, for when nothing else is set: nobody is to lose what is in it."""
+    if EARLIER_DATABASE.is_file() and not DATABASE.exists():
+        return {"storage": {"url": f"sqlite:///{EARLIER_DATABASE}"}}
+    return {}
 
 
 def _check_names() -> None:

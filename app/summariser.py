@@ -19,6 +19,7 @@ from app.core.prompts import SummaryRequest
 from app.core.reasons import joined
 from app.errors import StenoError, UpstreamTimedOut
 from app.histories import Recent
+from app.repeats import Repeats
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
@@ -26,6 +27,10 @@ from app.wire.retries import named_pause
 
 log = structlog.get_logger("steno.summariser")
 
+log = structlog.get_logger("steno.summariser")
+
+PAUSED = "summariser_paused"
+"""Why nobody was asked: none that may be asked has worked of late."""
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
 RETRY_PAUSE_SECONDS = 0.25
@@ -138,6 +143,7 @@ class Summariser:
         self._parameters = parameters
         self._clock = clock
         self._breaker = ModelBreaker(clock)
+        self._repeats = Repeats(clock)
         self._manners: Recent[tuple[Upstream, str], _Manners] = Recent()
 
     async def ask(
@@ -155,6 +161,7 @@ class Summariser:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
             if not self._breaker.admits(call.key):
                 failure = failure or Failure(joined(self._breaker.why(call.key), PAUSED) or PAUSED)
+                self._fails(call, PAUSED)
                 continue
             reply = await self._ask(call)
             if isinstance(reply, Answer) or reply.overflow:
@@ -169,7 +176,7 @@ class Summariser:
             options = manners.options(call.request.max_tokens, reasons, allowance, self._parameters)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, Answer):
-                self._breaker.answered(call.key)
+                self._works(call)
                 return replace(reply, model=call.route.model, upstream=call.route.name)
             if call.lessons and (taught := manners.taught(reply.refusal, options)):
                 call.lessons -= 1
@@ -191,8 +198,27 @@ class Summariser:
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
             self._breaker.failed(call.key, setback.failure.reason)
+            self._fails(call, setback.failure.reason)
         elif setback.model_fails is False:
-            self._breaker.answered(call.key)
+            self._works(call)
+
+    def _fails(self, call: _Call, reason: str) -> None:
+        if (times := self._repeats.again(call.key)) is not None:
+            log.warning(
+                "summariser fails", upstream=call.route.name, model=call.route.model, reason=reason, times=times
+            )
+
+    def _works(self, call: _Call) -> None:
+        """It answers, if only to refuse this request."""
+        self._breaker.answered(call.key)
+        if (ended := self._repeats.over(call.key)) is not None:
+            log.info(
+                "summariser works again",
+                upstream=call.route.name,
+                model=call.route.model,
+                times=ended[0],
+                seconds=ended[1],
+            )
 
     async def _send(self, call: _Call, body: bytes) -> Answer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))

@@ -16,7 +16,6 @@ from app.core.plan import Plan, SummarySettings, plan_compaction, plan_mask
 from app.core.policy import Policy
 from app.core.view import Conversation, Masking, Note, Pins, View
 from app.histories import History
-from app.ledger import new_request_id
 from app.summariser import Route
 
 
@@ -51,8 +50,8 @@ class Job:
     pinned_text: str
     """What the operator puts after them; empty for nothing."""
     wait_seconds: float
-    request_id: str = field(default_factory=new_request_id)
-    """For the ledger."""
+    request_id: str
+    """For the ledger and the log."""
 
     @property
     def place(self) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from app.core.budget import Window
 from app.core.overflow import LEAST_LIMIT, Overflow, classify
 from app.credentials import CREDENTIALS
 from app.discovery import Discovery, Listing, ListingRefused
-from app.errors import LoopDetected, StenoError, UpstreamTimedOut
+from app.errors import StenoError, UpstreamTimedOut
 from app.registry import LONGEST_NAME, bundled, look_up
 from app.settings import Settings, UpstreamSettings
 from app.store import Store, StoreUnavailable
@@ -54,6 +54,10 @@ ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """What a listing may depend on."""
 
 
+Told = Listing | ListingRefused | StenoError
+"""How a provider answered when it was asked for its models."""
+
+
 @dataclass(slots=True)
 class _Learnt:
     """What is known of a window's size for a while, in tokens."""
@@ -80,10 +84,10 @@ class Windows:
         self._store = store
         self._clock = clock
         self._route = at.base_url
-        root = urlsplit(self._route).path.removesuffix("/v1")
-        self._discovery = Discovery(upstream, root, ASK_SECONDS)
+        self._discovery = Discovery(upstream, urlsplit(self._route).path, ASK_SECONDS)
         self._listing: Listing | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._told: Told | None = None
         self._asked_at = 0.0
         self._due = 0.0
         self._wants_key = False
@@ -182,6 +186,24 @@ class Windows:
         self._cache.clear()
         return listing
 
+    async def told(self, headers: Headers = ()) -> Told:
+        """How the provider answers now."""
+        try:
+            return await self.discover(headers)
+        except (ListingRefused, StenoError) as error:
+            return error
+
+    async def first_told(self) -> Told | None:
+        """How it answered when it was asked at the start; None where it is not asked, or was not understood."""
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+        return self._told
+
+    async def look_elsewhere(self) -> str | None:
+        """A base URL on the provider's host at which there is an API, where there is none at ours."""
+        path = await self._discovery.elsewhere()
+        return path and urlsplit(self._route)._replace(path=path).geturl()
+
     def _ask(self, headers: Headers) -> None:
         """One question at a time."""
         if self._asking is None or self._asking.done():
@@ -193,21 +215,16 @@ class Windows:
         """Failure is normal: many providers list nothing, and some want a key."""
         pause = RETRY_SECONDS
         try:
-            listing = await self.discover(headers)
-            pause = REFRESH_CHANGING_SECONDS if listing.changes else REFRESH_SECONDS
-        except ListingRefused as error:
-            if error.status == LoopDetected.status:
-                log.warning("the upstream leads back to a Steno that asked it", base_url=self._route)
-            else:
-                log.debug("the provider does not list its models", status=error.status)
-            if error.wants_key and self._at.api_key_env is None:
+            told = self._told = await self.told(headers)
+        except Exception:
+            log.exception("the provider's list of models was not understood")
+        else:
+            if isinstance(told, Listing):
+                pause = REFRESH_CHANGING_SECONDS if told.changes else REFRESH_SECONDS
+            elif isinstance(told, ListingRefused) and told.wants_key and self._at.api_key_env is None:
                 self._wants_key = True
                 # The next caller may have a key that is good for it.
                 pause = RETRY_SECONDS if headers else 0.0
-        except StenoError as error:
-            log.debug("the provider did not tell its models", reason=error.message)
-        except Exception:
-            log.exception("the provider's list of models was not understood")
         self._due = self._clock() + pause
 
     async def _refresh(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, TypeVar
 
 import structlog
@@ -20,6 +21,7 @@ from app.api.intake import Understood, understand
 from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
 from app.api.patience import Patience
+from app.api.record import REQUEST, Record
 from app.core.ladder import Decision
 from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected, UpstreamUnreachable
 from app.providers import Provider
@@ -70,6 +72,7 @@ class ChatEndpoint:
         except ClientDisconnected:
             return
         except StenoError as error:
+            scope[REQUEST].failed(error)
             if answer.started:
                 raise AbortedAnswer(error.message) from error
             await answer.error(error, exchange.own_headers if exchange else [])
@@ -141,6 +144,11 @@ class Exchange:
     own_headers: Headers = field(default_factory=list)
     """What our own error would say of the context."""
 
+    @property
+    def record(self) -> Record:
+        record: Record = self.scope[REQUEST]
+        return record
+
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
             await self._relay_unread(bypassed("summary_call"))
@@ -154,7 +162,7 @@ class Exchange:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
-            log.exception("a request was not understood")
+            log.exception("a request was not understood", request_id=self.record.request_id)
             await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", INTERNAL_ERROR.encode())])
         else:
             await self._serve(understood)
@@ -164,7 +172,7 @@ class Exchange:
             raise Unreadable("The body is encoded.")
         request = read_request(self.body)
         named = self.scope[CONVERSATION], self.scope[UPSTREAM]
-        return await understand(self.services, request, self.tenant, self.headers, *named)
+        return await understand(self.services, request, self.tenant, self.headers, self.record.request_id, *named)
 
     async def _serve(self, understood: Understood) -> None:
         attempt = Attempt(tells=understood.events != "off")
@@ -191,13 +199,16 @@ class Exchange:
             started=attempt.started.result(),
             decided=attempt.decided,
             relay=self._relay_stream,
+            failed=self.record.failed,
             keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
             tells=self.services.settings.events.body,
         )
 
     async def _obtain(self, understood: Understood, attempt: Attempt) -> tuple[Observation, Answering]:
         """Decides, sends, and once more where the provider refuses the request for its size."""
+        began = monotonic()
         decision = await self._decide(understood, self.services.compactor.prepare(understood.job, attempt.on_start))
+        self.record.decided(understood, decision, began)
         attempt.decide(decision)
         observed = attempt.observe(self.services, understood, decision)
         # What was too short to be counted is counted while the provider works.
@@ -213,7 +224,8 @@ class Exchange:
         try:
             return await preparing
         except Exception:
-            log.exception("a request was not prepared", conversation=understood.job.conversation_id)
+            place = understood.job.conversation_id
+            log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
             return Decision(None, reason=INTERNAL_ERROR, failed=True)
 
     async def _recovered(
@@ -225,6 +237,7 @@ class Exchange:
             if (job := latest.recovery()) is None:
                 break
             attempt.reopen()
+            began = monotonic()
             recovering = self.services.compactor.recover(job, attempt.on_start)
             decision = await self._decide(latest.understood, recovering)
             smaller = decision.view is not None and decision.view.tokens < latest.sent
@@ -234,12 +247,13 @@ class Exchange:
             # Why there was no summary before is still why there is none.
             why = decision.reason or (None if decision.status == "summarized" else latest.prepared.reason)
             decision = replace(decision, actions=(*decision.actions, "recovered"), reason=why)
+            self.record.decided(latest.understood, decision, began)
             attempt.decide(decision)
             latest = attempt.observe(self.services, latest.understood, decision)
             try:
                 again = await self._forward(latest, attempt)
             except StenoError as error:
-                log.warning("a smaller prompt was not answered", code=error.code)
+                self.record.failed(error)
                 attempt.decide(observed.prepared)
                 break
             if again.status == 200 and latest.overflow is None:
@@ -286,7 +300,8 @@ class Exchange:
                 if is_final or not attempt.is_early or (pause := patience.pause(headers)) is None:
                     return answering
                 await answering.close()
-                log.info("asked once more", status=status, seconds=round(pause, 3))
+                request_id = self.record.request_id
+                log.info("asked once more", request_id=request_id, status=status, seconds=round(pause, 3))
             await asyncio.sleep(pause)
 
     async def _ask(self, observed: Observation, attempt: Attempt) -> Answering:
@@ -306,13 +321,17 @@ class Exchange:
         return answering
 
     async def _send_observed(self, observed: Observation, attempt: Attempt) -> Answering:
-        answering = attempt.opened(await self._send(observed.body(), observed.understood.provider))
+        understood = observed.understood
+        answering = attempt.opened(await self._send(observed.body(), understood.provider, understood.job.model))
         observed.answered(answering.status)
         return answering
 
-    async def _send(self, body: bytes, provider: Provider) -> Answering:
+    async def _send(self, body: bytes, provider: Provider, model: str | None = None) -> Answering:
         headers = forwarded(self.headers, read_here=True)
-        return await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
+        self.record.goes_to(provider, model)
+        answering = await provider.upstream.relay(b"POST", self.scope[TARGET], headers, body)
+        self.record.answered(answering)
+        return answering
 
     async def _relay_unread(self, own: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
@@ -336,7 +355,7 @@ class Exchange:
             await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
             await self._relay_stream(answering, StreamEditor(b"", b""))
         else:
-            await relay_raw(answering, self.answer, own)
+            await relay_raw(answering, self.answer, own, self.record)
 
     async def _relay_plain(self, answering: Answering, members: bytes, observed: Observation) -> None:
         body = b"".join([chunk async for chunk in answering.chunks()])
@@ -371,6 +390,6 @@ class Exchange:
             await self.answer.end(rest)
             return
         broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
-        log.warning("stream cut", code=broken.code)
+        self.record.cut(broken)
         # What is left of a frame is dropped: the error must stand in a frame of its own.
         await self.answer.end(event(broken.envelope))

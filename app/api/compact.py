@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from time import monotonic
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from pydantic import BaseModel, Field
 from app.api.intake import Understood, understand
 from app.api.naming import encoded_name
 from app.api.observe import Observation
+from app.api.record import REQUEST, Record
 from app.api.rest import (
     CHAT_BODY,
     ConversationId,
@@ -53,10 +55,11 @@ router = APIRouter(prefix="/context", tags=["context"])
 @router.post("/compact", openapi_extra=CHAT_BODY, response_model=CompactionOut)
 async def compact(request: Request, services: TheServices, tenant: Tenant) -> Response:
     """What Steno would send for this chat completions body. Summaries are made and kept; the model is asked nothing."""
+    record: Record = request.scope[REQUEST]
     body = await body_of(request, services)
     with readable():
-        understood = await understand(services, read_request(body), tenant, request.scope["headers"])
-    decision = await _prepare(services, understood)
+        understood = await understand(services, read_request(body), tenant, request.scope["headers"], record.request_id)
+    decision = await _prepare(services, understood, record)
     return _answer(_compaction(services, understood, decision))
 
 
@@ -66,21 +69,22 @@ async def compact_conversation(
 ) -> Response:
     """Summarises now what would be summarised when the window is full. The body is a chat completions request;
     `instructions` says what the summary is to look after."""
+    record: Record = request.scope[REQUEST]
     await known(services, tenant, conversation_id)
     chat = _read_forced(await body_of(request, services))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
     with readable():
-        understood = await understand(services, chat, tenant, headers)
+        understood = await understand(services, chat, tenant, headers, record.request_id)
     await understood.counted()
     held = await _chunks(services, understood)
     due = replace(chat, threshold=_threshold(understood, held.values()))
     with readable():
-        understood = await understand(services, due, tenant, headers)
+        understood = await understand(services, due, tenant, headers, record.request_id)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     job = understood.job
     understood = replace(understood, job=replace(job, policy=replace(job.policy, mask=None)))
-    decision = await _prepare(services, understood)
+    decision = await _prepare(services, understood, record)
     made = [chunk for id_, chunk in (await _chunks(services, understood)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
     return _answer({**_compaction(services, understood, decision), "summaries": summaries})
@@ -119,10 +123,12 @@ async def _chunks(services: Services, understood: Understood) -> dict[str, Summa
     return {chunk.id: chunk for chunk in found}
 
 
-async def _prepare(services: Services, understood: Understood) -> Decision:
+async def _prepare(services: Services, understood: Understood, record: Record) -> Decision:
     """As for a chat request: what it showed is remembered, so that the next one is recognised."""
+    began = monotonic()
     decision = await services.compactor.prepare(understood.job)
     await understood.counted()
+    record.decided(understood, decision, began)
     services.store.record(understood.seen(decision))
     return decision
 

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.intake import understand
+from app.api.record import REQUEST
 from app.api.rest import (
     CHAT_BODY,
     ConversationId,
@@ -218,7 +219,14 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
     """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
     body = await body_of(request, services)
     with readable():
-        understood = await understand(services, read_request(body), tenant, request.scope["headers"], remember=False)
+        understood = await understand(
+            services,
+            read_request(body),
+            tenant,
+            request.scope["headers"],
+            request.scope[REQUEST].request_id,
+            remember=False,
+        )
     job = understood.job
     await understood.counted()
     prepared, made = await services.compactor.plan(job)

@@ -42,6 +42,8 @@ class EarlyStream:
     decided: asyncio.Future[Decision]
     relay: Callable[[Answering, StreamEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
+    failed: Callable[[StenoError], None]
+    """Is told of an error of ours that becomes a frame."""
     keep_alive_seconds: float
     tells: bool
     """Whether the status stands in the chunks."""
@@ -63,6 +65,7 @@ class EarlyStream:
             observed, answering = await self._meanwhile(obtaining, events)
             await self._relay(answering, observed, events)
         except StenoError as error:
+            self.failed(error)
             await answer.end(event(error.envelope))
 
     async def _relay(self, answering: Answering, observed: Observation, events: CompactionEvents) -> None:

@@ -13,8 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.asgi import Answer
 from app.api.headers import shadowed_by, shown
 from app.api.naming import IN_PATH, name_in_path
+from app.api.record import LONGEST_NAME, REQUEST, Record
 from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, StenoError
 from app.hops import check_hops
+from app.ledger import new_request_id
+from app.repeats import Repeats
 
 TARGET = "steno.target"
 """Scope key: the provider's raw path, with the query."""
@@ -46,17 +49,20 @@ class Gate:
         self._instance = instance
         self._header_count = header_count
         self._header_bytes = header_bytes
+        self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        send = _signed(send)
+        record = scope[REQUEST] = _record_of(scope, self._repeats)
+        send = _signed(send, record.request_id.encode())
         try:
             self._check_headers(scope["headers"])
             check_hops(scope["headers"], self._instance)
             app = self._route(scope)
         except StenoError as error:
+            record.failed(error)
             await Answer(send).error(error)
             return
         await app(scope, receive, send)
@@ -121,17 +127,24 @@ def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
     }, path
 
 
-def _signed(send: Send) -> Send:
-    """Adds `date` and `server` where an answer has none: the provider's own pass, and never beside ours."""
+def _record_of(scope: Scope, repeats: Repeats) -> Record:
+    return Record(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_NAME].decode("latin-1"), repeats)
+
+
+def _signed(send: Send, request_id: bytes) -> Send:
+    """Adds the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's pass."""
 
     async def signed(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = list(message["headers"])
+            headers = [(name, value) for name, value in message["headers"] if name != b"x-context-request-id"]
+            headers.append((b"x-context-request-id", request_id))
             names = {name.lower() for name, _ in headers}
             if b"date" not in names:
                 headers.append((b"date", formatdate(usegmt=True).encode()))
             if b"server" not in names:
                 headers.append((b"server", b"steno"))
+            if b"x-request-id" not in names:
+                headers.append((b"x-request-id", request_id))
             message = {**message, "headers": headers}
         await send(message)
 

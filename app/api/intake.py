@@ -178,6 +178,7 @@ async def understand(
     request: ChatRequest,
     tenant: str,
     headers: Headers,
+    request_id: str,
     in_path: str | None = None,
     upstream: str | None = None,
     remember: bool = True,
@@ -237,6 +238,7 @@ async def understand(
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         pinned_text=writing.pinned_text,
         wait_seconds=_patience(rules, events, headers),
+        request_id=request_id,
     )
     return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events)
 
@@ -268,7 +270,7 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
         except InvalidRequest as error:
             if is_ours:
                 raise
-            if (count := services.repeats.due(f"name in {error.param}")) is not None:
+            if (count := services.repeats.again(f"name in {error.param}")) is not None:
                 log.warning("a conversation's id was ignored", reason=error.message, requests=count)
     return None
 

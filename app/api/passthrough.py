@@ -11,6 +11,7 @@ from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces,
 from app.api.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
 from app.api.gate import TARGET, UPSTREAM
 from app.api.headers import Headers, forwarded, returned
+from app.api.record import REQUEST, Record
 from app.errors import StenoError
 from app.services import Services
 from app.upstream import Answering
@@ -38,20 +39,23 @@ class PassthroughEndpoint:
         except ClientDisconnected:
             return
         except StenoError as error:
+            scope[REQUEST].failed(error)
             await answer.error(error, own)
 
     async def _relay(
         self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer, own: Headers
     ) -> None:
-        provider = self._services.providers.named(scope[UPSTREAM])
+        provider, record = self._services.providers.named(scope[UPSTREAM]), scope[REQUEST]
+        record.goes_to(provider)
         answering = await provider.upstream.relay(
             scope["method"].encode(),
             scope[TARGET],
             forwarded(headers, read_here=False),
             _body(headers, receive, arrived),
         )
+        record.answered(answering)
         try:
-            await relay_raw(answering, answer, unless_told(own, list(answering.headers)))
+            await relay_raw(answering, answer, unless_told(own, list(answering.headers)), record)
         finally:
             await answering.close()
 
@@ -70,7 +74,7 @@ async def _arriving(receive: Receive, arrived: asyncio.Event) -> AsyncIterator[b
     arrived.set()
 
 
-async def relay_raw(answering: Answering, answer: Answer, own: Headers) -> None:
+async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: Record) -> None:
     """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
     # A 304 has the length of a body that does not come; uvicorn would wait for it.
     await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
@@ -78,5 +82,6 @@ async def relay_raw(answering: Answering, answer: Answer, own: Headers) -> None:
         async for chunk in answering.chunks():
             await answer.body(chunk)
     except StenoError as error:
+        record.cut(error)
         raise AbortedAnswer(error.message) from error
     await answer.end()

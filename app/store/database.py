@@ -62,6 +62,11 @@ class Address:
     shown: str
     """The URL without its password."""
 
+    @property
+    def place(self) -> str:
+        """Which database that is, without its password: a file by its whole path, for people in another folder."""
+        return self.shown if self.path is None else str(self.path.absolute())
+
 
 def read_url(url: str) -> Address:
     """Understand `memory`, `sqlite:///…`, `postgres://…` and `postgresql://…`, each also with its async driver."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, TypeVar
 
+import structlog
 from sqlalchemy import text
 
 from app.core.calibration import Calibration, Sample
@@ -19,7 +19,14 @@ from app.store import calibrations, chunks, conversations, learned_windows, leas
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
-from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable
+from app.store.errors import (
+    DATABASE_ERRORS,
+    Contended,
+    DatabaseUnusable,
+    SchemaTooNew,
+    StatementRefused,
+    StoreUnavailable,
+)
 from app.store.guard import Guard
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
@@ -33,7 +40,7 @@ from app.store.write_behind import WriteBehind
 
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("steno.store")
 
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
@@ -51,12 +58,17 @@ TIDY_PAUSE_SECONDS = 0.1
 class Check:
     """What `steno doctor` says about the database."""
 
-    url: str
-    """Without the password."""
+    place: str
+    """Which database, without its password."""
     reachable: bool
     current_revision: str | None
     head_revision: str
     reason: str | None
+    """Why it cannot be used now."""
+    is_new: bool = False
+    """It is made at the first start."""
+    unusable: bool = False
+    """Nothing starts with it before somebody changes something."""
 
 
 class Store:
@@ -118,6 +130,11 @@ class Store:
     def reason(self) -> str | None:
         """Why the store is degraded."""
         return self._readiness.reason or self._guard.reason
+
+    @property
+    def place(self) -> str:
+        """Which database it is, without its password."""
+        return self._database.address.place
 
     async def wait_ready(self, timeout: float) -> bool:  # noqa: ASYNC109 - answers False instead of raising
         try:
@@ -309,7 +326,7 @@ class Store:
             except StatementRefused:
                 raise
             except StoreUnavailable as error:
-                logger.info("commit tried again: %s", error.reason)
+                log.warning("commit tried again", reason=error.reason)
                 await asyncio.sleep(max(0.0, began + next_at - monotonic()))
         return await self._bounded(work, COMMIT_TRY_SECONDS)
 
@@ -386,17 +403,21 @@ class Store:
         """Look without changing anything; raises nothing."""
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
-        url, head = self._database.address.shown, migrations.head_revision()
+        place, head = self.place, migrations.head_revision()
         path = self._database.address.path
         if path is not None and not path.exists():
-            return Check(url, False, None, head, f"{path} does not exist yet; it is made at the first start")
+            return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
+        revision = None
         try:
             revision = await self._guard.bounded(self._read(migrations.current_revision), REST_SECONDS)
+            migrations.refuse_newer(revision)
+        except SchemaTooNew as error:
+            return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__
-            reason = str(migrations.translated(cause)) if isinstance(cause, DATABASE_ERRORS) else error.reason
-            return Check(url, False, None, head, reason)
-        return Check(url, True, revision, head, None)
+            why = migrations.translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
+            return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
+        return Check(place, True, revision, head, None)
 
     # How each of them is carried out
 
@@ -452,7 +473,7 @@ class Store:
         try:
             await self.flush()
         except StoreUnavailable as error:
-            logger.warning("closed before every conversation was stored: %s", error.reason)
+            log.warning("closed before everything was stored", reason=error.reason)
 
     async def _give_back(self, granted: Lease | Busy) -> None:
         """A lease that came after its request had given up would keep everybody waiting for nobody."""
@@ -466,9 +487,9 @@ class Store:
             try:
                 await self.remove_old_leases()
             except StoreUnavailable as error:
-                logger.info("old leases are not removed yet: %s", error.reason)
+                log.warning("old leases not removed", reason=error.reason)
             except Exception:
-                logger.exception("old leases are not removed yet")
+                log.exception("old leases not removed")
 
     async def _ping(self) -> None:
         async with self._database.reading() as connection:

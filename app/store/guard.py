@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic
 from typing import Any, TypeVar
+
+import structlog
 
 from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable, describe, unavailable
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("steno.store")
 
 FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
@@ -46,6 +48,9 @@ class Guard:
         self._failed_probes = 0
         """Since it was set aside. They are counted, not timed: a process that was paused knows nothing yet."""
         self._answers = 0
+        self._opened_at = 0.0
+        self._refused = 0
+        """Calls, since it was set aside."""
         self._abandoned: set[asyncio.Task[Any]] = set()
         self._probing: asyncio.Task[None] | None = None
         self.reason: str | None = None
@@ -54,6 +59,7 @@ class Guard:
     async def call(self, work: Work[T], timeout: float, late: Callable[[T], Awaitable[object]] | None = None) -> T:  # noqa: ASYNC109 - not a cancellation
         """Bounded, and refused at once while the breaker is open. `late` gets a result that nobody waited for."""
         if self.reason is not None:
+            self._refused += 1
             raise StoreUnavailable(self.reason)
         answers_before = self._answers
         try:
@@ -111,7 +117,7 @@ class Guard:
             if task.cancelled():
                 return
             if error := task.exception():
-                logger.info("abandoned database call failed: %s", describe(error))
+                log.warning("abandoned database call failed", reason=describe(error))
             elif late is not None:
                 await late(task.result())
 
@@ -122,7 +128,7 @@ class Guard:
     def _forget(self, keeper: asyncio.Task[None]) -> None:
         self._abandoned.discard(keeper)
         if not keeper.cancelled() and (error := keeper.exception()):
-            logger.warning("cleaning up after an abandoned database call failed: %s", describe(error))
+            log.warning("cleaning up after a database call failed", reason=describe(error))
 
     def _count_answer(self) -> None:
         self._answers += 1
@@ -133,7 +139,8 @@ class Guard:
         if self._failures < FAILURES_TO_OPEN or self.reason is not None:
             return
         self.reason, self._failed_probes = reason, 0
-        logger.warning("database set aside after %d failures: %s", self._failures, reason)
+        self._opened_at, self._refused = monotonic(), 0
+        log.warning("database away", reason=reason)
         self._probing = asyncio.ensure_future(self._probe_until_well())
 
     async def _probe_until_well(self) -> None:
@@ -147,12 +154,12 @@ class Guard:
                 self.reason = error.reason
                 self._failed_probes += 1
             except Exception:  # Otherwise the breaker would be open for ever.
-                logger.exception("probing the database failed")
+                log.exception("probing the database failed")
                 self._failed_probes += 1
             else:
                 self.reason = None
                 self._count_answer()
-                logger.info("database is back")
+                log.info("database back", refused=self._refused, seconds=round(monotonic() - self._opened_at, 1))
             self._probed.set()
             self._probed.clear()
 

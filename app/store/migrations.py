@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from app.store.errors import (
     is_configuration,
     is_unreachable,
 )
+from app.store.files import PRIVATE_FILE, close_to_others, make_file, make_folder
 
 # The two-number form of the advisory lock, so that it cannot meet a lease's.
 _LOCK = (0x57E0, 0x0001)
@@ -52,11 +54,17 @@ class Migrated:
 
 async def upgrade(database: Database, revision: str = "head") -> Migrated:
     """Raise StoreUnavailable if trying again may help, and DatabaseUnusable if not."""
-    try:
-        async with _only_process(database), database.migrating() as connection:
-            return await _upgrade_under_lock(connection, revision)
-    except DATABASE_ERRORS as error:
-        raise translated(error) from error
+    async with _alone(database) as connection:
+        migrated = await _upgrade_under_lock(connection, revision)
+    if (path := database.address.path) is not None:
+        close_to_others(path)  # Not before: what is no database of ours stays as it is.
+    return migrated
+
+
+async def run_alone(database: Database, work: Callable[[Connection], None]) -> None:
+    """Alembic's own commands, under the lock of `upgrade`; raises as that does."""
+    async with _alone(database) as connection:
+        await connection.run_sync(work)
 
 
 async def current_revision(connection: AsyncConnection) -> str | None:
@@ -65,6 +73,16 @@ async def current_revision(connection: AsyncConnection) -> str | None:
 
 def head_revision() -> str:
     return str(_scripts().get_current_head())
+
+
+def refuse_newer(revision: str | None) -> None:
+    """Raise SchemaTooNew where a later release has migrated the database."""
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is not None and revision not in known:
+        raise SchemaTooNew(
+            f"The database is at revision {revision}; this release of Steno knows none after {head_revision()}. "
+            "Start the release that migrated it, or a newer one."
+        )
 
 
 def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
@@ -76,11 +94,21 @@ def translated(error: BaseException) -> StoreUnavailable | AccessRefused | Datab
     return AccessRefused(f"The database cannot be opened: {describe_refusal(error)}")
 
 
+@asynccontextmanager
+async def _alone(database: Database) -> AsyncIterator[AsyncConnection]:
+    """One transaction, while no other process migrates."""
+    try:
+        async with _only_process(database), database.migrating() as connection:
+            if connection.dialect.name == "postgresql":
+                await connection.execute(select(func.pg_advisory_xact_lock(*_LOCK)))
+            yield connection
+    except DATABASE_ERRORS as error:
+        raise translated(error) from error
+
+
 async def _upgrade_under_lock(connection: AsyncConnection, revision: str) -> Migrated:
-    if connection.dialect.name == "postgresql":
-        await connection.execute(select(func.pg_advisory_xact_lock(*_LOCK)))
     before = await current_revision(connection)
-    _refuse_newer(before)
+    refuse_newer(before)
     try:
         await connection.run_sync(_run, revision)
     except (*DATABASE_ERRORS, CommandError) as error:
@@ -92,15 +120,6 @@ async def _upgrade_under_lock(connection: AsyncConnection, revision: str) -> Mig
     return Migrated(before, str(after))
 
 
-def _refuse_newer(revision: str | None) -> None:
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if revision is not None and revision not in known:
-        raise SchemaTooNew(
-            f"The database is at revision {revision}; this release of Steno knows none after {head_revision()}. "
-            "Start the release that migrated it, or a newer one."
-        )
-
-
 @asynccontextmanager
 async def _only_process(database: Database) -> AsyncIterator[None]:
     """A file lock for SQLite: its own lock does not cover switching to WAL. PostgreSQL is locked in the transaction."""
@@ -108,17 +127,19 @@ async def _only_process(database: Database) -> AsyncIterator[None]:
     if path is None:
         yield
         return
-    with _open_lock(Path(f"{path}.migrate.lock")) as file:
+    with _open_lock(path) as file:
         while not _locked(file.fileno()):  # noqa: ASYNC110 - no event tells what another process does
             await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
+        make_file(path)
         yield
 
 
-def _open_lock(path: Path) -> TextIO:
+def _open_lock(database: Path) -> TextIO:
     try:
-        return path.open("w")
+        make_folder(database.parent)
+        return open(f"{database}.migrate.lock", "w", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE))
     except OSError as error:
-        raise AccessRefused(f"{path} cannot be written: {error.strerror}") from error
+        raise AccessRefused(f"The database file {database} cannot be made: {error.strerror}") from error
 
 
 def _locked(descriptor: int) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import structlog
 
 from app.store.errors import DatabaseUnusable, StoreUnavailable
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("steno.store")
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
@@ -42,7 +44,7 @@ class Readiness:
         self.ready.set()
 
     async def _retry(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        pause, began = FIRST_PAUSE_SECONDS, monotonic()
         while not self.ready.is_set():
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -54,10 +56,10 @@ class Readiness:
                 # Requests are being served by now: go on without a store, and say why.
                 self._note(str(error))
             except Exception:
-                logger.exception("connecting to the database failed")
-        logger.info("database is ready")
+                log.exception("connecting to the database failed")
+        log.info("database ready", seconds=round(monotonic() - began, 1))
 
     def _note(self, reason: str) -> None:
         if reason != self.reason:
-            logger.warning("working without the database: %s", reason)
+            log.warning("database away", reason=reason)
         self.reason = reason

@@ -7,15 +7,16 @@ wrote to it. Both are attended to only while somebody waits.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import asyncpg
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.repeats import Repeats
 from app.store.database import CONNECT_SECONDS, Database
 from app.store.errors import StoreUnavailable, describe
 from app.store.guard import Guard
@@ -23,7 +24,7 @@ from app.store.guard import Guard
 if TYPE_CHECKING:
     Listener = asyncpg.Connection[asyncpg.Record]
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("steno.store")
 
 CHANNEL = "steno_leases"
 KEEP_SECONDS = 60.0
@@ -62,6 +63,7 @@ class Wakeups:
         self._attending: asyncio.Task[None] | None = None
         self._waiting = 0
         self._left_at = 0.0
+        self._repeats = Repeats()
 
     def join(self) -> None:
         """Somebody waits from here on, until `leave`."""
@@ -90,14 +92,20 @@ class Wakeups:
             try:
                 connection = await connecting
                 try:
+                    self._woken_again()
                     self._wake(None)  # Something may have ended before we listened.
                     await self._keep(connection, lost)
                 finally:
                     connection.terminate()
             except _LISTENER_ERRORS as error:
                 why = error.reason if isinstance(error, StoreUnavailable) else describe(error)
-                logger.info("nothing is heard from other replicas, waiters poll: %s", why)
+                if (times := self._repeats.again(self)) is not None:
+                    log.warning("waiters poll", reason=why, times=times)
                 await asyncio.sleep(RECONNECT_SECONDS * random.uniform(0.5, 1.5))
+
+    def _woken_again(self) -> None:
+        if (ended := self._repeats.over(self)) is not None:
+            log.info("waiters woken again", times=ended[0], seconds=ended[1])
 
     async def _keep(self, connection: Listener, lost: asyncio.Event) -> None:
         """Until it breaks, or nobody has waited for a while."""
@@ -111,11 +119,13 @@ class Wakeups:
             try:
                 connection = await self._guard.bounded(self._database.connect_to_read, BOUND_SECONDS, _give_back)
                 try:
+                    self._woken_again()
                     await self._follow(connection)
                 finally:
                     await self._guard.bounded(connection.close, BOUND_SECONDS)
             except StoreUnavailable as error:
-                logger.info("the file cannot be watched, waiters poll: %s", error.reason)
+                if (times := self._repeats.again(self)) is not None:
+                    log.warning("waiters poll", reason=error.reason, times=times)
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _follow(self, connection: AsyncConnection) -> None:

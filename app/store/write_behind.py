@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.recognition import Head
+from app.repeats import Repeats
 from app.store.conversations import ConversationSeen, Sightings, write_sightings
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
 from app.store.guard import Guard
 from app.store.usage import UsageRecord, write_usage
 
-logger = logging.getLogger(__name__)
+log = structlog.get_logger("steno.store")
 
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
@@ -51,6 +52,7 @@ class WriteBehind:
         self._records_in_flight: dict[str, UsageRecord] = {}
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
+        self._repeats = Repeats()
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
         """Requests that will not be in the store: the queue was full, or the database refused what they held."""
@@ -140,10 +142,13 @@ class WriteBehind:
             try:
                 await self._guard.bounded(self.flush, FLUSH_SECONDS)
             except StoreUnavailable as error:
-                logger.info("conversations wait to be stored: %s", error.reason)
+                if (times := self._repeats.again("flush")) is not None:
+                    log.warning("records wait to be stored", reason=error.reason, times=times)
             except Exception:  # Whatever it was, what waits must not wait for ever.
-                logger.exception("conversations wait to be stored")
+                log.exception("records wait to be stored")
             else:
+                if (ended := self._repeats.over("flush")) is not None:
+                    log.info("records stored again", times=ended[0], seconds=ended[1])
                 continue
             self._recorded.set()
             await asyncio.sleep(RETRY_SECONDS)
@@ -173,7 +178,7 @@ class WriteBehind:
                 if is_unreachable(error):
                     raise
                 drop(entry)
-                logger.warning("not stored: %s", describe(error))
+                log.warning("record not stored", reason=describe(error))
 
     async def _store(self, entries: Sequence[T], write: Write[T]) -> None:
         async with self._database.writing(patient=True) as connection:

@@ -111,6 +111,7 @@ def test_plain_answer_tells_of_a_compaction(simulator: Simulator, steno: StartSt
     tokens = context["tokens"]
     assert tokens["saved"] == tokens["estimated"] - tokens["forwarded"] > 0
     assert {name: value for name, value in answered.headers if name.startswith("x-context-")} == {
+        "x-context-request-id": answered.header("x-context-request-id"),
         "x-context-status": "summarized",
         "x-context-actions": "summarized",
         "x-context-conversation-id": context["conversation_id"],

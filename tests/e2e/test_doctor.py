@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app import windows
+from app import __version__, windows
 from app.doctor import examine
 from app.settings import load
 from app.simulator import Model, Simulator
@@ -19,6 +19,7 @@ from app.store.database import Database
 from app.store.migrations import head_revision, upgrade
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
+from tests.e2e.scripted import ScriptedProvider
 
 Examine = Callable[..., Awaitable["Report"]]
 
@@ -57,7 +58,7 @@ def doctor(
 
     async def examine_with(**sections: Any) -> Report:
         if "storage" not in sections:
-            store = Store.open("sqlite:///steno.db")
+            store = Store.open("sqlite:///.run/steno.db")
             await store.migrate()
             await store.close()
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
@@ -73,7 +74,7 @@ ALL_8K = [{"match": "*", "context_window": 8_000}]
 async def test_a_healthy_set_up_has_nothing_to_say(doctor: Examine, provider: RunningServer) -> None:
     report = await doctor(models=ALL_8K)
     assert report.healthy
-    assert report.text.endswith("\nproblems: 0, warnings: 0\n")
+    assert report.text.startswith(f"Steno {__version__} starts and works (problems: 0, warnings: 0)\n")
     assert report.finding("upstream") == f"ok upstream {provider.url}/v1: reachable, lists 5 models"
     assert report.finding("tokenizer tables") == "ok tokenizer tables: found and verified"
     assert f"schema {NEWEST}" in report.finding("database")
@@ -149,15 +150,45 @@ async def test_a_key_that_is_refused_is_a_warning(
     assert simulator.others[0].header("authorization") == "Bearer sk-wrong"
 
 
-async def test_a_base_url_without_its_path_is_a_warning(doctor: Examine, provider: RunningServer) -> None:
+async def test_a_base_url_without_its_path_is_a_problem(doctor: Examine, provider: RunningServer) -> None:
     report = await doctor(upstream={"base_url": provider.url})
-    assert report.finding("upstream").startswith(f"warning upstream {provider.url}: reachable, but has nothing at")
+    assert not report.healthy
+    there = f"{provider.url}/v1"
+    assert report.finding("upstream") == (
+        f"problem upstream {provider.url}: has no list of models at /models (404), but there is one at {there}"
+        f" -> Set upstream.base_url to {there}."
+    )
+
+
+async def test_a_provider_without_a_list_of_models_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
+    for _ in range(4):
+        simulator.next_other(status=404)
+    report = await doctor()
+    assert report.healthy
+    assert report.finding("upstream").startswith("warning")
     assert "most end in /v1" in report.finding("upstream")
 
 
-async def test_a_page_that_is_no_list_of_models_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
-    simulator.next_other(body=b"<html>Welcome</html>")
-    assert "lists no models" in (await doctor()).finding("upstream")
+@pytest.mark.parametrize("path", ["/openai/v1", "/v1beta/openai"])
+async def test_an_api_is_found_where_other_providers_have_it(
+    doctor: Examine, scripted: ScriptedProvider, path: str
+) -> None:
+    """Also one that wants a key for its list; a page of the web site there is none."""
+    page = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n<html></html>"
+    wants = b'HTTP/1.1 401 Unauthorized\r\ncontent-length: 13\r\n\r\n{"error": {}}'
+    before = {"/openai/v1": 3, "/v1beta/openai": 4}[path]
+    for answer in [page] * before + [wants]:
+        scripted.then(answer)
+    report = await doctor(upstream={"base_url": scripted.url})
+    assert f"-> Set upstream.base_url to {scripted.url}{path}." in report.finding("upstream")
+
+
+async def test_a_page_that_is_no_list_of_models_is_a_problem(doctor: Examine, simulator: Simulator) -> None:
+    for _ in range(4):
+        simulator.next_other(body=b"<html>Welcome</html>")
+    report = await doctor()
+    assert not report.healthy
+    assert "has no list of models at /models (no JSON)" in report.finding("upstream")
 
 
 async def test_a_provider_in_trouble_is_a_warning(doctor: Examine, simulator: Simulator) -> None:
@@ -201,7 +232,7 @@ async def test_each_window_is_shown_with_where_it_is_from(doctor: Examine, simul
 
 
 async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: RunningServer) -> None:
-    store = Store.open("sqlite:///steno.db")
+    store = Store.open("sqlite:///.run/steno.db")
     await store.start()
     await store.learn_window(f"{provider.url}/v1", "gpt-4o", 6_000, 3600)
     await store.close()
@@ -225,15 +256,24 @@ async def test_a_model_that_nobody_knows_is_a_warning(doctor: Examine, simulator
 async def test_a_file_that_is_made_at_the_first_start_is_well(doctor: Examine, tmp_path: Path) -> None:
     report = await doctor(storage={"url": "sqlite:///new.db"})
     assert report.healthy
-    assert report.finding("database") == "ok database: new.db is made at the first start"
+    assert report.finding("database") == f"ok database {tmp_path}/new.db: is made at the first start"
     assert report.finding("secret") == "ok secret: is made at the first start, in new.secret"
     assert is_empty(tmp_path)
 
 
-async def test_a_folder_that_is_missing_is_a_problem(doctor: Examine, tmp_path: Path) -> None:
-    report = await doctor(storage={"url": f"sqlite:///{tmp_path}/absent/steno.db"})
-    assert not report.healthy
-    assert f"the folder {tmp_path}/absent does not exist" in report.finding("database")
+async def test_a_database_of_an_earlier_release_stays_in_use(doctor: Examine, tmp_path: Path) -> None:
+    (tmp_path / "steno.db").touch()
+    report = await doctor(storage={})
+    assert report.setting("storage.url") == "* storage.url = sqlite:///steno.db   (the database of 0.1.0)"
+
+
+async def test_a_database_of_an_earlier_release_that_is_not_used_is_a_warning(doctor: Examine, tmp_path: Path) -> None:
+    (tmp_path / ".run").mkdir()
+    for name in ("steno.db", ".run/steno.db"):
+        (tmp_path / name).touch()
+    report = await doctor(storage={})
+    used, left = f"{tmp_path}/.run/steno.db", f"{tmp_path}/steno.db"
+    assert f"warning database: {left}, where 0.1.0 kept its data, is not used beside {used}" in report.finding(left)
 
 
 async def test_a_database_without_tables_is_a_warning(doctor: Examine, shared_url: str) -> None:
@@ -255,7 +295,7 @@ async def test_a_newer_schema_is_a_problem(doctor: Examine, shared_url: str) -> 
     await upgraded(shared_url, "head", pretending="9999")
     report = await doctor(storage={"url": shared_url}, secret=SECRET)
     assert not report.healthy
-    assert f"schema 9999 is newer than this release ({NEWEST})" in report.finding("database")
+    assert f"at revision 9999; this release of Steno knows none after {NEWEST}" in report.finding("database")
 
 
 async def test_a_database_that_is_away_is_a_problem(doctor: Examine) -> None:
@@ -278,7 +318,7 @@ async def test_a_database_url_that_cannot_be_read_is_a_problem(doctor: Examine) 
     ("sections", "said"),
     [
         ({"storage": {"url": "postgresql://user@127.0.0.1:1/name"}}, "STENO_SECRET is not set"),
-        ({"secret": "short"}, "5 characters; 16 are needed"),
+        ({"secret": "short"}, "STENO_SECRET has 5 characters; at least 16 are needed"),
         ({"storage": {"url": "mysql://host/name"}}, "not set, and there is no database to keep one beside"),
     ],
 )
@@ -291,8 +331,9 @@ async def test_a_secret_that_is_missing_or_short_is_a_problem(
 
 
 async def test_a_secret_that_others_can_read_is_a_warning(doctor: Examine, tmp_path: Path) -> None:
-    (tmp_path / "steno.secret").write_text(SECRET)
-    (tmp_path / "steno.secret").chmod(0o644)
+    (tmp_path / ".run").mkdir()
+    (tmp_path / ".run" / "steno.secret").write_text(SECRET)
+    (tmp_path / ".run" / "steno.secret").chmod(0o644)
     report = await doctor()
     assert "can be read by others -> chmod 600" in report.finding("secret:")
 
@@ -313,7 +354,7 @@ def test_missing_tables_are_a_warning_and_a_problem_where_they_are_required(
 def test_the_command_fails_when_something_is_wrong_and_says_it_on_standard_output(tmp_path: Path) -> None:
     ended = commands.run(["doctor", "--upstream", "http://127.0.0.1:1/v1"], tmp_path)
     assert ended.returncode == 1
-    assert "problems: 1," in ended.stdout
+    assert "problems: 1," in ended.stdout.splitlines()[0]
     assert ended.stderr == ""
     assert not list(tmp_path.iterdir())
 

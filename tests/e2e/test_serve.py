@@ -82,7 +82,7 @@ def test_it_serves_and_ends_with_success_when_it_is_told_to_stop(serve: Serve, t
     serving.terminate()
     assert serving.wait() == 0
     assert serving.errors == ""
-    assert (tmp_path / "steno.secret").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / ".run" / "steno.secret").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
@@ -92,19 +92,31 @@ def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
     assert serving.errors == ""
 
 
-def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer) -> None:
+def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer, tmp_path: Path) -> None:
     [line] = [line for line in serve().log if line["event"] == "serving"]
     assert line["upstream"] == f"{provider.url}/v1"
+    assert line["database"] == f"{tmp_path}/.run/steno.db"
     assert line["loop"] == "uvloop"
+
+
+def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: Path) -> None:
+    serve().kill()
+    (tmp_path / "settings.yaml").write_text("log: {level: debug}")
+    place = f"{tmp_path}/.run/steno.db"
+    for arguments in ([], ["--config", "settings.yaml"]):
+        migrated = commands.run(["migrate", *arguments], tmp_path).stdout
+        assert migrated.startswith(f"Database {place}\nThe schema is at ")
+        assert f"database {place}: reachable" in commands.run(["doctor", *arguments], tmp_path).stdout
+    assert {path.name for path in tmp_path.iterdir()} == {".run", "settings.yaml", "stderr", "stdout"}
 
 
 def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
     first = serve()
-    secret = (tmp_path / "steno.secret").read_bytes()
+    secret = (tmp_path / ".run" / "steno.secret").read_bytes()
     first.terminate()
     first.wait()
     serve()
-    assert (tmp_path / "steno.secret").read_bytes() == secret
+    assert (tmp_path / ".run" / "steno.secret").read_bytes() == secret
 
 
 def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
@@ -126,7 +138,7 @@ def test_a_stop_waits_for_a_summary_whose_client_has_left(serve: Serve, simulato
     connection.close()
     serving.terminate()
     assert serving.wait() == 0
-    with closing(sqlite3.connect(tmp_path / "steno.db")) as database:
+    with closing(sqlite3.connect(tmp_path / ".run" / "steno.db")) as database:
         assert database.execute("select count(*) from summary_chunks").fetchone() == (1,)
 
 
@@ -229,15 +241,19 @@ async def test_a_migration_that_fails_is_named(shared_url: str, tmp_path: Path) 
 
 
 def test_a_database_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    line = refused(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/absent/steno.db", STENO_SECRET=SECRET)
-    assert f"{tmp_path}/absent/steno.db" in line
+    (tmp_path / "taken").touch()
+    line = refused(tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/taken/steno.db", STENO_SECRET=SECRET)
+    assert f"{tmp_path}/taken/steno.db" in line
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         line = refused(tmp_path, "--port", str(port), "--database-url", "memory")
-    assert line == f"steno: Steno cannot listen on 127.0.0.1:{port}: address already in use."
+    assert line == (
+        f"steno: Steno cannot listen on 127.0.0.1:{port}: address already in use."
+        " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
+    )
 
 
 def test_required_tables_that_are_missing_end_the_start(tmp_path: Path) -> None:
@@ -253,10 +269,66 @@ def test_required_tables_that_are_missing_end_the_start(tmp_path: Path) -> None:
 def test_missing_tables_are_one_warning(serve: Serve, tmp_path: Path) -> None:
     serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
     [warning] = [line for line in serving.log if line["level"] == "warning"]
-    assert warning["event"] == "tokenizer tables not found: tokens are estimated by bytes"
-    assert warning["tables"] == "o200k_base, cl100k_base"
+    assert (warning["event"], warning["subject"]) == ("check failed", "tokenizer tables")
+    assert warning["found"].startswith("o200k_base, cl100k_base not found; tokens are estimated by bytes")
     assert serving.get("/readyz")["tokenizer"] == "heuristic"
     assert ask(serving, HELLO).context_status == "full"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subject", "found"),
+    [
+        (["--upstream", "http://127.0.0.1:1/v1"], "upstream http://127.0.0.1:1/v1", "No connection to the provider"),
+        (["--upstream", "{provider}"], "upstream {provider}", "/models (404), but there is one at {provider}/v1"),
+    ],
+)
+def test_what_the_doctor_would_find_is_in_the_log_of_the_start(
+    serve: Serve, provider: RunningServer, tmp_path: Path, arguments: list[str], subject: str, found: str
+) -> None:
+    """In the same words."""
+    arguments = [argument.format(provider=provider.url) for argument in arguments]
+    serving = serve(*arguments)
+    until(lambda: any(line["level"] == "warning" for line in serving.log))
+    [warning] = [line for line in serving.log if line["level"] == "warning"]
+    assert (warning["event"], warning["subject"]) == ("check failed", subject.format(provider=provider.url))
+    assert found.format(provider=provider.url) in warning["found"]
+    report = commands.run(["doctor", *arguments], tmp_path)
+    assert f"{warning['subject']}: {warning['found']}\n{'':11}-> {warning['remedy']}" in report.stdout
+    assert report.stdout.splitlines()[0].endswith("starts, but not all of it works (problems: 1, warnings: 0)")
+    assert report.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"DATABASE_URL": "sqlite:///text.db"}, "file is not a database"),
+        ({"DATABASE_URL": "sqlite:///text.db/steno.db"}, "is no folder"),
+        ({"DATABASE_URL": "sqlite:///folder"}, "it is a folder"),
+        ({"STENO_SECRET": "short"}, "STENO_SECRET has 5 characters; at least 16 are needed"),
+        ({"DATABASE_URL": "postgresql://user@127.0.0.1:1/name"}, "STENO_SECRET is not set"),
+        ({"DATABASE_URL": "mysql://host/name"}, "The database URL begins with 'mysql'"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_the_doctors_verdict(
+    tmp_path: Path, provider: RunningServer, variables: dict[str, str], said: str
+) -> None:
+    (tmp_path / "text.db").write_text("Dear diary, " * 200)
+    (tmp_path / "folder").mkdir()
+    upstream = ["--upstream", f"{provider.url}/v1"]
+    assert said in refused(tmp_path, *upstream, **variables)
+    report = commands.run(["doctor", *upstream], tmp_path, commands.ROOT, **variables)
+    assert " does not start like this (problems: " in report.stdout.splitlines()[0]
+    assert said in report.stdout
+    assert report.returncode == 1
+
+
+def test_a_folder_that_is_missing_is_made(serve: Serve, tmp_path: Path) -> None:
+    """As the doctor said it would be."""
+    url = f"sqlite:///{tmp_path}/one/two/steno.db"
+    report = commands.run(["doctor"], tmp_path, DATABASE_URL=url)
+    assert f"ok       database {tmp_path}/one/two/steno.db: is made at the first start" in report.stdout
+    serve(DATABASE_URL=url, STENO_SECRET=SECRET)
+    assert (tmp_path / "one" / "two" / "steno.db").exists()
 
 
 def test_without_tables_compaction_begins_earlier(serve: Serve, tmp_path: Path) -> None:
@@ -303,8 +375,8 @@ def test_a_password_in_the_database_url_is_never_logged(serve: Serve) -> None:
 def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
     first, second = (commands.run(["migrate", "--database-url", "sqlite:///steno.db"], tmp_path) for _ in range(2))
     assert (first.returncode, second.returncode, first.stderr) == (0, 0, "")
-    assert first.stdout.startswith("Migrated from nothing to ")
-    assert second.stdout.startswith("The schema is at ")
+    assert "\nMigrated from nothing to " in first.stdout
+    assert "\nThe schema is at " in second.stdout
 
 
 def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ async def test_option_that_asyncpg_does_not_take_is_a_url_error(open_store: Open
 
 
 async def test_file_that_cannot_be_opened_is_refused_by_name(open_store: OpenStore, tmp_path: Path) -> None:
-    """Waiting would not make the folder appear."""
-    store = open_store(f"sqlite:///{tmp_path}/missing/steno.db")
-    with pytest.raises(AccessRefused, match=r"missing/steno\.db"):
+    """Waiting would not make a folder of a file."""
+    (tmp_path / "taken").touch()
+    store = open_store(f"sqlite:///{tmp_path}/taken/steno.db")
+    with pytest.raises(AccessRefused, match=r"taken/steno\.db cannot be made"):
         await store.start()
 
 
@@ -81,9 +82,11 @@ async def test_file_that_is_no_database_is_refused(open_store: OpenStore, tmp_pa
     """It is somebody's file, and stays as it is."""
     path = tmp_path / "steno.db"
     path.write_bytes(b"Dear diary, " * 200)
+    path.chmod(0o644)
     store = open_store(f"sqlite:///{path}")
     with pytest.raises(AccessRefused, match="not a database"):
         await store.start()
+    assert path.stat().st_mode & 0o777 == 0o644
     assert path.read_bytes() == b"Dear diary, " * 200
 
 

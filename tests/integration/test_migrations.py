@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,14 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.sql.sqltypes import Integer
+from structlog.testing import capture_logs
 
 from app.store import MigrationFailed, SchemaTooNew, migrations
-from app.store.database import Database
+from app.store.database import Database, read_url
 from app.store.tables import metadata
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
 
+ROOT = Path(__file__).parents[2]
 REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
 
 
@@ -228,6 +232,97 @@ async def test_sqlite_waits_for_the_process_that_migrates(open_store: OpenStore,
     assert await migrating == (None, REVISIONS[-1])
 
 
+async def test_alembics_own_commands_wait_for_the_process_that_migrates(tmp_path: Path) -> None:
+    """They take the lock that every start takes."""
+    database = Database(f"sqlite:///{tmp_path}/steno.db")
+    ran: list[Connection] = []
+    with (tmp_path / "steno.db.migrate.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = asyncio.ensure_future(migrations.run_alone(database, ran.append))
+        await asyncio.sleep(0.1)
+        assert not ran
+    await running
+    assert len(ran) == 1
+    await database.close()
+
+
+def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command as a developer types it in the checkout."""
+    return subprocess.run(  # noqa: S603 - our own dependency
+        [sys.executable, "-m", "alembic", *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+async def test_alembics_own_command_line_works_beside_ours(open_store: OpenStore, shared_url: str) -> None:
+    """On the database that the settings name."""
+    upgraded = await asyncio.to_thread(alembic, "upgrade", "head", DATABASE_URL=shared_url)
+    assert upgraded.returncode == 0, upgraded.stderr
+    assert f"Database {read_url(shared_url).place}" in upgraded.stderr
+    assert await open_store(shared_url).migrate() == (REVISIONS[-1], REVISIONS[-1])
+    current = await asyncio.to_thread(alembic, "current", DATABASE_URL=shared_url)
+    assert (current.returncode, current.stdout) == (0, f"{REVISIONS[-1]} (head)\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "url", "said"),
+    [
+        (["current"], "mysql://user:hunter2@host/name", "FAILED: The database URL begins with 'mysql'"),
+        (["current"], "postgresql://user:hunter2@127.0.0.1:1/name", "FAILED: the database cannot be reached"),
+        (["downgrade", "base"], "memory", "FAILED: Migrations only go forward. To go back, restore a backup."),
+    ],
+)
+def test_what_alembics_command_line_cannot_do_is_one_line(arguments: list[str], url: str, said: str) -> None:
+    ended = alembic(*arguments, DATABASE_URL=url)
+    assert ended.returncode != 0
+    assert ended.stdout.strip().startswith(said)
+    assert "hunter2" not in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# The files of a SQLite database
+
+
+def mode_of(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o777:o}"
+
+
+async def test_database_and_the_folder_made_for_it_are_for_their_user_alone(
+    open_store: OpenStore, tmp_path: Path
+) -> None:
+    """So are the files that SQLite puts beside it."""
+    store = open_store(f"sqlite:///{tmp_path}/one/two/steno.db")
+    await store.start()
+    await store.flush()
+    files = {path.name: mode_of(path) for path in (tmp_path / "one" / "two").iterdir()}
+    assert files.keys() >= {"steno.db", "steno.db-wal", "steno.db-shm"}
+    assert set(files.values()) == {"600"}
+    assert [mode_of(tmp_path / "one"), mode_of(tmp_path / "one" / "two")] == ["700", "700"]
+
+
+async def test_database_of_an_earlier_release_is_closed_to_others(tmp_path: Path) -> None:
+    """The folder was there: somebody else's files may be in it."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o755)
+    path = folder / "steno.db"
+    database = Database(f"sqlite:///{path}")
+    await migrations.upgrade(database, REVISIONS[0])
+    path.chmod(0o644)
+    with capture_logs() as log:
+        await migrations.upgrade(database)
+    assert (mode_of(path), mode_of(folder)) == ("600", "755")
+    assert log == [
+        {"event": "database file closed to others", "log_level": "warning", "path": str(path), "mode": "644"}
+    ]
+    await database.close()
+
+
 async def test_doctor_sees_the_revisions_without_changing_anything(open_store: OpenStore, shared_url: str) -> None:
     """Before the first start there is no schema, and for SQLite not even a file."""
     store = open_store(shared_url)
@@ -245,4 +340,4 @@ async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_ur
     found = await store.check()
     assert not found.reachable
     assert "nobody" in str(found.reason)
-    assert "s3cret" not in found.url
+    assert "s3cret" not in found.place

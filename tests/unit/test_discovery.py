@@ -88,11 +88,15 @@ async def test_names_are_found_as_clients_may_write_them() -> None:
     assert found.of("Llama3") == Window(2_000, "provider")
 
 
-@pytest.mark.parametrize(
-    "body", [b"<html>", b"[]", b"[" * 5_000, b'{"data": 5}', b'{"data": [5, {"id": 7}, {"object": "model"}]}']
-)
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"data": 5}', b'{"data": [5, {"id": 7}, {"object": "model"}]}'])
 async def test_what_is_no_list_of_models_lists_none(body: bytes) -> None:
     assert (await ask(FakeUpstream({MODELS: body}))).models == {}
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[" * 5_000])
+async def test_what_is_no_json_is_a_refusal(body: bytes) -> None:
+    with pytest.raises(ListingRefused, match="200"):
+        await ask(FakeUpstream({MODELS: body}))
 
 
 async def test_a_list_without_an_object_around_it_is_understood() -> None:

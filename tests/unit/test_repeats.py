@@ -1,21 +1,27 @@
-"""What is logged once a minute."""
+"""Repeats: told once, then once a minute with a count, and once when they are over."""
 
 from __future__ import annotations
 
-from app.repeats import PAUSE_SECONDS, Repeats
+from app.repeats import MOST_REMEMBERED, REMINDER_SECONDS, Repeats
 
 
-def test_the_first_one_is_told_at_once_and_the_rest_of_the_minute_together() -> None:
-    now = 1_000.0
-    repeats = Repeats(lambda: now)
-    assert [repeats.due("a") for _ in range(4)] == [1, None, None, None]
-    now += PAUSE_SECONDS - 1
-    assert repeats.due("a") is None
-    now += 1
-    assert repeats.due("a") == 5
-    assert repeats.due("a") is None
+def test_what_lasts_is_told_once_a_minute_with_how_often_it_happened() -> None:
+    now = [0.0]
+    repeats = Repeats(lambda: now[0])
+    assert repeats.over("database") is None
+    assert [repeats.again("database") for _ in range(3)] == [1, None, None]
+    now[0] = REMINDER_SECONDS
+    assert repeats.again("summariser") == 1
+    assert [repeats.again("database") for _ in range(2)] == [4, None]
+    now[0] = REMINDER_SECONDS + 1.23
+    assert repeats.over("database") == (5, 61.2)
+    assert repeats.over("database") is None
+    assert repeats.again("database") == 1
 
 
-def test_one_does_not_hide_the_other() -> None:
-    repeats = Repeats(lambda: 1_000.0)
-    assert [repeats.due(key) for key in ("a", "b", "a")] == [1, 1, None]
+def test_the_oldest_are_forgotten() -> None:
+    repeats = Repeats()
+    for number in range(MOST_REMEMBERED + 1):
+        assert repeats.again(number) == 1
+    assert repeats.over(0) is None
+    assert repeats.over(1) is not None

@@ -205,6 +205,30 @@ def test_plain_database_url_is_honoured_and_steno_storage_url_wins(monkeypatch: 
     assert load().storage.url.get_secret_value() == "sqlite:///other.db"
 
 
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ([], "sqlite:///.run/steno.db"),
+        (["steno.db"], "sqlite:///steno.db"),
+        (["steno.db", ".run/steno.db"], "sqlite:///.run/steno.db"),
+    ],
+)
+def test_a_database_where_an_earlier_release_put_it_stays_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], expected: str
+) -> None:
+    """Until there is one where it belongs now. With a settings file as without."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".run").mkdir()
+    (tmp_path / "settings.yaml").write_text("log: {level: debug}")
+    for name in there:
+        (tmp_path / name).touch()
+    assert load().storage.url.get_secret_value() == expected
+    monkeypatch.setenv("STENO_CONFIG", "settings.yaml")
+    assert load().storage.url.get_secret_value() == expected
+    monkeypatch.setenv("DATABASE_URL", "memory")
+    assert load().storage.url.get_secret_value() == "memory"
+
+
 def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_text("sixteen bytes or more\n")
     monkeypatch.setenv("STENO_SECRET_FILE", str(tmp_path / "secret"))
@@ -414,6 +438,11 @@ def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
     for words in said:
         assert words in message
     assert "\n" not in message
+
+
+def test_the_address_of_one_endpoint_is_refused_with_that_of_the_api() -> None:
+    with pytest.raises(ConfigurationError, match=r"the whole API is needed, which is https://x\.example/v1 "):
+        load(upstream={"base_url": "https://x.example/v1/chat/completions/"})
 
 
 def test_target_above_the_trigger_is_refused_with_both_numbers() -> None:

@@ -1,0 +1,229 @@
+"""The log: one line for each decision and each error, with the ids by which everything else knows the request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.simulator import Simulator
+from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.raw import get, post
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import ScriptedProvider, answer
+
+Line = MutableMapping[str, Any]
+
+REFUSAL = b'{"error":{"message":"canary words","code":"rate_limit_exceeded"}}'
+
+
+class Log:
+    """What was logged so far."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self._lines = lines
+
+    def of(self, *events: str) -> list[Line]:
+        """Those lines, without their noise."""
+        return [line for line in self._lines if line["event"] in events]
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self._lines, default=str)
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with capture_logs() as lines:
+        yield Log(lines)
+
+
+# Decisions
+
+
+def test_a_changed_payload_is_one_line_with_the_ids_that_header_and_ledger_have(steno: StartSteno, log: Log) -> None:
+    proxy = steno()
+    answered = post(proxy.url, chat(long_history()), b"x-conversation-id: order-4711")
+    [line] = log.of("payload changed")
+    tokens = answered.json["context"]["tokens"]
+    assert line.pop("seconds") >= 0
+    assert line == {
+        "event": "payload changed",
+        "log_level": "info",
+        "request_id": answered.header("x-context-request-id"),
+        "conversation_id": "order-4711",
+        "upstream": "default",
+        "model": "gpt-4o",
+        "actions": ["summarized"],
+        "messages": {},
+        "reason": None,
+        "tokens_before": tokens["estimated"],
+        "tokens_after": tokens["forwarded"],
+        "window": tokens["window"],
+    }
+    [compacted] = log.of("compacted")
+    assert compacted["request_id"] == line["request_id"]
+    ledger = json.loads(get(proxy.url, "/context/conversations/order-4711/usage").body)["data"]
+    assert {record["request_id"] for record in ledger} == {line["request_id"]}
+    assert len(ledger) == 2
+
+
+def test_a_stored_summary_that_is_used_again_is_a_decision_like_others(steno: StartSteno, log: Log) -> None:
+    proxy = steno()
+    first, second = (post(proxy.url, chat(long_history())) for _ in range(2))
+    told = [line["request_id"] for line in log.of("payload changed")]
+    assert told == [first.header("x-context-request-id"), second.header("x-context-request-id")]
+    assert len(log.of("compacted")) == 1
+
+
+def test_what_is_left_over_the_trigger_is_a_line_that_says_why(steno: StartSteno, log: Log) -> None:
+    answered = post(steno().url, chat(long_history()), b"x-context-compaction: off")
+    [line] = log.of("payload left")
+    assert (line["log_level"], line["reason"], line["actions"]) == ("info", "compaction_off", [])
+    assert line["tokens_before"] == line["tokens_after"] > 5_600
+    assert line["request_id"] == answered.header("x-context-request-id")
+
+
+def test_what_needs_no_decision_is_no_line(steno: StartSteno, log: Log) -> None:
+    post(steno().url, chat())
+    assert log.of("payload left", "payload changed", "compacted") == []
+
+
+def test_messages_that_are_left_out_are_counted_and_a_warning(
+    simulator: Simulator, steno: StartSteno, log: Log
+) -> None:
+    for _ in range(4):
+        simulator.next_summary(status=500)
+    post(steno(compaction={"tail": {"turns": 30, "max_ratio": 0.9}}).url, chat(turns(22)))
+    [line] = log.of("payload changed")
+    assert line["log_level"] == "warning"
+    assert "pruned" in line["actions"]
+    assert line["messages"]["pruned"] > 0
+    assert line["reason"].startswith("summariser_")
+    [failed] = log.of("compaction failed")
+    assert (failed["log_level"], failed["request_id"]) == ("warning", line["request_id"])
+
+
+def test_a_request_that_is_made_smaller_after_a_refusal_is_a_line_of_its_own(
+    simulator: Simulator, steno: StartSteno, log: Log
+) -> None:
+    said = "This model's maximum context length is 4000 tokens. However, your messages resulted in 6432 tokens."
+    refusal = {"error": {"message": said, "code": "context_length_exceeded"}}
+    simulator.next_chat(status=400, body=json.dumps(refusal).encode())
+    answered = post(steno(models=[{"match": "*", "context_window": 32_000}]).url, chat(long_history()))
+    assert answered.status == 200
+    [line] = log.of("payload changed")
+    assert line["actions"][-1] == "recovered"
+    [refused] = log.of("provider refused")
+    assert (refused["status"], refused["request_id"]) == (400, line["request_id"])
+
+
+def test_a_body_that_cannot_be_read_is_a_line(steno: StartSteno, log: Log) -> None:
+    answered = post(steno().url, b"{")
+    [line] = log.of("payload not read")
+    assert (line["reason"], line["request_id"]) == ("unreadable", answered.header("x-context-request-id"))
+
+
+# Errors
+
+
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/embeddings"])
+def test_each_refusal_of_a_provider_is_a_line_without_its_text(
+    scripted: ScriptedProvider, before_scripted: StartSteno, log: Log, target: str
+) -> None:
+    steno = before_scripted()
+    for status in (b"429 Too Many Requests", b"503 Service Unavailable"):
+        scripted.then(answer(REFUSAL, b"x-request-id: req_theirs", status=status))
+    answered = [post(steno.url, chat(), b"authorization: Bearer sk-canary", target=target) for _ in range(2)]
+    lines = log.of("provider refused")
+    assert [line["status"] for line in lines] == [429, 503]
+    assert [line["request_id"] for line in lines] == [given.header("x-context-request-id") for given in answered]
+    assert {given.header("x-request-id") for given in answered} == {"req_theirs"}
+    assert lines[0]["provider_request_id"] == "req_theirs"
+    assert lines[0]["model"] == ("gpt-4o" if "chat" in target else None)
+    assert {line["log_level"] for line in lines} == {"warning"}
+    assert "canary" not in log.text
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "code"),
+    [
+        ("/nowhere", 404, "unknown_path"),
+        ("/v1/../admin", 400, "invalid_target"),
+        ("/u/x/v1/models", 404, "unknown_upstream"),
+    ],
+)
+def test_each_error_of_our_own_is_a_line(steno: StartSteno, log: Log, target: str, status: int, code: str) -> None:
+    answered = get(steno().url, f"{target}?key=sk-canary")
+    [line] = log.of("request refused")
+    assert line == {
+        "event": "request refused",
+        "log_level": "warning",
+        "request_id": answered.header("x-request-id"),
+        "method": "GET",
+        "path": target,
+        "status": status,
+        "code": code,
+    }
+
+
+def test_a_provider_that_is_away_is_told_of_once_and_once_more_when_it_is_back(
+    scripted: ScriptedProvider, before_scripted: StartSteno, log: Log
+) -> None:
+    steno = before_scripted()
+    for _ in range(3):
+        scripted.then("close")
+        assert post(steno.url, chat()).status == 502
+    [failed] = log.of("provider failed")
+    assert (failed["upstream"], failed["code"], failed["times"]) == ("default", "upstream_disconnected", 1)
+    assert log.of("provider answers again") == []
+    assert post(steno.url, chat()).status == 200
+    [back] = log.of("provider answers again")
+    assert (back["upstream"], back["times"], back["log_level"]) == ("default", 3, "info")
+
+
+def test_an_answer_that_is_cut_is_a_line(scripted: ScriptedProvider, before_scripted: StartSteno, log: Log) -> None:
+    scripted.then(answer(b'data: {"choices":[]}\n\n', kind=b"text/event-stream")[:-5], "close")
+    answered = post(before_scripted().url, chat(stream=True))
+    [line] = log.of("answer cut")
+    assert (line["code"], line["request_id"]) == ("upstream_disconnected", answered.header("x-context-request-id"))
+
+
+def test_a_dead_summariser_is_told_of_once_and_once_more_when_it_is_back(
+    simulator: Simulator, steno: StartSteno, log: Log
+) -> None:
+    proxy = steno(summary={"model": "gpt-4o-mini"})
+    for _ in range(4):
+        simulator.next_summary(status=500)
+    for first in (1, 100):
+        post(proxy.url, chat(turns(15, first=first)))
+    [fails] = log.of("summariser fails")
+    assert (fails["upstream"], fails["model"], fails["reason"]) == ("default", "gpt-4o-mini", "summariser_status_500")
+    assert [line["reason"] for line in log.of("compaction failed")] == ["summariser_status_500"] * 2
+    post(proxy.url, chat(turns(15, first=200)))
+    [works] = log.of("summariser works again")
+    assert (works["model"], works["times"]) == ("gpt-4o-mini", 2)
+
+
+# The request's id
+
+
+def test_the_clients_own_request_id_goes_to_the_provider_and_is_not_ours(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """Callers may send the same one twice: what the ledger adds up has to be unique."""
+    first, second = (post(before_scripted().url, chat(), b"x-request-id: mine") for _ in range(2))
+    assert [received.all(b"x-request-id") for received in scripted.requests] == [[b"mine"]] * 2
+    assert first.header("x-context-request-id") != second.header("x-context-request-id")
+    assert str(first.header("x-request-id")).startswith("req_")
+
+
+def test_an_answer_of_another_steno_has_one_id_of_the_nearest(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    scripted.then(answer(b"{}", b"x-context-request-id: req_behind"))
+    [own] = post(before_scripted().url, chat()).all("x-context-request-id")
+    assert own != "req_behind"

@@ -1,0 +1,102 @@
+"""The log: what its page says of it is so, and errors are shown without their words."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from app.logs import configure_logging
+
+APP = Path(__file__).parents[2] / "app"
+PAGE = (APP.parent / "docs" / "logs.md").read_text()
+OTHERS = ("simulator", "replay", "demo.py")
+"""They log for themselves, if at all."""
+
+
+def logged() -> Iterator[tuple[str, frozenset[str]]]:
+    """Each event in the code with its fields."""
+    for path in APP.rglob("*.py"):
+        if path.relative_to(APP).parts[0] in OTHERS:
+            continue
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and _logs(call.func):
+                assert all(keyword.arg for keyword in call.keywords), f"{path}: fields are named one by one"
+                for event in _texts(call.args[0]):
+                    yield event, frozenset(str(keyword.arg) for keyword in call.keywords)
+
+
+def _logs(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "tell"  # log.info or log.warning
+    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "log"
+
+
+def _texts(event: ast.expr) -> list[str]:
+    if isinstance(event, ast.IfExp):
+        return [*_texts(event.body), *_texts(event.orelse)]
+    assert isinstance(event, ast.Constant), ast.dump(event)
+    return [str(event.value)]
+
+
+def described() -> dict[str, set[str]]:
+    """What the page says: each event with its fields."""
+    found: dict[str, set[str]] = {}
+    before: set[str] = set()
+    for events, fields, _ in re.findall(r"^\| (`.*?) \| (.*?) \| (.*) \|$", PAGE, re.MULTILINE):
+        before = before if fields.startswith("the same") else set(re.findall(r"`(\w+)`", fields))
+        found |= dict.fromkeys(re.findall(r"`([^`]+)`", events), before)
+    return found
+
+
+def test_page_knows_every_event_and_no_other() -> None:
+    assert {event for event, _ in logged()} == described().keys()
+
+
+@pytest.mark.parametrize("event", sorted(described()))
+def test_page_names_the_fields_of_each_event(event: str) -> None:
+    assert described()[event] == set().union(*(fields for name, fields in logged() if name == event))
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What `serve` writes."""
+    written = io.StringIO()
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    monkeypatch.setattr(sys, "stdout", written)
+    configure_logging("info", "json")
+    yield written
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def fail(words: str) -> None:
+    try:
+        raise KeyError(words)
+    except KeyError as error:
+        raise ExceptionGroup(words, [ValueError(words)]) from error
+
+
+@pytest.mark.parametrize("logger", [structlog.get_logger("steno.test"), logging.getLogger("some.library")])
+def test_an_unexpected_error_is_shown_by_its_kind_and_its_place(configured: io.StringIO, logger: Any) -> None:
+    """Its own words may be those of a message: a library quotes what it could not read."""
+    try:
+        fail("canary words")
+    except ExceptionGroup:
+        logger.exception("something went wrong")
+    line = json.loads(configured.getvalue())
+    assert (line["event"], line["level"]) == ("something went wrong", "error")
+    for shown in ("in fail", "builtins.KeyError", "builtins.ExceptionGroup", "builtins.ValueError"):
+        assert shown in line["exception"]
+    assert "canary words" not in line["exception"].replace('fail("canary words")', "")
