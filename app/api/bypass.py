@@ -33,7 +33,7 @@ def bypassed_path(method: str, target: bytes) -> str | None:
 
 def log_bypass(repeats: Repeats, path: str, reason: str) -> None:
     if (count := repeats.again(path)) is not None:
-        log.info("conversations passed un-compacted", path=path, reason=reason, requests=count)
+        log.info("conversations passed un-compacted", path=path, reason=reason, times=count)
 
 
 def bypassed(reason: str) -> Headers:

@@ -271,7 +271,7 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
             if is_ours:
                 raise
             if (count := services.repeats.again(f"name in {error.param}")) is not None:
-                log.warning("a conversation's id was ignored", reason=error.message, requests=count)
+                log.warning("a conversation's id was ignored", reason=error.message, times=count)
     return None
 
 

@@ -194,7 +194,7 @@ def test_conversations_that_pass_uncompacted_are_logged_once_a_minute_for_each_p
         for _ in range(2):
             post(url, b"{")
     lines = [line for line in logged if line["event"] == "conversations passed un-compacted"]
-    assert [(line["path"], line["requests"]) for line in lines] == [
+    assert [(line["path"], line["times"]) for line in lines] == [
         ("/v1/responses", 1),
         ("/v1/messages", 1),
         ("/v1/chat/completions", 1),
@@ -407,7 +407,7 @@ def test_a_name_that_another_tool_sends_is_left_out_if_it_cannot_be_one(before_s
         another = chat([{"role": "user", "content": "Another."}], user=7)
         assert (name_of(post(url, another)) or "").startswith("conv_")
     ignored = [line for line in logged if line["event"] == "a conversation's id was ignored"]
-    assert [(line["reason"].partition(" ")[0], line["requests"]) for line in ignored] == [
+    assert [(line["reason"].partition(" ")[0], line["times"]) for line in ignored] == [
         ("x-session-id", 1),
         ("user", 1),
     ]

@@ -22,7 +22,7 @@ def words(text: str) -> int:
 def test_conversation_is_the_same_for_a_seed_and_as_long_as_asked_for(make: Callable[..., Recording]) -> None:
     one = make(6_000, words)
     assert one == make(6_000, words) != make(6_000, words, seed=2)
-    assert 6_000 < size(one) < 6_000 * 2
+    assert 6_000 < size(one) < 6_000 * 3  # The last file that is read may be a large one.
     assert len(make(60_000, words).messages) > 5 * len(one.messages)
 
 

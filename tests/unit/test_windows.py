@@ -354,17 +354,6 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
     assert len(upstream.asked) == 3
 
 
-async def test_a_provider_that_is_this_steno_is_told_in_the_log(build: Build, upstream: FakeUpstream) -> None:
-    upstream.answers[MODELS] = 508
-    windows = build()
-    with capture_logs() as logs:
-        windows.start()
-        await windows.settled("gpt-4o")
-    assert [(line["event"], line["log_level"]) for line in logs] == [
-        ("the upstream leads back to a Steno that asked it", "warning")
-    ]
-
-
 @pytest.mark.parametrize(
     ("answer", "pause"),
     [
