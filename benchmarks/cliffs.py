@@ -18,14 +18,14 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
 
 from app.replay.player import Played, Player
 from app.replay.presets import settings_of
-from app.replay.recall import Recall
+from app.replay.recall import Reached, Recall
 from app.replay.recordings import Recording, UnreadableRecording, joined, read_recordings
 from app.replay.stage import Stage, stage
 from app.replay.tables import Grid
@@ -49,6 +49,8 @@ READ_TOKENS_A_SECOND = 5_000
 WRITTEN_TOKENS_A_SECOND = 70
 
 RESULT_ROLE = "tool"
+PROBES = 20
+"""Requests of each conversation after which its questions are looked for, evenly from the first to the last."""
 LONG_RESULT = 1_000
 """Characters of a tool result that is a piece of a file, and more than a mask leaves."""
 
@@ -57,7 +59,7 @@ LINES = (
     "tokens forwarded", "tokens of summary calls",
     "first summary at request", "tokens before it", "tokens after it", "fewest tokens after any",
     "first mask at request", "tokens before it", "tokens after it", "long tool results then", "of which whole",
-    "prefix kept", "tokens verbatim", "evidence", "violations", "seconds played",
+    "prefix kept", "tokens verbatim", "evidence at the end", "evidence on the way", "violations", "seconds played",
 )  # fmt: skip
 
 
@@ -75,10 +77,16 @@ class Course:
     """The first request in whose payload a message is shortened."""
     direct: int = 0
     verbatim: int = 0
-    recall: Recall = field(default_factory=Recall)
+    reached: list[Reached] = field(default_factory=list)
+    """At each probe, of the questions whose evidence had been said by then."""
+    reached_last: list[Reached] = field(default_factory=list)
+    """The same at the end of each conversation."""
 
     def see(self, played: Played) -> None:
-        self.recall.see(played)
+        requests = len(played.recording.requests)
+        if played.request == requests or played.request % max(1, requests // PROBES) == 0:
+            self.reached += (found := answerable(played))
+            self.reached_last += found if played.request == requests else ()
         self.direct += played.direct
         self.verbatim += played.verbatim
         if played.calls:
@@ -88,11 +96,20 @@ class Course:
         if self.masked is None and played.verdict.shortened:
             self.masked = played
 
-    @property
-    def evidence(self) -> str:
-        reached = self.recall.reached()
-        asked = sum(each.questions for each in reached)
-        return f"{sum(each.verbatim + each.summarised for each in reached) / asked:.1%}" if asked else "-"
+
+def answerable(played: Played) -> list[Reached]:
+    """What could be answered from that payload, of the questions whose evidence was said before it."""
+    recording = played.recording
+    end = recording.requests[played.request - 1]
+    said = (q for q in recording.questions if all(recording.remarks[name].index < end for name in q.evidence))
+    recall = Recall()
+    recall.see(replace(played, recording=replace(recording, questions=tuple(said))))
+    return recall.reached()
+
+
+def _share(reached: Sequence[Reached]) -> str:
+    asked = sum(each.questions for each in reached)
+    return f"{sum(each.verbatim + each.summarised for each in reached) / asked:.1%}" if asked else "-"
 
 
 def waited(calls: Iterable[Record]) -> float:
@@ -143,7 +160,8 @@ def column(name: str, recordings: Sequence[Recording], window: int, preset: str)
         *_cells((masked.request, masked.direct, masked.forwarded, *long_results(masked)) if masked else (), 5),
         f"{tally.prefix_kept:.1%}",
         f"{course.verbatim / course.direct:.1%}",
-        course.evidence,
+        _share(course.reached_last),
+        _share(course.reached),
         f"{len(tally.violations):,}",
         f"{tally.seconds:,.0f}",
     )

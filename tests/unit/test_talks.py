@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.replay.evidence import MessageReader, split_pairs
+from app.replay.judge import Verdict
+from app.replay.player import Played
 from app.replay.recordings import Recording
 from app.simulator import Record
 from benchmarks import cliffs, talks
@@ -93,3 +95,16 @@ def test_dialogues_are_joined_until_they_fill_a_window() -> None:
     for question in both.questions:
         remark = both.remarks[question.evidence[0]]
         assert remark.text in both.messages[remark.index]["content"]
+
+
+def test_a_question_counts_once_its_evidence_was_said() -> None:
+    talk = talks.chat(20_000, words).followed_by_a_question()
+    reader = MessageReader()
+    places = {i: reader.read(json.dumps(message).encode()) for i, message in enumerate(talk.messages)}
+    shown = Verdict(accepted=True, places=places)
+    asked = [
+        sum(each.questions for each in cliffs.answerable(Played(talk, request, shown, 1)))
+        for request in (1, 2, 3, len(talk.requests))
+    ]
+    assert asked == [1, 1, 2, len(talk.questions)]
+    assert [each.share for each in cliffs.answerable(Played(talk, 3, shown, 1))] == [1.0]
