@@ -10,10 +10,10 @@ import pytest
 from app.core.overflow import Overflow
 from app.settings import load
 from app.store import Store
+from app.upstream import HttpxUpstream
 from app.windows import LEARNT_SECONDS, Windows
 from tests.e2e import running
 from tests.integration.examples import OpenStore
-from tests.unit.providers import FakeUpstream
 
 LIMIT = 32_768
 
@@ -21,7 +21,7 @@ LIMIT = 32_768
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
     running.forget_environment(monkeypatch)
     settings = load(upstream={"base_url": base_url})
-    return Windows(settings, settings.upstream, FakeUpstream(), store)
+    return Windows(settings, settings.upstream, HttpxUpstream(base_url, 1.0, 1.0, 1.0), store)
 
 
 async def written(windows: Windows) -> None:

@@ -1,52 +1,78 @@
-"""A provider that answers questions from a table, without a network."""
+"""Providers without a network: our own client, before answers that respx gives it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from typing import Any
 
+import httpx2
 import msgspec
+import pytest
+import respx
 
-from app.upstream import Answering, Completed, Headers
+from app.upstream import HttpxUpstream
+
+NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)
+_NUMBERS = count(1)
 
 
-@dataclass
-class FakeUpstream:
-    """Answers each path with the JSON that stands there, with a status, or by raising; 404 for every other one."""
+@pytest.fixture
+def network() -> Iterator[respx.MockRouter]:
+    """While it is there, no request leaves the process; one that has no answer fails."""
+    with NETWORK:
+        yield NETWORK
 
-    answers: dict[str, Any] = field(default_factory=dict)
-    asked: list[tuple[str, dict[bytes, bytes], bytes]] = field(default_factory=list)
-    delay: float = 0.0
+
+class Body(httpx2.AsyncByteStream):
+    """An answer's body as it comes over a network: respx's own is read before our client sees it."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def answer(status: int, *pieces: bytes, **headers: str) -> Any:  # respx's types know httpx alone.
+    return httpx2.Response(
+        status, headers={name.replace("_", "-"): headers[name] for name in headers}, stream=Body(*pieces)
+    )
+
+
+class MockedUpstream(HttpxUpstream):
+    """A provider of its own, in the `network`.
+
+    It answers each path with the JSON that stands there, with a status, or by raising; 404 for every other one.
+    """
+
+    def __init__(self, answers: dict[str, Any] | None = None) -> None:
+        host = f"provider{next(_NUMBERS)}.example"
+        super().__init__(f"https://{host}/v1", connect=1.0, first_byte=60.0, between_bytes=60.0)
+        self.answers = answers or {}
+        self.asked: list[tuple[str, dict[bytes, bytes], bytes]] = []
+        self.delay = 0.0
+        NETWORK.route(host=host).mock(side_effect=self._answer)
 
     @property
     def paths(self) -> list[str]:
         return [path for path, _, _ in self.asked]
 
-    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
-        path = target.decode()
-        self.asked.append((path, dict(headers), body))
-        await asyncio.sleep(min(self.delay, seconds))
-        answer = self.answers.get(path, 404)
-        if callable(answer):
-            answer = answer(dict(headers), body)
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, int):
-            return Completed(answer, (), b"{}")
-        return Completed(200, (), answer if isinstance(answer, bytes) else msgspec.json.encode(answer))
-
-    async def relay(
-        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> Answering:
-        raise NotImplementedError
-
-    def completion(self, body: bytes, headers: Headers, seconds: float) -> AbstractAsyncContextManager[Answering]:
-        raise NotImplementedError
-
-    async def close(self) -> None: ...
+    async def _answer(self, request: Any) -> Any:
+        # The path is not in the URL: our client sends its target as it is.
+        path, headers = request.extensions["target"].decode(), dict(request.headers.raw)
+        self.asked.append((path, headers, request.content))
+        await asyncio.sleep(self.delay)
+        told = self.answers.get(path, 404)
+        if callable(told):
+            told = told(headers, request.content)
+        if isinstance(told, Exception):
+            raise told
+        if isinstance(told, int):
+            return answer(told, b"{}")
+        return answer(200, told if isinstance(told, bytes) else msgspec.json.encode(told))
 
 
 def listing(*entries: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,24 @@
-"""What starts Steno besides the command line: the Makefile."""
+"""What starts Steno besides the command line: the Makefile, and Docker Compose with its balancer."""
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+from app.settings import Settings, environment_name, every_setting, load
 
 ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+STENO, BALANCER = COMPOSE["services"]["steno"], COMPOSE["services"]["balancer"]
+HAPROXY = (ROOT / "config" / "haproxy.cfg").read_text()
+DEFAULTS = Settings.model_construct()
+VARIABLE = re.compile(r"\$\{\w+:-(.*?)\}")
 
 
 def said_by_make(*arguments: str) -> str:
@@ -22,3 +33,90 @@ def test_make_leaves_the_choice_of_the_database_to_the_settings(target: str) -> 
     plain = said_by_make(target)
     assert "DATABASE_URL" not in plain
     assert said_by_make(target, "CONFIG=mine.yaml").replace(" --config 'mine.yaml'", "").split() == plain.split()
+
+
+# Docker Compose
+
+
+def seconds(time: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)(ms|s|m|h)?", time).groups()  # type: ignore[union-attr]
+    return int(number) * {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, None: 0.001}[unit]
+
+
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """Each place in the container with the file that is there by default, read-only."""
+    found = {}
+    for mount in service["volumes"]:
+        source, place, mode = VARIABLE.sub(r"\1", mount).split(":")
+        assert mode == "ro"
+        found[place] = source
+    return found
+
+
+def of_balancer(option: str) -> list[str]:
+    """What the balancer's configuration says of an option."""
+    return re.findall(rf"^ +{option} (.+)$", HAPROXY, re.MULTILINE)
+
+
+def test_several_replicas_do_not_want_one_thing_of_the_machine() -> None:
+    """`--scale steno=2` cannot give two containers one port or one name."""
+    assert STENO["deploy"] == {"replicas": 2}
+    assert not STENO.keys() & {"ports", "container_name", "network_mode", "hostname"}
+
+
+def test_ports_are_open_on_this_machine_only() -> None:
+    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", ())]
+    assert [VARIABLE.sub(r"\1", port) for port in ports] == ["127.0.0.1:8080:8080"]
+
+
+def test_every_setting_reaches_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By .env, or by the file that is mounted."""
+    assert STENO["env_file"] == [".env"]
+    source = mounts(STENO)[STENO["environment"]["STENO_CONFIG"]]
+    monkeypatch.chdir(ROOT)
+    defaults = load()
+    monkeypatch.setenv("STENO_CONFIG", source)
+    assert load() == defaults
+    set_here = {name for name in STENO["environment"] if name.startswith("STENO_")}
+    assert set_here == {"STENO_CONFIG", "STENO_SECRET", "STENO_SERVER__HOST", "STENO_SERVER__PORT"}
+
+
+def test_variables_in_the_example_are_settings_or_known_to_compose() -> None:
+    known = {environment_name(key) for key, _ in every_setting()}
+    of_compose = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text()))
+    named = set(re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert {"STENO_SECRET", "POSTGRES_PASSWORD", "PORT", "CONFIG"} <= named <= known | of_compose
+
+
+def test_a_stop_leaves_time_to_drain() -> None:
+    steno, balancer = (seconds(service["stop_grace_period"]) for service in (STENO, BALANCER))
+    assert DEFAULTS.server.drain_seconds + 10 <= steno < balancer
+
+
+def test_the_balancer_knows_the_replicas_by_compose_s_name_for_them() -> None:
+    assert mounts(BALANCER) == {"/usr/local/etc/haproxy/haproxy.cfg": "./config/haproxy.cfg"}
+    [template] = of_balancer("server-template")
+    assert template.split()[2] == f"steno:{STENO['environment']['STENO_SERVER__PORT']}"
+    assert of_balancer("bind") == [":8080"]
+    assert of_balancer("http-check send meth GET uri") == ["/readyz"]
+
+
+def test_the_balancer_is_more_patient_than_steno_and_takes_what_steno_takes() -> None:
+    longest = DEFAULTS.upstream.first_byte_seconds + DEFAULTS.compaction.wait_seconds
+    for option in ("timeout client", "timeout server"):
+        [time] = of_balancer(option)
+        assert seconds(time) > longest
+    [size], [count] = of_balancer("tune.bufsize"), of_balancer("tune.http.maxhdr")
+    assert int(size) > DEFAULTS.limits.header_bytes + 16_384
+    assert int(count) > DEFAULTS.limits.header_count
+
+
+def test_the_balancer_repeats_only_what_cannot_have_been_received() -> None:
+    assert of_balancer("retry-on") == ["conn-failure"]
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_the_balancer_takes_its_configuration() -> None:
+    command = ["haproxy", "-c", "-f", "config/haproxy.cfg"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert ended.returncode == 0, ended.stderr

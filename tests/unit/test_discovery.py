@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 
 from app.core.budget import Window
 from app.discovery import Discovery, Listing, ListingRefused, announced
-from app.errors import UpstreamUnreachable
-from tests.unit.providers import FakeUpstream, listing
+from tests.unit.providers import MockedUpstream, listing
+
+pytestmark = pytest.mark.usefixtures("network")
 
 MODELS = "/v1/models"
 
 
-async def ask(upstream: FakeUpstream, root: str = "") -> Listing:
+async def ask(upstream: MockedUpstream, root: str = "") -> Listing:
     return await Discovery(upstream, root, 5.0).listing()
 
 
@@ -66,7 +68,7 @@ def test_an_entry_tells_its_window_by_many_names(
 
 
 async def test_a_provider_that_is_no_local_server_is_asked_for_its_models_only() -> None:
-    upstream = FakeUpstream({MODELS: listing({"id": "a", "owned_by": "vllm", "max_model_len": 4_096}, {"id": "b"})})
+    upstream = MockedUpstream({MODELS: listing({"id": "a", "owned_by": "vllm", "max_model_len": 4_096}, {"id": "b"})})
     found = await ask(upstream)
     assert upstream.paths == [MODELS]
     assert found.of("a") == Window(4_096, "provider")
@@ -77,31 +79,31 @@ async def test_a_provider_that_is_no_local_server_is_asked_for_its_models_only()
 
 async def test_an_adapter_has_the_window_of_its_parent() -> None:
     entries = {"id": "base", "max_model_len": 4_096}, {"id": "lora", "parent": "base"}
-    found = await ask(FakeUpstream({MODELS: listing(*entries)}))
+    found = await ask(MockedUpstream({MODELS: listing(*entries)}))
     assert found.of("lora") == Window(4_096, "provider")
 
 
 async def test_names_are_found_as_clients_may_write_them() -> None:
     entries = {"id": "models/Gem", "context_length": 1_000}, {"id": "llama3:latest", "context_length": 2_000}
-    found = await ask(FakeUpstream({MODELS: listing(*entries)}))
+    found = await ask(MockedUpstream({MODELS: listing(*entries)}))
     assert found.of("gem") == found.of("models/gem") == Window(1_000, "provider")
     assert found.of("Llama3") == Window(2_000, "provider")
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"data": 5}', b'{"data": [5, {"id": 7}, {"object": "model"}]}'])
 async def test_what_is_no_list_of_models_lists_none(body: bytes) -> None:
-    assert (await ask(FakeUpstream({MODELS: body}))).models == {}
+    assert (await ask(MockedUpstream({MODELS: body}))).models == {}
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"[" * 5_000])
 async def test_what_is_no_json_is_a_refusal(body: bytes) -> None:
     with pytest.raises(ListingRefused, match="200"):
-        await ask(FakeUpstream({MODELS: body}))
+        await ask(MockedUpstream({MODELS: body}))
 
 
 async def test_a_list_without_an_object_around_it_is_understood() -> None:
     """Together's."""
-    found = await ask(FakeUpstream({MODELS: listing({"id": "a", "context_length": 131_072})["data"]}))
+    found = await ask(MockedUpstream({MODELS: listing({"id": "a", "context_length": 131_072})["data"]}))
     assert found.of("a") == Window(131_072, "provider")
 
 
@@ -127,7 +129,7 @@ async def test_a_list_without_an_object_around_it_is_understood() -> None:
 @pytest.mark.parametrize("around", [b'{"object": "list", "data": [%s]}', b"[%s]"])
 async def test_one_odd_entry_does_not_take_the_others_with_it(odd: bytes, around: bytes) -> None:
     entries = b", ".join([odd, b'{"id": "good", "context_length": 8192}'])
-    found = await ask(FakeUpstream({MODELS: around % entries}))
+    found = await ask(MockedUpstream({MODELS: around % entries}))
     assert found.of("good") == Window(8_192, "provider")
     assert all(name.isprintable() and 0 < len(name) <= 300 for name in found.models)
     assert found.of("odd") is None
@@ -136,8 +138,31 @@ async def test_one_odd_entry_does_not_take_the_others_with_it(odd: bytes, around
 @pytest.mark.parametrize(("status", "wants_key"), [(401, True), (403, True), (404, False), (500, False)])
 async def test_a_refusal_says_whether_a_key_would_help(status: int, wants_key: bool) -> None:
     with pytest.raises(ListingRefused) as refused:
-        await ask(FakeUpstream({MODELS: status}))
+        await ask(MockedUpstream({MODELS: status}))
     assert refused.value.wants_key is wants_key
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "told", "found"),
+    [
+        ("", "/v1/v1/models", listing({"id": "m"}), "/v1"),
+        ("/api", "/api/v1/models", listing({"id": "m"}), "/api/v1"),
+        ("/llm", "/v1/v1/models", listing({"id": "m"}), "/llm/v1"),
+        ("/v1", "/api/v1/models", listing({"id": "m"}), "/api/v1"),
+        ("/api/v1", "/openai/v1/models", listing({"id": "m"}), "/openai/v1"),
+        ("", "/v1beta/openai/models", listing({"id": "m"}), "/v1beta/openai"),
+        ("", "/v1/v1/models", b"<html>", None),
+        ("", "/v1/v1/models", {"data": []}, None),
+        ("", "/v1/v1/models", httpx2.ConnectError("gone"), None),
+    ],
+)
+async def test_an_api_is_looked_for_below_the_path_and_where_others_have_it(
+    path: str, target: str, told: Any, found: str | None
+) -> None:
+    """The client puts the base URL's path, here /v1, in place of the first /v1 of a target."""
+    there = target.removeprefix("/v1") if target.startswith("/v1/") else target
+    upstream = MockedUpstream({f"/v1{there}" if target != there else there: told})
+    assert await Discovery(upstream, path, 5.0).elsewhere() == found
 
 
 # llama.cpp
@@ -146,26 +171,26 @@ ONE_GGUF = listing({"id": "model.gguf", "owned_by": "llamacpp", "meta": {"n_ctx_
 
 
 async def test_llama_cpp_has_the_context_of_its_slot_whatever_model_is_asked_for() -> None:
-    upstream = FakeUpstream({MODELS: ONE_GGUF, "/props": {"default_generation_settings": {"n_ctx": 8_192}}})
+    upstream = MockedUpstream({MODELS: ONE_GGUF, "/props": {"default_generation_settings": {"n_ctx": 8_192}}})
     found = await ask(upstream)
     assert found.of("model.gguf") == found.of("gpt-4o") == Window(8_192, "provider")
 
 
-@pytest.mark.parametrize("props", [404, {"default_generation_settings": 5}, b"no JSON", UpstreamUnreachable("gone")])
+@pytest.mark.parametrize("props", [404, {"default_generation_settings": 5}, b"no JSON", httpx2.ConnectError("gone")])
 async def test_a_llama_cpp_that_does_not_tell_its_slot_is_not_guessed_at(props: Any) -> None:
-    found = await ask(FakeUpstream({MODELS: ONE_GGUF, "/props": props}))
+    found = await ask(MockedUpstream({MODELS: ONE_GGUF, "/props": props}))
     assert found.of("model.gguf") is None
 
 
 async def test_a_llama_cpp_that_tells_its_slot_in_the_list_is_not_asked_again() -> None:
-    upstream = FakeUpstream({MODELS: listing({"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4_096}})})
+    upstream = MockedUpstream({MODELS: listing({"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4_096}})})
     assert (await ask(upstream)).of("anything") == Window(4_096, "provider")
     assert upstream.paths == [MODELS]
 
 
 async def test_a_llama_cpp_with_several_models_is_a_router() -> None:
     entries = {"id": "a", "owned_by": "llamacpp"}, {"id": "b", "owned_by": "llamacpp"}
-    upstream = FakeUpstream({MODELS: listing(*entries)})
+    upstream = MockedUpstream({MODELS: listing(*entries)})
     assert (await ask(upstream)).of("a") is None
     assert upstream.paths == [MODELS]
 
@@ -180,7 +205,7 @@ async def test_lm_studio_tells_what_a_model_is_loaded_with_before_what_it_could_
         {"id": "not-loaded", "state": "not-loaded", "max_context_length": 131_072},
         {"id": "odd"},
     ]
-    found = await ask(FakeUpstream({MODELS: listing(*entries), "/lm/api/v0/models": {"data": native}}), root="/lm")
+    found = await ask(MockedUpstream({MODELS: listing(*entries), "/lm/api/v0/models": {"data": native}}), root="/lm")
     assert found.of("loaded") == Window(8_192, "provider")
     not_loaded = found.of("not-loaded")
     assert not_loaded is not None
@@ -193,14 +218,14 @@ async def test_lm_studio_tells_what_a_model_is_loaded_with_before_what_it_could_
 # Ollama
 
 
-def ollama(loaded: dict[str, int], shown: dict[str, dict[str, Any]], *names: str) -> FakeUpstream:
+def ollama(loaded: dict[str, int], shown: dict[str, dict[str, Any]], *names: str) -> MockedUpstream:
     entries = [{"id": name, "owned_by": "library", "created": 1} for name in (*loaded, *shown, *names)]
     running = [{"name": name, "context_length": context} for name, context in loaded.items()]
 
     def show(_: dict[bytes, bytes], body: bytes) -> Any:
         return shown.get(msgspec.json.decode(body)["model"], 404)
 
-    return FakeUpstream({MODELS: listing(*entries), "/api/ps": {"models": running}, "/api/show": show})
+    return MockedUpstream({MODELS: listing(*entries), "/api/ps": {"models": running}, "/api/show": show})
 
 
 async def test_a_model_that_ollama_has_loaded_has_what_it_was_loaded_with() -> None:
@@ -265,7 +290,7 @@ async def test_what_local_servers_tell_of_odd_names_and_sizes_is_left_out() -> N
         {"id": long, "loaded_context_length": 8_192},
         {"id": "m", "loaded_context_length": 2**63, "max_context_length": 8_192},
     ]
-    found = await ask(FakeUpstream({MODELS: listing(entry), "/api/v0/models": {"data": native}}))
+    found = await ask(MockedUpstream({MODELS: listing(entry), "/api/v0/models": {"data": native}}))
     assert list(found.models) == ["m"]
     assert found.models["m"] is not None
     assert found.models["m"].context == 8_192

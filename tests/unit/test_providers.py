@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import respx
 
 from app.errors import UnknownUpstream
 from app.hops import new_instance
@@ -15,7 +17,7 @@ from app.providers import Provider, Providers
 from app.settings import ConfigurationError, load
 from app.store import Store
 from tests.e2e import running
-from tests.unit.providers import FakeUpstream, listing
+from tests.unit.providers import answer, listing
 
 KEY = "sk-operators-own"
 HERE: dict[str, Any] = {"base_url": "http://here.example/v1"}
@@ -89,13 +91,13 @@ def test_a_model_may_have_a_preset_or_a_trigger_and_no_window() -> None:
 
 
 async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go_to(
-    monkeypatch: pytest.MonkeyPatch,
+    network: respx.MockRouter,
 ) -> None:
     providers = opened(
         upstreams={"near": {**HERE, "models": ["llama-*"]}}, models=[{"match": "llama-4", "context_window": 9_000}]
     )
-    await discover(providers.default, monkeypatch, "gpt-4o", "both")
-    await discover(providers.named("near"), monkeypatch, "llama-3", "both")
+    await discover(providers.default, network, "gpt-4o", "both")
+    await discover(providers.named("near"), network, "llama-3", "both")
     known = providers.known(["used", "llama-2"])
     assert {name: [provider.name for provider in having] for name, having in known.items()} == {
         "both": ["default", "near"],
@@ -107,9 +109,9 @@ async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go
     }
 
 
-async def discover(provider: Provider, monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
-    upstream = FakeUpstream({"/v1/models": listing(*({"id": model} for model in models))})
-    monkeypatch.setattr(provider.windows._discovery, "_upstream", upstream)
+async def discover(provider: Provider, network: respx.MockRouter, *models: str) -> None:
+    told = listing(*({"id": model} for model in models))
+    network.get(provider.settings.base_url).mock(return_value=answer(200, msgspec.json.encode(told)))
     await provider.windows.discover()
 
 

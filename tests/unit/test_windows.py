@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx2
 import pytest
+import respx
 from structlog.testing import capture_logs
 
 from app.core.budget import Window
 from app.core.overflow import Overflow
-from app.errors import UpstreamUnreachable
 from app.settings import Settings, load
 from app.store import Store
 from app.windows import (
@@ -28,7 +29,9 @@ from app.windows import (
     lowered,
 )
 from tests.e2e import running
-from tests.unit.providers import FakeUpstream, listing
+from tests.unit.providers import MockedUpstream, listing
+
+pytestmark = pytest.mark.usefixtures("network")
 
 MODELS = "/v1/models"
 KEY = [(b"authorization", b"Bearer sk-caller"), (b"x-title", b"a chat")]
@@ -53,12 +56,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def upstream() -> FakeUpstream:
-    return FakeUpstream()
+def upstream(network: respx.MockRouter) -> MockedUpstream:  # noqa: ARG001 - which it is in
+    return MockedUpstream()
 
 
 @pytest.fixture
-async def build(upstream: FakeUpstream, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Build]:
+async def build(upstream: MockedUpstream, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Build]:
     """Makes the service before a database that never started; it is stopped at the end."""
     running.forget_environment(monkeypatch)
     store, built = Store.open("memory"), list[Windows]()
@@ -81,7 +84,7 @@ def overflow(limit: int | None, **changes: Any) -> Overflow:
 # Where a window is from
 
 
-async def test_a_setting_comes_first_and_the_first_of_them_decides(build: Build, upstream: FakeUpstream) -> None:
+async def test_a_setting_comes_first_and_the_first_of_them_decides(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build(
         models=[{"match": "gpt-4o", "context_window": 9_000}, {"match": "gpt-4*", "context_window": 10_000}]
@@ -96,7 +99,7 @@ async def test_a_setting_may_name_the_model_with_its_vendor(build: Build) -> Non
     assert build(models=[{"match": "meta/*", "context_window": 5_000}]).of("meta/llama").context == 5_000
 
 
-async def test_the_providers_word_goes_before_the_registry(build: Build, upstream: FakeUpstream) -> None:
+async def test_the_providers_word_goes_before_the_registry(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build()
     assert windows.of("gpt-4o") == Window(128_000, "bundled", max_output=16_384)
@@ -107,7 +110,7 @@ async def test_the_providers_word_goes_before_the_registry(build: Build, upstrea
 
 
 async def test_a_list_that_tells_the_context_alone_is_completed_where_it_is_the_one_we_know(
-    build: Build, upstream: FakeUpstream
+    build: Build, upstream: MockedUpstream
 ) -> None:
     """A gateway's gpt-5 has 400,000 tokens, and still only 272,000 of them for the prompt."""
     upstream.answers[MODELS] = listing(
@@ -303,7 +306,7 @@ async def test_the_memory_of_refusals_is_bounded(build: Build) -> None:
 # Who may know which names
 
 
-async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Build, upstream: FakeUpstream) -> None:
+async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = listing({"id": "b"}, {"id": "ft:gpt-4o:acme::1"})
     windows = build(models=[{"match": "a", "context_window": 5_000}, {"match": "c*", "context_window": 5_000}])
     await windows.discover()
@@ -316,7 +319,7 @@ async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Bu
 # When the provider is asked
 
 
-async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build, upstream: FakeUpstream) -> None:
+async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build()
     windows.start()
@@ -326,7 +329,7 @@ async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build
     assert b"authorization" not in headers
 
 
-async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Build, upstream: FakeUpstream) -> None:
+async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = lambda headers, _: VLLM if b"authorization" in headers else 401
     windows = build()
     windows.start()
@@ -341,7 +344,7 @@ async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Buil
 
 
 async def test_a_key_that_is_refused_is_not_tried_by_every_request(
-    build: Build, upstream: FakeUpstream, clock: Clock
+    build: Build, upstream: MockedUpstream, clock: Clock
 ) -> None:
     upstream.answers[MODELS] = 401
     windows = build()
@@ -360,23 +363,24 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
         (VLLM, REFRESH_SECONDS),
         (listing({"id": "m", "owned_by": "library"}), REFRESH_CHANGING_SECONDS),
         (404, RETRY_SECONDS),
-        (UpstreamUnreachable("gone"), RETRY_SECONDS),
+        (httpx2.ConnectError("gone"), RETRY_SECONDS),
         (ValueError("odd"), RETRY_SECONDS),
     ],
 )
 async def test_the_next_question_comes_after_a_pause_that_fits_the_answer(
-    build: Build, upstream: FakeUpstream, clock: Clock, answer: Any, pause: float
+    build: Build, upstream: MockedUpstream, clock: Clock, answer: Any, pause: float
 ) -> None:
     upstream.answers[MODELS] = answer
     windows = build()
-    windows._ask(())
-    assert windows._asking is not None
-    await windows._asking
+    with capture_logs():  # Otherwise an odd error would be drawn with all that is near it.
+        windows._ask(())
+        assert windows._asking is not None
+        await windows._asking
     assert windows._due == clock.now + pause
 
 
 async def test_a_provider_that_hangs_delays_only_the_first_moment(
-    build: Build, upstream: FakeUpstream, clock: Clock
+    build: Build, upstream: MockedUpstream, clock: Clock
 ) -> None:
     upstream.delay = 30.0
     windows = build()
@@ -391,7 +395,7 @@ async def test_a_provider_that_hangs_delays_only_the_first_moment(
     assert asyncio.get_running_loop().time() - began < 0.04
 
 
-async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream: FakeUpstream) -> None:
+async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream: MockedUpstream) -> None:
     upstream.delay = 30.0
     windows = build(models=[{"match": "gpt-4o", "context_window": 9_000}])
     windows.start()
@@ -400,7 +404,7 @@ async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream:
     assert asyncio.get_running_loop().time() - began < 0.1
 
 
-async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: FakeUpstream) -> None:
+async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: MockedUpstream) -> None:
     windows = build(upstream={"discover_windows": False})
     windows.start()
     await windows.settled("gpt-4o", KEY)
@@ -409,7 +413,7 @@ async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, 
 
 
 async def test_a_list_that_was_read_stays_when_the_next_question_fails(
-    build: Build, upstream: FakeUpstream, clock: Clock
+    build: Build, upstream: MockedUpstream, clock: Clock
 ) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build()

@@ -1,0 +1,124 @@
+"""What providers say when they refuse a summary call, in their own words, and how it is asked again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any
+
+import pytest
+import respx
+
+from app.core.compaction import Failure
+from app.core.gate import Answer
+from app.core.prompts import summary_request
+from app.summariser import Route, Summariser
+from app.upstream import HttpxUpstream
+from tests.unit.providers import answer
+
+URL = "https://summaries.example/v1"
+DONE = b'data: {"choices":[{"delta":{"content":"Notes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+FIRST = {"model", "messages", "max_tokens", "stream", "stream_options"}
+FIRST_OF_REASONING = FIRST - {"max_tokens"} | {"max_completion_tokens", "reasoning_effort"}
+
+
+@pytest.fixture
+async def upstream(network: respx.MockRouter) -> AsyncIterator[HttpxUpstream]:  # noqa: ARG001 - which it is in
+    upstream = HttpxUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0)
+    yield upstream
+    await upstream.close()
+
+
+async def ask(upstream: HttpxUpstream, model: str = "m") -> Answer | Failure:
+    request = summary_request("Do.", "said", 300, 300)
+    return await Summariser(5.0, 8_192).ask(request, [Route(model, upstream, [])], None, monotonic() + 10.0)
+
+
+def sent(route: respx.Route) -> list[dict[str, Any]]:
+    return [json.loads(call.request.content) for call in route.calls]
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "refusal", "without", "instead"),
+    [
+        (
+            "m",
+            400,
+            {"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
+                       " 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}},
+            "max_tokens",
+            {"max_completion_tokens": 300},
+        ),
+        (
+            "o3",
+            400,
+            {"error": {"message": "Unrecognized request argument supplied: max_completion_tokens"}},
+            "max_completion_tokens",
+            {"max_tokens": 8_492},
+        ),
+        ("o3", 400, {"error": {"message": "property 'reasoning_effort' is unsupported"}}, "reasoning_effort", {}),
+        (
+            "m",
+            422,
+            {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options"],
+                         "msg": "Extra inputs are not permitted", "input": {"include_usage": True}}]},
+            "stream_options",
+            {},
+        ),
+        ("m", 400, {"message": "stream_options: unknown field"}, "stream_options", {}),
+    ],
+)  # fmt: skip
+async def test_what_a_provider_does_not_know_is_left_out(
+    upstream: HttpxUpstream,
+    network: respx.MockRouter,
+    model: str,
+    status: int,
+    refusal: dict[str, Any],
+    without: str,
+    instead: dict[str, Any],
+) -> None:
+    refused = answer(status, json.dumps(refusal).encode())
+    route = network.post(URL).mock(side_effect=[refused, answer(200, DONE, content_type="text/event-stream")])
+    assert isinstance(await ask(upstream, model), Answer)
+    first, second = sent(route)
+    assert first.keys() == (FIRST_OF_REASONING if model == "o3" else FIRST)
+    assert second == {name: first[name] for name in first if name != without} | instead
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "calls"),
+    [
+        (429, {"retry_after_ms": "20"}, 2),
+        (429, {"retry_after": "0.02"}, 2),
+        (503, {"retry_after": "0"}, 2),
+        (429, {"retry_after_ms": "5001"}, 1),
+        (429, {"retry_after": "Sun, 22 Nov 2026 06:00:00 GMT"}, 1),
+        (429, {}, 1),
+    ],
+)
+async def test_a_pause_is_waited_for_as_the_provider_words_it(
+    upstream: HttpxUpstream, network: respx.MockRouter, status: int, headers: dict[str, str], calls: int
+) -> None:
+    route = network.post(URL).mock(
+        side_effect=lambda _: answer(status, b'{"error":{"message":"Slow down."}}', **headers)
+    )
+    assert await ask(upstream) == Failure(f"summariser_status_{status}")
+    assert route.call_count == calls
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "max_tokens is too large: 300. This model supports at most 200 completion tokens.",
+        "Missing required parameter: 'messages[0].content'.",
+        "Invalid 'model': unknown.",
+    ],
+)
+async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_question(
+    upstream: HttpxUpstream, network: respx.MockRouter, said: str
+) -> None:
+    body = json.dumps({"error": {"message": said}}).encode()
+    route = network.post(URL).mock(side_effect=lambda _: answer(400, body))
+    assert await ask(upstream) == Failure("summariser_status_400")
+    assert route.call_count == 1
