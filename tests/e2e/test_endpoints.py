@@ -164,7 +164,8 @@ def test_conversation_that_passes_uncompacted_is_told_so(
 def test_what_carries_no_conversation_is_told_nothing(before_scripted: StartSteno, method: str, target: str) -> None:
     """T6g"""
     answered = send(before_scripted().url, request_bytes(chat(), method=method, target=target))
-    assert not [name for name, _ in answered.headers if name.startswith("x-context-")]
+    told = [name for name, _ in answered.headers if name.startswith("x-context-")]
+    assert told == ["x-context-request-id"]
 
 
 def test_conversation_that_passes_uncompacted_is_told_also_when_nobody_answers(start_steno: StartSteno) -> None:
