@@ -74,14 +74,17 @@ class HistoryBreaker:
     def __init__(self) -> None:
         self._passes: Histories[_Passes] = Histories()
 
-    def blocks(self, history: History, tokens: int, limit: int) -> str | None:
-        """Why a history that has so many tokens is not compacted now, or None."""
+    def blocks(self, history: History, tokens: int, limit: int, *, often: bool = False) -> str | None:
+        """Why a history that has so many tokens is not compacted now, or None.
+
+        `often`: the trigger asks for compactions however little the history has grown.
+        """
         passes = self._passes.find(history)
         if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * limit:
             return None
         if passes.vain >= VAIN_PASSES:
             return "compaction_ineffective"
-        return "compaction_too_frequent" if passes.close >= CLOSE_PASSES else None
+        return "compaction_too_frequent" if passes.close >= CLOSE_PASSES and not often else None
 
     def finished(self, history: History, tokens: int, before: int, after: int, limit: int) -> None:
         """A compaction, with all its parts and folds, made a request of `before` tokens one of `after`.

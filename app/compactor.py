@@ -274,7 +274,9 @@ class Compactor:
         job = turn.job
         if self._tasks.draining:
             return "stopping"
-        if (why := self._breaker.blocks(job.history(), job.conversation.tokens, job.budget.limit)) is not None:
+        tokens, budget = job.conversation.tokens, job.budget
+        often = budget.trigger.counts_turns
+        if (why := self._breaker.blocks(job.history(), tokens, budget.limit, often=often)) is not None:
             return why
         can_do_without = turn.can_do_without
         why = self._setbacks.pauses(_undertaking(job, plan))

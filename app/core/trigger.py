@@ -52,6 +52,11 @@ class Trigger:
         return any(condition.holds(size) for condition in self.conditions)
 
     @property
+    def counts_turns(self) -> bool:
+        """Whether one of them goes by turns or messages: it fires however few tokens these have."""
+        return any(condition.turns is not None or condition.messages is not None for condition in self.conditions)
+
+    @property
     def tokens(self) -> int:
         """A view of at most so many tokens never fires it."""
         most = 1 << 62

@@ -107,4 +107,7 @@ def test_serve_does_not_start_before_itself(tmp_path: Any) -> None:
     )
     assert ended.returncode == 1
     [line] = ended.stderr.splitlines()
-    assert line == "steno: upstream.base_url is Steno's own address (127.0.0.1:8099). Make it the provider's address, such as https://api.openai.com/v1."
+    assert (
+        line
+        == "steno: upstream.base_url is Steno's own address (127.0.0.1:8099). Make it the provider's address, such as https://api.openai.com/v1."
+    )

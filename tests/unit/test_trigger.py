@@ -44,3 +44,9 @@ def test_a_view_that_is_small_enough_need_not_be_measured() -> None:
     """It is neither over the tokens, nor can a part of it be over those after the last summary."""
     assert Trigger((Condition(tokens=900), Condition(tokens=10, since=200))).tokens == 200
     assert Trigger((Condition(tokens=900), Condition(turns=3))).tokens == 0
+
+
+def test_turns_and_messages_are_counted_and_tokens_are_not() -> None:
+    assert Trigger((Condition(tokens=900), Condition(turns=3))).counts_turns
+    assert Trigger((Condition(messages=3),)).counts_turns
+    assert not Trigger((Condition(tokens=900), Condition(since=200))).counts_turns

@@ -921,6 +921,20 @@ def test_a_window_by_turns_slides(simulator: Simulator, steno: StartSteno, token
     assert not simulator.summaries
 
 
+@checklist("F8")
+def test_a_summary_of_every_turn_is_written_anew_with_each(simulator: Simulator, steno: StartSteno) -> None:
+    """LangChain's ConversationSummaryMemory: the summary of all that was said, and the question."""
+    every_turn = {"trigger": {"turns": 0}, "tail": {"turns": 0, "fill_ratio": 0}, "floor_tokens": 0}
+    url = steno(**of_preset("rolling", **every_turn)).url
+    for number in range(8):
+        history = turns(number)
+        post(url, chat(history))
+        payload = sent(simulator.chats[-1])
+        assert payload[-1] == history[-1]
+        assert assert_covered(payload, history) == ([(0, len(history) - 1)] if number else [])
+    assert len(simulator.summaries) == 7
+
+
 def check_rolling(simulator: Simulator, steno: StartSteno) -> None:
     """However often it is compacted, there is one summary, made from the last one and what came after it."""
     url = steno(**of_preset("rolling")).url
