@@ -41,7 +41,7 @@ log = structlog.get_logger("steno.compactor")
 HEARTBEAT_SECONDS = 5.0
 RACE_SECONDS = 0.25
 CHANGES_WITHIN_SECONDS = 3_600.0
-SIDE_BY_SIDE = 4
+SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once."""
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
