@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.store.errors import StoreUnavailable
 from app.store.guard import Guard
@@ -46,11 +47,16 @@ async def test_two_failures_and_an_answer_leave_the_breaker_closed(guard: Guard)
 
 async def test_third_failure_in_a_row_opens_the_breaker(guard: Guard) -> None:
     """From then on calls are refused without being tried, until the probe has succeeded."""
-    await refuse(guard, 3)
-    with pytest.raises(StoreUnavailable, match="Connection refused"):
-        await guard.call(answer, 0.1)
-    await asyncio.sleep(0.8)
-    assert await guard.call(answer, 0.1) == "answer"
+    with capture_logs() as log:
+        await refuse(guard, 3)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="Connection refused"):
+                await guard.call(answer, 0.1)
+        await asyncio.sleep(0.8)
+        assert await guard.call(answer, 0.1) == "answer"
+    away, back = log
+    assert (away["event"], away["log_level"]) == ("database away", "warning")
+    assert (back["event"], back["refused"], back["seconds"] < 2.0) == ("database back", 2, True)
 
 
 async def test_crowd_that_queues_does_not_open_the_breaker(guard: Guard) -> None:

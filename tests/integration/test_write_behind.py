@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, write_behind
 from app.store.conversations import write_sightings
@@ -102,6 +103,28 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
     async with asyncio.timeout(20):
         while await stored(store, "c1") is None:  # noqa: ASYNC110 - nobody tells when
             await asyncio.sleep(0.05)
+
+
+async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_when_it_is_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, tries = store._writes.flush, count(1)
+
+    async def fail() -> None:
+        if next(tries) <= 3:
+            raise StoreUnavailable("away")
+        await flush()
+
+    monkeypatch.setattr(write_behind, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(store._writes, "flush", fail)
+    with capture_logs() as log:
+        store.record(seen())
+        async with asyncio.timeout(20):
+            while len(log) < 2:  # noqa: ASYNC110 - nobody tells when
+                await asyncio.sleep(0.05)
+    waits, again = log
+    assert (waits["event"], waits["log_level"], waits["times"]) == ("records wait to be stored", "warning", 1)
+    assert (again["event"], again["log_level"], again["times"]) == ("records stored again", "info", 3)
 
 
 REFUSE = """
