@@ -123,8 +123,9 @@ def test_a_request_that_is_made_smaller_after_a_refusal_is_a_line_of_its_own(
 
 def test_a_body_that_cannot_be_read_is_a_line(steno: StartSteno, log: Log) -> None:
     answered = post(steno().url, b"{")
-    [line] = log.of("payload not read")
-    assert (line["reason"], line["request_id"]) == ("unreadable", answered.header("x-context-request-id"))
+    [line] = log.of("conversations passed un-compacted")
+    assert (line["path"], line["reason"], line["times"]) == ("/v1/chat/completions", "unreadable", 1)
+    assert answered.header("x-context-status") == "bypassed"
 
 
 # Errors

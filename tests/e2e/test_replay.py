@@ -57,7 +57,7 @@ def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, f
 
 @pytest.mark.parametrize(("window", "fewest"), [(8_000, 3), (16_000, 1)])
 def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int) -> None:
-    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=32)))
+    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=40)))
     tally = replayed(talks, window)
     assert not tally.violations
     assert tally.prefix_breaks == tally.compactions >= fewest

@@ -8,6 +8,7 @@ from time import monotonic
 import pytest
 
 from app.core.overflow import Overflow
+from app.hops import new_instance
 from app.settings import load
 from app.store import Store
 from app.upstream import HttpxUpstream
@@ -21,7 +22,7 @@ LIMIT = 32_768
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
     running.forget_environment(monkeypatch)
     settings = load(upstream={"base_url": base_url})
-    return Windows(settings, settings.upstream, HttpxUpstream(base_url, 1.0, 1.0, 1.0), store)
+    return Windows(settings, settings.upstream, HttpxUpstream(base_url, 1.0, 1.0, 1.0, new_instance()), store)
 
 
 async def written(windows: Windows) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import respx
 
+from app.hops import new_instance
 from app.upstream import HttpxUpstream
 
 NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)
@@ -50,7 +51,7 @@ class MockedUpstream(HttpxUpstream):
 
     def __init__(self, answers: dict[str, Any] | None = None) -> None:
         host = f"provider{next(_NUMBERS)}.example"
-        super().__init__(f"https://{host}/v1", connect=1.0, first_byte=60.0, between_bytes=60.0)
+        super().__init__(f"https://{host}/v1", 1.0, 60.0, 60.0, new_instance())
         self.answers = answers or {}
         self.asked: list[tuple[str, dict[bytes, bytes], bytes]] = []
         self.delay = 0.0

@@ -13,6 +13,7 @@ import respx
 from app.core.compaction import Failure
 from app.core.gate import Answer
 from app.core.prompts import summary_request
+from app.hops import new_instance
 from app.summariser import Route, Summariser
 from app.upstream import HttpxUpstream
 from tests.unit.providers import answer
@@ -25,14 +26,14 @@ FIRST_OF_REASONING = FIRST - {"max_tokens"} | {"max_completion_tokens", "reasoni
 
 @pytest.fixture
 async def upstream(network: respx.MockRouter) -> AsyncIterator[HttpxUpstream]:  # noqa: ARG001 - which it is in
-    upstream = HttpxUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0)
+    upstream = HttpxUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
     yield upstream
     await upstream.close()
 
 
 async def ask(upstream: HttpxUpstream, model: str = "m") -> Answer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, 8_192).ask(request, [Route(model, upstream, [])], None, monotonic() + 10.0)
+    return await Summariser(5.0, 8_192, {}).ask(request, [Route(model, upstream, [])], None, monotonic() + 10.0)
 
 
 def sent(route: respx.Route) -> list[dict[str, Any]]:
@@ -93,7 +94,8 @@ async def test_what_a_provider_does_not_know_is_left_out(
         (429, {"retry_after": "0.02"}, 2),
         (503, {"retry_after": "0"}, 2),
         (429, {"retry_after_ms": "5001"}, 1),
-        (429, {"retry_after": "Sun, 22 Nov 2026 06:00:00 GMT"}, 1),
+        (429, {"retry_after": "Sat, 22 Nov 2098 06:00:00 GMT"}, 1),
+        (429, {"retry_after": "Sat, 21 Nov 2026 06:00:00 GMT"}, 2),
         (429, {}, 1),
     ],
 )

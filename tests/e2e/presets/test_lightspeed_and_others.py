@@ -924,8 +924,8 @@ def test_a_window_by_turns_slides(simulator: Simulator, steno: StartSteno, token
 @checklist("F8")
 def test_a_summary_of_every_turn_is_written_anew_with_each(simulator: Simulator, steno: StartSteno) -> None:
     """LangChain's ConversationSummaryMemory: the summary of all that was said, and the question."""
-    every_turn = {"trigger": {"turns": 0}, "tail": {"turns": 0, "fill_ratio": 0}, "floor_tokens": 0}
-    url = steno(**of_preset("rolling", **every_turn)).url
+    every_turn: dict[str, Any] = {"trigger": {"turns": 0}, "tail": {"turns": 0, "fill_ratio": 0}, "floor_tokens": 0}
+    url = steno(**of_preset("rolling", 8_000, **every_turn)).url
     for number in range(8):
         history = turns(number)
         post(url, chat(history))
