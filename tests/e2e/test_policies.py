@@ -178,12 +178,12 @@ def test_a_summariser_that_goes_on_with_the_conversation_is_asked_again_with_quo
 
 
 def test_a_history_far_too_long_is_summarised_in_parts_side_by_side(simulator: Simulator, steno: StartSteno) -> None:
-    """Four at a time: the fifth call waits for one of the first."""
+    """Eight at a time: the ninth call waits for one of the first."""
     simulator.summary_default = type(simulator.summary_default)(delay=0.3)
-    proxy = steno(summary={"max_tokens": 256})
+    proxy = steno(summary={"max_tokens": 256, "source_tokens": 4_000})
     answered = post(proxy.url, chat(turns(90)))
     assert actions(answered)[0] == "summarized"
     began = sorted(record.at for record in simulator.summaries)
-    assert len(began) > 4
-    assert began[3] - began[0] < 0.3
-    assert began[4] - began[0] >= 0.3
+    assert len(began) > 8
+    assert began[7] - began[0] < 0.3
+    assert began[8] - began[0] >= 0.3

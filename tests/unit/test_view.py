@@ -121,6 +121,17 @@ def test_a_chunk_whose_companions_do_not_apply_is_used_without_them() -> None:
     assert view.chunks == (made[0],)
 
 
+def test_chunks_of_one_compaction_are_not_mixed_with_folds_of_another() -> None:
+    """Such a view would cover less than either, and give way to one of them a turn later."""
+    made = [chunk(TALK, 0, 4, continued=True), chunk(TALK, 4, 8, continued=True), chunk(TALK, 8, 12)]
+    folds = [chunk(TALK, 0, 2, level=1, id="f1", continued=True), chunk(TALK, 2, 4, level=1, id="f2")]
+    later = [chunk(TALK, 4, 10, level=1, id="f3"), chunk(TALK, 10, 14)]
+    used = {tuple(c.id for c in path.chunks) for path in paths(TALK, [*made, *folds, *later])}
+    assert ("c0-4", "f3", "c10-14") not in used
+    assert ("f1", "f2", "f3", "c10-14") in used
+    assert ("f1", "f2", "c4-8", "c8-12") in used
+
+
 def test_a_fold_is_preferred_to_what_it_stands_for() -> None:
     parts = [chunk(TALK, 0, 4), chunk(TALK, 4, 8), chunk(TALK, 8, 12)]
     fold = chunk(TALK, 0, 8, level=1, id="fold")
