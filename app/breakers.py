@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from app.histories import Histories, History, Recent
@@ -21,32 +21,53 @@ RESTING_GROWTH = 0.20
 """Of the limit: so much has to change before a history is compacted again."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """A model that did not answer the last time."""
+
+    failures: int = 0
+    """In a row."""
+    undertakings: frozenset[Hashable] = frozenset()
+    """Whose they were, as long as that matters."""
+    until: float = 0.0
+    """It is left alone till then, if the failures are too many."""
+    why: str = ""
+    """The latest failed."""
+
+
 class ModelBreaker:
-    """Models that do not work: after three failures in a row nobody asks them for 30 seconds, then one caller does."""
+    """Models that do not work: after three failures in a row nobody asks them for 30 seconds, then one caller does.
+
+    The calls of one undertaking count once: many are made side by side, and fail for one reason.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._failing: Recent[Hashable, tuple[int, float, str]] = Recent()
-        """Failures in a row, until when it is left alone, and why the latest failed."""
+        self._failing: Recent[Hashable, _Failing] = Recent()
 
     def admits(self, model: Hashable) -> bool:
         """Whether it may be asked now. Whoever may, after a pause, is the probe: the others wait for its result."""
-        failures, until, why = self._failing.get(model, (0, 0.0, ""))
-        if failures < FAILURES:
+        failing = self._failing.get(model, _Failing())
+        if failing.failures < FAILURES:
             return True
-        if self._clock() < until:
+        if self._clock() < failing.until:
             return False
-        self._failing.keep(model, (failures, self._clock() + OPEN_SECONDS, why))
+        self._failing.keep(model, replace(failing, until=self._clock() + OPEN_SECONDS))
         return True
 
     def why(self, model: Hashable) -> str | None:
         """Why it failed the last time, if it did not answer since."""
         failing = self._failing.get(model)
-        return failing[2] if failing else None
+        return failing.why if failing else None
 
-    def failed(self, model: Hashable, why: str) -> None:
-        failures = self._failing[model][0] if model in self._failing else 0
-        self._failing.keep(model, (failures + 1, self._clock() + OPEN_SECONDS, why))
+    def failed(self, model: Hashable, why: str, undertaking: Hashable = None) -> None:
+        """`undertaking`: what the call was made for; None for one by itself."""
+        before = self._failing.get(model, _Failing())
+        known = before.undertakings
+        if undertaking is None or undertaking not in known:
+            before = replace(before, failures=before.failures + 1)
+            known = known | {undertaking} if before.failures <= FAILURES else known
+        self._failing.keep(model, replace(before, undertakings=known, until=self._clock() + OPEN_SECONDS, why=why))
 
     def answered(self, model: Hashable) -> None:
         self._failing.pop(model, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any
@@ -111,6 +111,7 @@ class _Call:
     request: SummaryRequest
     prefix: Prefix | None
     deadline: float
+    undertaking: Hashable
     lessons: int
     """How often it may be refused for a member and asked otherwise: once for each, and for the cap."""
     retries: int = 1
@@ -147,16 +148,23 @@ class Summariser:
         self._manners: Recent[tuple[Upstream, str], _Manners] = Recent()
 
     async def ask(
-        self, request: SummaryRequest, routes: Sequence[Route], prefix: Prefix | None, deadline: float
+        self,
+        request: SummaryRequest,
+        routes: Sequence[Route],
+        prefix: Prefix | None,
+        deadline: float,
+        undertaking: Hashable = None,
     ) -> Answer | Failure:
         """One summary, from the first route that gives one by the deadline (of the clock, in seconds).
 
+        Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
         Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
         request needs, but to become smaller, and whoever asked can make it so.
         """
         failure: Failure | None = None
         for route in routes:
-            call = _Call(route, request, prefix, deadline, lessons=1 + len({*OPTIONAL, *self._parameters}))
+            lessons = 1 + len({*OPTIONAL, *self._parameters})
+            call = _Call(route, request, prefix, deadline, undertaking, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
             if not self._breaker.admits(call.key):
@@ -197,7 +205,7 @@ class Summariser:
 
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
-            self._breaker.failed(call.key, setback.failure.reason)
+            self._breaker.failed(call.key, setback.failure.reason, call.undertaking)
             self._fails(call, setback.failure.reason)
         elif setback.model_fails is False:
             self._works(call)

@@ -37,6 +37,20 @@ def test_two_failures_in_a_row_are_bad_luck_and_three_are_not() -> None:
     assert breaker.admits("another")
 
 
+def test_calls_that_were_made_for_one_thing_fail_once() -> None:
+    """The parts of one long history are summarised side by side: eight failures are one, for everybody else."""
+    breaker = ModelBreaker(Clock())
+    for undertaking in ("a", "a", "b", "a", "b"):
+        breaker.failed("m", "why", undertaking)
+    assert breaker.admits("m")
+    breaker.failed("m", "why", "c")
+    assert not breaker.admits("m")
+    breaker.answered("m")
+    for _ in range(3):
+        breaker.failed("m", "why", "a")
+    assert breaker.admits("m")
+
+
 def test_an_answer_in_between_begins_the_count_anew() -> None:
     breaker = failed(2, Clock())
     breaker.answered("m")
