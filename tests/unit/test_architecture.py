@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,16 @@ MAY_SCALE = {
 }
 
 
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """import-linter disables every logger that there is, also for the tests that follow."""
+    yield
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
+
+
+@pytest.mark.usefixtures("loggers")
 def test_imports_point_inward_only() -> None:
     assert lint_imports(no_cache=True) == EXIT_STATUS_SUCCESS
 
