@@ -187,3 +187,15 @@ def test_a_history_far_too_long_is_summarised_in_parts_side_by_side(simulator: S
     assert len(began) > 8
     assert began[7] - began[0] < 0.3
     assert began[8] - began[0] >= 0.3
+
+
+def test_a_long_history_whose_parts_fail_together_pauses_the_summariser_for_nobody_else(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    working = simulator.summary_default
+    simulator.summary_default = type(working)(status=500)
+    proxy = steno(summary={"max_tokens": 256, "source_tokens": 4_000})
+    assert "summarized" not in actions(post(proxy.url, chat(turns(90))))
+    assert len(simulator.summaries) > 8
+    simulator.summary_default = working
+    assert actions(post(proxy.url, chat(long_history()))) == ["summarized"]

@@ -14,7 +14,9 @@ from tests.integration.examples import STRANGER, TENANT, chain, chunk, digest, p
 
 async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
     """Every field survives, and the database's clock adds the time."""
-    made = chunk(0, 4, level=1, children=("a", "b"), text="Zoë 🙂 \u202e\u05e9\u05dc\u05d5\u05dd", carried=())
+    made = chunk(
+        0, 4, level=1, children=("a", "b"), continued=True, text="Zoë 🙂 \u202e\u05e9\u05dc\u05d5\u05dd", carried=()
+    )
     (stored,) = await put(store, made)
     assert replace(stored, created_at=None) == made
     assert stored.created_at is not None

@@ -74,6 +74,12 @@ def test_the_tail_fills_a_share_of_the_limit_up_to_a_bound(window: int, fill: in
     assert budget_for(Window(window, "config"), None, Shares()).tail_fill == fill
 
 
+def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:
+    """A trigger of 6,000 tokens in a large window: a tail of 16,384 would leave nothing to summarise."""
+    shares = Shares(trigger=(Rule(tokens=6_000),), floor_tokens=0)
+    assert budget_for(Window(128_000, "config"), 8_000, shares).tail_fill == 1_800
+
+
 def test_an_offset_larger_than_the_limit_leaves_nothing() -> None:
     assert Line(offset=1_500).estimate(1_000) == 0
 

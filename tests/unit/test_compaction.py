@@ -340,6 +340,7 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
         (1, 0, 7),
         (1, 8, 15),
     ]
+    assert [made.continued for made in outcome.made if made.level] == [True, True]  # A chunk is left over after them.
 
 
 def test_a_fold_that_fails_leaves_those_beside_it() -> None:

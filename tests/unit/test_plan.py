@@ -37,6 +37,16 @@ def test_more_turns_stay_while_they_are_small() -> None:
     assert choose_cut(talk, Path(), budget(tail_fill=150, tail_turns=8), SETTINGS) == 4
 
 
+@pytest.mark.parametrize(
+    ("condition", "cut"), [(Condition(turns=10), 14), (Condition(messages=20), 14), (Condition(since=200), 16)]
+)
+def test_of_more_turns_at_most_half_of_what_the_trigger_allows_is_left(condition: Condition, cut: int) -> None:
+    """Otherwise the next turn, or the next but one, would fire it again."""
+    talk = conversation(*turns(12, size=10), QUESTION)
+    limits = budget(tail_fill=300, tail_turns=1, trigger=Trigger((condition,), 1))
+    assert choose_cut(talk, Path(), limits, SETTINGS) == cut
+
+
 def test_a_long_turn_that_would_leave_most_of_the_fill_unused_is_cut_between_units() -> None:
     steps = [message("assistant", words(50, f"s{n}")) for n in range(8)]
     talk = conversation(*turns(2), message("user", "do all of it"), *steps, *turns(1, size=10), QUESTION)
@@ -123,6 +133,12 @@ def test_a_compaction_that_would_free_less_than_a_tenth_is_not_made() -> None:
     talk = conversation(*turns(1, size=50), *turns(3, size=75, first=1), QUESTION)
     assert plan_compaction(talk, [], budget(summary=110), SETTINGS, "s") is not None
     assert plan_compaction(talk, [], budget(summary=110, tail=500, target=700), SETTINGS, "s") is None
+
+
+def test_a_summary_is_expected_to_be_as_large_as_it_is_asked_to_be_and_not_always_as_large_as_may_be() -> None:
+    """Of 120 tokens one of 60 is asked for: that frees more than a tenth, and one of 110 would not."""
+    talk = conversation(*turns(4, size=60), QUESTION)
+    assert plan_compaction(talk, [], budget(summary=110, tail=500, target=700), SETTINGS, "s") is not None
 
 
 def test_a_compaction_that_cannot_bring_the_view_under_the_trigger_waits() -> None:
