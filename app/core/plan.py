@@ -241,7 +241,7 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
     kept = Path() if summary.cumulative else base
     user = transcript.last_user
     always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
-    for cut in _tails(transcript, cuts, budget):
+    for cut in _tails(transcript, cuts, always, budget.tail_fill):
         tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
         parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
         expected = _expected_view(conversation, kept, cut, parts, budget, summary)
@@ -256,20 +256,19 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
     return cuts[-1]
 
 
-def _tails(transcript: Transcript, cuts: Sequence[int], budget: Budget) -> list[int]:
-    """Where the tail may begin, the largest first: with the turns that stay in any case, or with more that are short.
+def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
+    """Where the tail may begin, the largest first: at `always`, or earlier while it has at most `fill` tokens.
 
     A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
     just done is what it goes on from.
     """
     turns = transcript.turn_starts
-    always = turns[-1 - budget.tail_turns :]
-    fitting = bisect_left(cuts, -budget.tail_fill, key=lambda cut: -transcript.tokens(cut))
+    fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
     whole = bisect_left(turns, cuts[fitting]) if fitting < len(cuts) else len(turns)
-    is_used = whole < len(turns) and 2 * transcript.tokens(turns[whole]) >= budget.tail_fill
+    is_used = whole < len(turns) and 2 * transcript.tokens(turns[whole]) >= fill
     next_turn = turns[whole] if whole < len(turns) else len(transcript)
     between_units = () if is_used else cuts[fitting : bisect_left(cuts, next_turn)]
-    first = min((*always[:1], *turns[whole : whole + 1], *between_units), default=0)
+    first = min((always, *turns[whole : whole + 1], *between_units))
     inside_last_turn = cuts[bisect_right(cuts, transcript.last_user) :]
     return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
 
