@@ -27,6 +27,7 @@ from app.core.budget import MOST_TOKENS, Window
 from app.errors import StenoError
 from app.registry import LONGEST_NAME
 from app.upstream import Headers, Upstream
+from app.wire.members import holds_more_values
 
 Entry = Mapping[str, Any]
 
@@ -47,6 +48,12 @@ OLLAMA_DEFAULT = 4_096
 """What Ollama loads a model with on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it more."""
 MOST_SHOWN = 64
 """Models of an Ollama that are asked about one by one."""
+AT_ONCE = 4
+"""Of them; each answer may take 4 MB."""
+MOST_ENTRIES = 3_000
+"""Models of a list that are read; the longest lists have some hundreds."""
+MOST_VALUES = 200_000
+"""In an answer that is decoded. The longest lists have a quarter of that."""
 LONGEST_NUMBER = 20
 """Digits that are read; Python refuses to read 4,300."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
@@ -156,9 +163,16 @@ class Discovery:
             if (name := _name(entry, "name")) and (context := _number(entry, ("context_length",))):
                 loaded[name] = context
         self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
+        self._shown = {key: window for key, window in self._shown.items() if key[0] in entries}
         rest = [name for name in listing.models if name not in loaded][:MOST_SHOWN]
         windows: dict[str, Window | None] = {name: _window(context) for name, context in loaded.items()}
-        shown = await asyncio.gather(*(self._not_loaded(name, entries[name], headers) for name in rest))
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def look(name: str) -> Window:
+            async with turns:
+                return await self._not_loaded(name, entries[name], headers)
+
+        shown = await asyncio.gather(*map(look, rest))
         windows |= dict(zip(rest, shown, strict=True))
         return replace(listing, models=dict(listing.models) | windows, changes=True)
 
@@ -234,10 +248,10 @@ def _window(context: int | None, note: str | None = None) -> Window | None:
 
 
 def _entries(body: bytes, member: str) -> list[dict[str, Any]]:
-    """The list's objects. Together's list has no object around it."""
+    """The list's first objects. Together's list has no object around it."""
     content = _decoded(body)
     listed = content.get(member) if isinstance(content, dict) else content
-    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -246,7 +260,9 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _decoded(body: bytes) -> object:
-    """None if it is no JSON. One number or one name that is none does not make the rest unreadable."""
+    """None if it is no JSON, or too much. One number or one name that is none does not make the rest unreadable."""
+    if holds_more_values(body, MOST_VALUES):
+        return None
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):

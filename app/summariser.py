@@ -20,7 +20,7 @@ from app.core.reasons import joined
 from app.errors import StenoError, UpstreamTimedOut
 from app.histories import Recent
 from app.repeats import Repeats
-from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream
+from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream, read_refusal_into
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
 from app.wire.retries import named_pause
@@ -234,7 +234,9 @@ class Summariser:
         try:
             async with call.route.upstream.completion(body, call.route.headers, seconds) as answering:
                 if answering.status != 200:
-                    return _refused(answering, await _whole(answering), call.prefix)
+                    refusal = bytearray()
+                    await read_refusal_into(refusal, answering.chunks())
+                    return _refused(answering, bytes(refusal), call.prefix)
                 await _read(reader, answering)
         except UpstreamTimedOut as error:
             had_its_time = seconds >= self.timeout_seconds
@@ -263,16 +265,6 @@ async def _read(reader: AnswerReader, answering: Answering) -> None:
         if reader.done or reader.held > LARGEST_OWN_ANSWER:
             return
     reader.end()
-
-
-async def _whole(answering: Answering) -> bytes:
-    """A refusal's body; what is larger than any is not read to its end."""
-    body = bytearray()
-    async for chunk in answering.chunks():
-        body += chunk
-        if len(body) > LARGEST_OWN_ANSWER:
-            break
-    return bytes(body)
 
 
 def _refused(answering: Answering, body: bytes, prefix: Prefix | None) -> _Setback:

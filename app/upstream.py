@@ -22,6 +22,10 @@ STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
+LONGEST_REFUSAL = 64 << 10
+"""Bytes of a refusal that are read: more than any takes that is meant to be."""
+CHUNKS_AT_ONCE = 32
+"""Chunks that are passed on before others have their turn: one read can bring ten thousand of one byte each."""
 
 
 class Answering(Protocol):
@@ -74,6 +78,14 @@ class Upstream(Protocol):
     async def close(self) -> None: ...
 
 
+async def read_refusal_into(body: bytearray, chunks: AsyncIterator[bytes]) -> None:
+    """As much of it as is read. What came stays there where the upstream errors are raised."""
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > LONGEST_REFUSAL:
+            return
+
+
 @dataclass(slots=True)
 class _HttpxAnswering:
     response: httpx.Response
@@ -87,9 +99,13 @@ class _HttpxAnswering:
         return [(name.lower(), value) for name, value in self.response.headers.raw]
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        number = 0
         try:
             async for chunk in self.response.aiter_raw():
                 yield chunk
+                number += 1
+                if number % CHUNKS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except httpx.TimeoutException as error:
             raise UpstreamTimedOut("The provider stopped sending in the middle of its answer.") from error
         except httpx.TransportError as error:

@@ -18,7 +18,7 @@ from app.api.early import EarlyStream
 from app.api.gate import CHAT_PATH, CONVERSATION, TARGET, UPSTREAM
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
 from app.api.intake import Understood, understand
-from app.api.observe import REFUSALS, Observation, read_first_piece, read_refusal, refusal_in
+from app.api.observe import REFUSALS, Observation, Opened, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
 from app.api.patience import Patience
 from app.api.record import REQUEST, Record
@@ -29,10 +29,11 @@ from app.services import Services
 from app.turn import Started
 from app.upstream import Answering
 from app.wire.chat_completions import read_request
-from app.wire.members import RawObject, Unreadable
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 from app.wire.retries import is_repeatable
 from app.wire.sse import FrameSplitter, StreamEditor, event
-from app.wire.usage import window_was_full
+from app.wire.streamed import LARGEST_WHOLE, MOST_RAW
+from app.wire.usage import LONGEST_USAGE, window_was_full
 
 log = structlog.get_logger("steno.chat")
 
@@ -358,12 +359,25 @@ class Exchange:
             await relay_raw(answering, self.answer, own, self.record)
 
     async def _relay_plain(self, answering: Answering, members: bytes, observed: Observation) -> None:
-        body = b"".join([chunk async for chunk in answering.chunks()])
+        """With our members, but for an answer too large to be held: it passes as it comes."""
+        body, chunks = bytearray(), answering.chunks()
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > LARGEST_WHOLE:
+                opened = Opened(answering, chunks, bytes(body))
+                await relay_raw(opened, self.answer, self.own_headers, self.record)
+                return
+        await self._relay_whole(answering, bytes(body), members, observed)
+
+    async def _relay_whole(self, answering: Answering, body: bytes, members: bytes, observed: Observation) -> None:
         with suppress(Unreadable):
+            if holds_more_values(body, MOST_RAW):
+                raise TooManyValues
             completion = RawObject(body)
-            observed.usage(completion.value("usage"), streamed=False)
-            if window_was_full(completion.value("choices")):
-                observed.window_full(completion.value("usage"), len(body))
+            usage = completion.value("usage") if len(completion.raw("usage") or b"") <= LONGEST_USAGE else None
+            observed.usage(usage, streamed=False)
+            if window_was_full(completion.raw("choices")):
+                observed.window_full(usage, len(body))
             body = completion.with_status(members)
         await self.answer.whole(
             answering.status, returned(answering.headers, self.own_headers, body_changed=True), body
@@ -391,5 +405,6 @@ class Exchange:
             return
         broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
         self.record.cut(broken)
-        # What is left of a frame is dropped: the error must stand in a frame of its own.
-        await self.answer.end(event(broken.envelope))
+        # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
+        # frame of its own.
+        await self.answer.end((b"\n\n" if splitter.overran else b"") + event(broken.envelope))

@@ -17,7 +17,7 @@ from app.api.observe import Observation
 from app.core.ladder import Decision
 from app.errors import StenoError, UpstreamUnreadable
 from app.turn import Started
-from app.upstream import Answering
+from app.upstream import Answering, read_refusal_into
 from app.upstream import Headers as Received
 from app.wire.events import CompactionEvents
 from app.wire.provider_errors import error_body
@@ -31,7 +31,6 @@ HEADERS: Headers = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-LONGEST_ERROR = 64 << 10
 
 
 @dataclass(slots=True)
@@ -70,8 +69,10 @@ class EarlyStream:
 
     async def _relay(self, answering: Answering, observed: Observation, events: CompactionEvents) -> None:
         if answering.status != 200:
-            body = await _beginning(answering)
-            await self.answer.end(event(error_body(answering.status, answering.headers, body, time.time())))
+            body = bytearray()
+            with suppress(StenoError):  # Its status is known: what came of the body has to do.
+                await read_refusal_into(body, answering.chunks())
+            await self.answer.end(event(error_body(answering.status, answering.headers, bytes(body), time.time())))
             return
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
@@ -111,14 +112,3 @@ class Streamed:
 
     async def close(self) -> None:
         await self.answering.close()
-
-
-async def _beginning(answering: Answering) -> bytes:
-    """A refusal's body, or what came of it: its status is known."""
-    body = b""
-    with suppress(StenoError):
-        async for chunk in answering.chunks():
-            body += chunk
-            if len(body) > LONGEST_ERROR:
-                break
-    return body

@@ -19,7 +19,7 @@ from app.providers import StreamedUsage
 from app.services import Services
 from app.tokenizer import by_bytes
 from app.turn import Job
-from app.upstream import Answering, Headers
+from app.upstream import Answering, Headers, read_refusal_into
 from app.wire.sse import FrameSplitter, StreamEditor
 from app.wire.usage import prompt_tokens, read_usage
 
@@ -30,7 +30,6 @@ MISJUDGED = 4
 
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
-LONGEST_REFUSAL = 64 << 10
 FIRST_PIECE_SECONDS = 1.0
 MOST_REMEMBERED = 10_000
 """Models."""
@@ -270,11 +269,9 @@ class Opened:
 
 async def read_refusal(answering: Answering) -> Opened:
     """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
-    opened = Opened(answering, answering.chunks())
-    async for chunk in opened.rest:
-        opened.read += chunk
-        if len(opened.read) > LONGEST_REFUSAL:
-            break
+    opened, body = Opened(answering, answering.chunks()), bytearray()
+    await read_refusal_into(body, opened.rest)
+    opened.read = bytes(body)
     return opened
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
@@ -134,7 +134,9 @@ def _said(body: object, depth: int = 0) -> _Said:
 
 def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
     """What the first member says that says something; an `error` object goes before all."""
-    keys = ("error", *_MESSAGE_KEYS) if isinstance(body.get("error"), Mapping) else _MESSAGE_KEYS
+    keys: Iterable[str] = _MESSAGE_KEYS
+    if isinstance(body.get("error"), Mapping):
+        keys = dict.fromkeys(("error", *_MESSAGE_KEYS))  # Each once: twice at every depth would be often.
     found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
@@ -180,9 +182,10 @@ _SERVERS_PREFIX = "input validation error: "
 """Of every complaint of one server, be it about the input or not."""
 _REASONLESS_STATUSES = frozenset({400, 413})
 _REASONLESS = re.compile(
-    r"(?:(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
-    r"content too large|provider returned error|upstream error|no body|nginx(?:/[0-9.]+)?|[\s:().,/-])*)"
+    r"(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
+    r"content too large|provider returned error|upstream error|no body|nginx(?:/[0-9.]++)?+|[\s:().,/-])*+"
 )
+"""Possessive: a version could be read in several ways, and many of them one after another in all their combinations."""
 _CODE = re.compile(
     r"(?:context|prompt|input|token)s?_?\w*(?:exceed|too_(?:long|large)|overflow|limit_reached)|"
     r"exceed\w*_(?:context|prompt|input|token)|contextwindowexceeded"

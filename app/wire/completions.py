@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import msgspec
 
 from app.core.gate import Answer
 from app.core.prompts import SummaryRequest
-from app.wire.sse import FrameSplitter
+from app.wire.members import holds_more_values
+from app.wire.sse import MOST_VALUES, FrameSplitter
 from app.wire.usage import says_window_full
 
 Json = Mapping[str, Any]
@@ -22,6 +24,10 @@ MEMBERS = frozenset(
 )
 """What a summary call says by itself, or leaves out on purpose; an operator may add others."""
 _SPACE = b" \t\r\n"
+_WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
+"""A reason to finish. It goes into a header where there is no summary because of it."""
+STRING_BYTES = 50
+"""What Python needs for a text beside its characters."""
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -74,8 +80,6 @@ class AnswerReader:
         """Nothing came before the error: in truth the request was refused."""
         self.unreadable = False
         """What came is no completion."""
-        self.answer: Answer | None = None
-        """The answer, once it has come to an end of its own: a reason to finish, or `[DONE]`."""
         self.done = False
         """There is nothing more to come."""
         self._start: bytes | None = b""
@@ -84,10 +88,16 @@ class AnswerReader:
         self._splitter = FrameSplitter()
         self._incomplete = 0
         self._message = _Message()
+        self._ended = False
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer, once it has come to an end of its own: a reason to finish, or `[DONE]`."""
+        return self._message.answer() if self._ended else None
 
     @property
     def held(self) -> int:
-        """What is kept, in bytes or characters: reasoning, which can be long, is not."""
+        """What is kept, in bytes, roughly: reasoning, which can be long, is not."""
         return self._incomplete + self._message.size + len(self._json or b"")
 
     @property
@@ -119,33 +129,32 @@ class AnswerReader:
     def _read_frame(self, frame: bytes, *, whole: bool = True) -> None:
         data = _data_of(frame)
         if data.startswith(DONE):
-            self.done = True
-            self.answer = self._message.answer()
+            self.done = self._ended = True
             return
         if not data:
             return
-        chunk = decoded(data)
+        chunk = None if holds_more_values(data, MOST_VALUES) else decoded(data)
         if isinstance(chunk, dict) and not _is_error(chunk):
             self._message.take(chunk)
-            self.answer = self._message.answer() if self._message.finish else None
+            self._ended = bool(self._message.finish)
         elif isinstance(chunk, dict):
             self._fail(chunk)
         elif whole:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
             self._fail(None)
 
     def _fail(self, error: object) -> None:
-        self.answer, self.done = None, True
+        self._ended, self.done = False, True
         self.error, self.unreadable = error, error is None
         self.error_is_first = not self._message.begun
 
     def _read_whole(self, body: bytes) -> None:
-        value = decoded(body)
+        value = None if holds_more_values(body, MOST_VALUES) else decoded(body)
         if not isinstance(value, dict):
             self._fail(None)
         elif _is_error(value):
             self._fail(value)
         elif self._message.take(value):
-            self.answer, self.done = self._message.answer(), True
+            self._ended = self.done = True
         else:
             self._fail(None)
 
@@ -157,7 +166,7 @@ class _Message:
         self.begun = False
         self.finish = ""
         self.size = 0
-        """Characters of text."""
+        """Bytes that the texts take, roughly."""
         self._texts: list[str] = []
         self._calls = False
         self._refused = False
@@ -171,13 +180,13 @@ class _Message:
         choices = chunk.get("choices")
         first = next((choice for choice in choices if _is_first(choice)), None) if isinstance(choices, list) else None
         said = (first.get("delta") or first.get("message")) if first else None
-        if first and first.get("finish_reason"):
-            self.finish = str(first["finish_reason"])
+        if first and (finish := first.get("finish_reason")):
+            self.finish = finish if isinstance(finish, str) and _WORD.fullmatch(finish) else "other"
         if not isinstance(said, dict):
             return False
         texts = _texts(said.get("content"))
         self._texts += texts
-        self.size += sum(map(len, texts))
+        self.size += sum(STRING_BYTES + len(text) for text in texts)
         self._calls = self._calls or bool(said.get("tool_calls") or said.get("function_call"))
         self._refused = self._refused or bool(said.get("refusal"))
         return True
@@ -199,9 +208,9 @@ def _is_error(body: Json) -> bool:
 
 def _texts(content: object) -> list[str]:
     if isinstance(content, str):
-        return [content]
+        return [content] if content else []
     parts = content if isinstance(content, list) else []
-    return [part["text"] for part in parts if _is_text(part)]
+    return [part["text"] for part in parts if _is_text(part) and part["text"]]
 
 
 def _is_text(part: object) -> bool:

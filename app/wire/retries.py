@@ -7,6 +7,9 @@ from email.utils import parsedate_to_datetime
 
 REPEATABLE = frozenset({408, 409, 429})
 """Below 500; from there on SDKs repeat every status."""
+LONGEST_DATE = 100
+LONGEST_PAUSE = 10.0**9
+"""Seconds: what is longer is no time that anybody waits for."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -23,9 +26,9 @@ def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | N
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         said = told.get(name, b"").strip()
         if said.replace(b".", b"", 1).isdigit():
-            return float(said) * unit
+            return min(float(said) * unit, LONGEST_PAUSE)
     try:
-        date = parsedate_to_datetime(told.get(b"retry-after", b"").decode("latin-1"))
-    except ValueError:
+        date = parsedate_to_datetime(told.get(b"retry-after", b"")[:LONGEST_DATE].decode("latin-1"))
+        return max(0.0, date.timestamp() - now)
+    except (ValueError, OverflowError, TypeError, IndexError):  # The parser's own, where it was not written for it.
         return None
-    return max(0.0, date.timestamp() - now)

@@ -7,42 +7,54 @@ what we send between frames, may only stand at a frame's boundary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.usage import window_was_full
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
-_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*:\s*"([^"\\]*(?:\\.[^"\\]*)*)"')
+_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+"""Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
 LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
+MOST_VALUES = 200_000
+"""In a frame that is decoded; a few bytes of JSON can become many objects."""
+LONGEST_NAME = 1_000
+"""Bytes of what a provider calls its answer, that we tell."""
 
 
 class FrameSplitter:
     """Chunks in, complete frames out, each with the blank line that ends it."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = bytearray()
+        self.overran = False
+        """The frame that is under way was too long to be held: a part of it was passed on."""
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        held = self._held + chunk
-        start = 0
-        for boundary in _BOUNDARY.finditer(held, max(0, len(self._held) - 3)):
-            yield held[start : boundary.end()]
-            start = boundary.end()
-        self._held = held[start:]
+    def feed(self, chunk: bytes) -> list[bytes]:
+        searched = max(0, len(self._held) - 3)
+        self._held += chunk
+        frames, start = [], 0
+        for boundary in _BOUNDARY.finditer(bytes(memoryview(self._held)[searched:])):
+            stop = searched + boundary.end()
+            frames.append(bytes(self._held[start:stop]))
+            start, self.overran = stop, False
+        del self._held[:start]
         if len(self._held) > LONGEST_FRAME:
-            yield self.flush()
+            frames.append(self.flush())
+            self.overran = True
+        return frames
 
     def flush(self) -> bytes:
         """What is left of an incomplete frame."""
-        held, self._held = self._held, b""
+        held = bytes(self._held)
+        self._held.clear()
         return held
 
 
@@ -115,6 +127,8 @@ class StreamEditor:
         tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
         if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:
             return frame
+        if holds_more_values(text, MOST_VALUES):
+            return frame
         try:
             chunk = RawObject(text)
         except Unreadable:
@@ -124,7 +138,7 @@ class StreamEditor:
             self.refusal = b"" if self.seen_first else text
             return frame
         self.usage = chunk.value("usage") or self.usage
-        self.window_full = self.window_full or window_was_full(chunk.value("choices"))
+        self.window_full = self.window_full or window_was_full(chunk.raw("choices"))
         hides = self.hides_usage and "usage" in chunk
         if hides and not chunk.value("choices"):
             return b""
@@ -138,7 +152,8 @@ class StreamEditor:
         """What the chunk is told: all in the first one that finishes a choice, else the status in the first one."""
         is_first, is_finish = not self.seen_first, bool(finishes) and not self.finished
         self.seen_first = True
-        self.finished |= finishes
+        if len(self.finished) < self.choices:  # A provider may number them without an end.
+            self.finished |= finishes
         return self._last_members() if is_finish else self.first_members if is_first else b""
 
     def _last_members(self) -> bytes:
@@ -156,8 +171,9 @@ class StreamEditor:
             return {}, b""
         head = self.sent.members
         for name in head:
-            if name not in self.provider and chunk.value(name):
-                self.provider[name] = chunk.raw(name) or b""
+            raw = chunk.raw(name) or b""
+            if name not in self.provider and len(raw) <= LONGEST_NAME and chunk.value(name):
+                self.provider[name] = raw
         replaced = {name: value for name, value in head.items() if name in chunk}
         missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
         if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
@@ -195,13 +211,20 @@ def _finished_choices(chunk: RawObject) -> set[int]:
 
 
 def _without_role(choices: bytes) -> bytes:
-    """The choices with the role taken out of choice 0's delta; all else keeps its bytes."""
-    edited = []
-    for raw in split_array(choices):
+    """The choices with the role taken out of choice 0's delta; all else keeps its bytes, and so does what is none."""
+    try:
+        elements = split_array(choices)
+    except Unreadable:
+        return choices
+    return b"[" + b",".join(map(_choice_without_role, elements)) + b"]"
+
+
+def _choice_without_role(raw: bytes) -> bytes:
+    try:
         choice = RawObject(raw)
         delta = choice.raw("delta")
-        if choice.value("index") == 0 and delta is not None and delta.startswith(b"{"):
-            edited.append(choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))}))
-        else:
-            edited.append(raw)
-    return b"[" + b",".join(edited) + b"]"
+        if choice.value("index") != 0 or delta is None:
+            return raw
+        return choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
+    except Unreadable:
+        return raw

@@ -9,7 +9,7 @@ from time import time
 import msgspec
 
 from app.errors import UpstreamUnreadable
-from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
 
@@ -18,6 +18,15 @@ _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _SPACE = b" \t\r\n"
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 _LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
+LARGEST_WHOLE = 16 << 20
+"""Bytes of a completion in one piece that are held, to tell something in it or to make it a stream.
+
+The longest texts of today's models take 1 MB, an answer with a picture a few.
+"""
+MOST_CHOICES = 128
+"""As many as OpenAI gives."""
+MOST_RAW = 1_000_000
+"""Values of a completion that is taken apart but not decoded; the likelihoods of 10,000 tokens are as many."""
 _HEAD = ("id", "object", "created", "model")
 
 
@@ -28,29 +37,38 @@ async def as_stream(
 
     Raises `UpstreamUnreadable` for an answer that is neither a stream nor a completion.
     """
-    start: bytes | None = b""
+    start = bytearray()
+    first: int | None = None  # Where the first character stands.
+    begun = False
     async for chunk in chunks:
-        if start is None:
+        if begun:
             yield chunk
             continue
+        if first is None and (said := chunk.lstrip(_SPACE)):
+            first = len(start) + len(chunk) - len(said)
         start += chunk
-        beginning = start.lstrip(_SPACE)
-        if not beginning or beginning[:1] in b"{[":
-            continue
-        if is_stream or _FIELD.match(beginning):
-            yield start
-            start = None
-        elif len(beginning) >= _LONGEST_FIELD or b"\n" in beginning:
+        if first is None or start[first] in b"{[":
+            if len(start) > LARGEST_WHOLE:
+                raise UpstreamUnreadable(f"The provider's answer is no stream, and larger than {LARGEST_WHOLE} bytes.")
+        elif is_stream or _FIELD.match(start, first):
+            begun = True
+            yield bytes(start)
+        elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
             raise UpstreamUnreadable("The provider's answer is neither a stream nor a chat completion.")
-    if start or (start is not None and not is_stream):
-        yield b"".join(_frames(start, wants_usage, headers))
+    if not begun and (start or not is_stream):
+        yield b"".join(_frames(bytes(start), wants_usage, headers))
 
 
 def _frames(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
     """A whole completion: what each choice says, how it ends, what all of it cost."""
+    if holds_more_values(body, MOST_RAW):
+        raise UpstreamUnreadable(f"The provider's answer is no chat completion: it has over {MOST_RAW} values.")
     try:
         whole = RawObject(body.translate(_IN_ONE_LINE))
-        choices = [RawObject(raw) for raw in split_array(whole.raw("choices") or b"[]")]
+        elements = split_array(whole.raw("choices") or b"[]")
+        if len(elements) > MOST_CHOICES:
+            raise Unreadable(f"It has over {MOST_CHOICES} choices.")
+        choices = [RawObject(raw) for raw in elements]
         said = [_said(index, choice) for index, choice in enumerate(choices)]
     except Unreadable as error:
         raise UpstreamUnreadable("The provider's answer is no chat completion.") from error

@@ -13,17 +13,21 @@ INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
+_FINISH = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
+LONGEST_USAGE = 64 << 10
+"""Bytes that are read of what an answer says of its tokens."""
+LONGEST_REASON = 100
+"""Characters of a reason to finish that are read."""
 
 
 def says_window_full(finish: object) -> bool:
     """Whether an answer that finished for this reason was cut off by the model's window."""
-    return isinstance(finish, str) and _WINDOW_FULL.search(finish) is not None
+    return isinstance(finish, str) and len(finish) <= LONGEST_REASON and _WINDOW_FULL.search(finish) is not None
 
 
-def window_was_full(choices: object) -> bool:
-    """Whether one of a completion's choices, or of a chunk's, finished for that reason."""
-    found = choices if isinstance(choices, list) else []
-    return any(isinstance(choice, dict) and says_window_full(choice.get("finish_reason")) for choice in found)
+def window_was_full(choices: bytes | None) -> bool:
+    """Whether one of a completion's choices, or of a chunk's, finished for that reason. They are not decoded."""
+    return any(says_window_full(found[1].decode("latin-1")) for found in _FINISH.finditer(choices or b""))
 
 
 def read_usage(usage: object) -> Tokens:

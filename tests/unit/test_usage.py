@@ -1,5 +1,7 @@
 """What a provider says a call took, in the shapes that are seen."""
 
+import json
+
 import pytest
 
 from app.core.usage import Tokens
@@ -123,7 +125,7 @@ def test_more_cached_tokens_than_the_prompt_has_are_none() -> None:
 )
 def test_an_end_that_the_window_brought_is_told_from_others(finish: str) -> None:
     assert says_window_full(finish)
-    assert window_was_full([{"finish_reason": "stop"}, {"finish_reason": finish}])
+    assert window_was_full(json.dumps([{"finish_reason": "stop"}, {"finish_reason": finish}]).encode())
 
 
 @pytest.mark.parametrize(
@@ -132,9 +134,17 @@ def test_an_end_that_the_window_brought_is_told_from_others(finish: str) -> None
 )
 def test_every_other_end_says_nothing_of_the_window(finish: object) -> None:
     assert not says_window_full(finish)
-    assert not window_was_full([{"finish_reason": finish}])
+    assert not window_was_full(
+        json.dumps([{"finish_reason": finish, "text": '"finish_reason":"context_limit"'}]).encode()
+    )
 
 
-@pytest.mark.parametrize("choices", [None, 7, {}, [], [None], ["context_length_exceeded"], [{}]])
-def test_what_are_no_choices_ended_for_no_reason(choices: object) -> None:
+@pytest.mark.parametrize("choices", [None, b"", b"7", b"{}", b"[]", b"[null]", b'["context_length_exceeded"]', b"[{}]"])
+def test_what_are_no_choices_ended_for_no_reason(choices: bytes | None) -> None:
     assert not window_was_full(choices)
+
+
+def test_a_long_reason_to_finish_is_none() -> None:
+    """Each `context` in it would be a place to begin."""
+    assert not says_window_full("context" * 1_000_000)
+    assert not window_was_full(b'[{"finish_reason":"' + b"context" * 1_000_000 + b'"}]')

@@ -1,0 +1,295 @@
+"""Whatever a provider answers: nothing of ours fails, and what it takes stays in proportion to what came."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.overflow import classify
+from app.discovery import MOST_ENTRIES, Discovery, ListingRefused
+from app.errors import UpstreamUnreadable
+from app.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_refusal_into
+from app.wire import sse
+from app.wire.completions import AnswerReader, read_answer
+from app.wire.provider_errors import error_body
+from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
+from app.wire.sse import LONGEST_FRAME, ChunkHead, FrameSplitter, StreamEditor
+from app.wire.streamed import LARGEST_WHOLE, MOST_CHOICES, as_stream
+from app.wire.usage import prompt_tokens, read_usage
+
+MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
+WITHIN = (
+    "index",
+    "delta",
+    "message",
+    "finish_reason",
+    "role",
+    "content",
+    "tool_calls",
+    "text",
+    "function_call",
+    "refusal",
+)
+COUNTS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "input_tokens",
+    "prompt_tokens_details",
+    "cached_tokens",
+    "output_tokens",
+)
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**400), 10**400),
+    st.sampled_from([0, 1, -1, 2**53, 10**18, 10**400]),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["stop", "length", "assistant", "context_length_exceeded", "a\r\nb", "\x00", "\u2028", "chat.completion"]
+    ),
+)
+KEYS = st.one_of(st.sampled_from((*MEMBERS, *WITHIN, *COUNTS)), st.text(max_size=4))
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=12
+)
+CHOICE = st.dictionaries(st.sampled_from(WITHIN), VALUES, max_size=4)
+CHUNK = st.fixed_dictionaries({}, optional=dict.fromkeys(MEMBERS, VALUES)) | st.builds(
+    lambda chunk, choices: chunk | {"choices": choices},
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "model", "usage"), VALUES)),
+    st.lists(CHOICE | VALUES, max_size=3),
+)
+
+
+def doubled(text: str) -> str:
+    """With each first key of an object written twice."""
+    return re.sub(r'\{("[a-z_]+"): ', r"{\1: 7, \1: ", text)
+
+
+TEXTS = st.builds(lambda value, change: change(json.dumps(value)), CHUNK | VALUES, st.sampled_from([str, doubled]))
+HEADS = st.sampled_from([None, ChunkHead("ours", 5, "m")])
+
+
+@given(st.lists(TEXTS, max_size=4), HEADS, st.booleans(), st.integers(1, 3))
+def test_properties_a_stream_passes_whatever_its_chunks_hold(
+    texts: list[str], sent: ChunkHead | None, hides: bool, choices: int
+) -> None:
+    editor = StreamEditor(b'"context_status":"full"', b'"context_status":"full","context":{}', sent, choices, hides)
+    splitter = FrameSplitter()
+    stream = b"".join(b"data: %b\n\n" % text.encode() for text in texts) + b"data: [DONE]\n\n"
+    edited = [editor.edit(frame) for frame in splitter.feed(stream)]
+    assert edited[-1] == b"data: [DONE]\n\n"
+    assert editor.complete
+    for frame, text in zip(edited, texts, strict=False):
+        assert frame == b"" or (frame.startswith(b"data: ") and frame.endswith(b"\n\n"))
+        if frame:
+            json.loads(frame[6:])  # As readable as it was.
+            assert b"NaN" in frame or "NaN" not in text
+    read_usage(editor.usage)
+    prompt_tokens(editor.usage)
+
+
+@given(st.lists(TEXTS, max_size=4), st.booleans())
+def test_properties_a_summary_is_read_or_not_whatever_its_chunks_hold(texts: list[str], whole: bool) -> None:
+    body = texts[0].encode() if whole and texts else b"".join(b"data: %b\n\n" % text.encode() for text in texts)
+    answer = read_answer(body)
+    if answer is not None:
+        assert re.fullmatch("[A-Za-z0-9_-]+", answer.finish)
+        read_usage(answer.usage)
+
+
+@given(TEXTS, st.sampled_from([200, 400, 413, 429, 500]), st.booleans())
+def test_properties_a_refusal_is_understood_or_not_whatever_it_holds(text: str, status: int, first: bool) -> None:
+    try:
+        body: object = msgspec.json.decode(text)
+    except ValueError:
+        body = text
+    classify(status, body, first_frame=first)
+    assert json.loads(error_body(status, [], text.encode(), 0.0))["error"]["type"] is not None or "type" in text
+
+
+@given(TEXTS, st.booleans())
+async def test_properties_an_answer_in_one_piece_becomes_a_stream_or_an_error(text: str, wants_usage: bool) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield text.encode()
+
+    try:
+        frames = [frame async for frame in as_stream(chunks(), is_stream=False, wants_usage=wants_usage)]
+    except UpstreamUnreadable:
+        return
+    assert b"".join(frames).endswith((b"data: [DONE]\n\n", b"}\n\n"))
+
+
+@given(
+    st.sampled_from([b"retry-after", b"retry-after-ms", b"x-should-retry"]),
+    st.binary(max_size=40)
+    | st.from_regex(rb"(Mon, )?[0-9]{1,30} Jan [0-9]{1,20} [0-9]{1,20}:00:00 ([+-][0-9]{1,12}|GMT)", fullmatch=True),
+)
+def test_properties_a_pause_is_a_time_or_none(name: bytes, value: bytes) -> None:
+    pause = named_pause([(name, value)], 0.0)
+    assert pause is None or pause >= 0
+    is_repeatable(400, [(name, value)])
+
+
+def test_an_endless_pause_is_a_long_one() -> None:
+    assert named_pause([(b"retry-after", b"9" * 400)], 0.0) == LONGEST_PAUSE
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        b'[{"index":0,"delta":{"role":"assistant","role":"assistant","content":"a"},"finish_reason":"stop"}]',
+        b'[{"index":0,"index":0,"delta":{"role":"assistant"},"finish_reason":"stop"}]',
+        b'["role",{"index":0,"delta":{"role":"assistant","content":"a"},"finish_reason":"stop"}]',
+        b'[{"index":0,"delta":"role","finish_reason":"stop"}]',
+        b'"role"',
+    ],
+)
+def test_an_odd_chunk_after_ours_passes(choices: bytes) -> None:
+    editor = StreamEditor(b"", b"", ChunkHead("ours", 5, "m"))
+    edited = editor.edit(b'data: {"id":"up","choices":%b}\n\n' % choices)
+    assert json.loads(edited[6:])["id"] == "ours"
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Bytes of Python's that were in use at once."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_frame_in_pieces_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    boundary = sse._BOUNDARY
+
+    class Watched:
+        def finditer(self, text: bytes) -> Any:
+            nonlocal looked
+            looked += len(text)
+            return boundary.finditer(text)
+
+    monkeypatch.setattr(sse, "_BOUNDARY", Watched())
+    splitter, frame = FrameSplitter(), b"data: " + b"a" * 100_000 + b"\n\n"
+    frames = [found for at in range(0, len(frame), 10) for found in splitter.feed(frame[at : at + 10])]
+    assert frames == [frame]
+    assert looked < 2 * len(frame)
+
+
+def test_what_is_held_of_a_frame_is_bounded_and_the_rest_passes() -> None:
+    splitter = FrameSplitter()
+    passed = b"".join(b"".join(splitter.feed(b"a" * 65_536)) for _ in range(2 * LONGEST_FRAME // 65_536))
+    assert splitter.overran
+    assert len(passed) >= LONGEST_FRAME
+    assert splitter.feed(b"\n\nb\n\n")[-1] == b"b\n\n"
+    assert not splitter.overran
+
+
+VALUES_ONLY = b'{"choices":[' + b",".join([b"{}"] * 1_000_000) + b"]}"
+ESCAPES = b'{"choices":[{"delta":{"content":"' + rb"\n" * 1_500_000 + b'"}}]}'
+
+
+@pytest.mark.parametrize(
+    "text", [VALUES_ONLY, ESCAPES, b'{"usage":' + VALUES_ONLY + b"}"], ids=["values", "escapes", "usage"]
+)
+def test_a_frame_takes_few_times_its_size(text: bytes) -> None:
+    frame = b"data: " + text + b"\n\n"
+    editor = StreamEditor(b'"a":1', b'"a":1')
+    assert peak(lambda: editor.edit(frame)) < 6 * len(frame)
+    reader = AnswerReader()
+    assert peak(lambda: reader.feed(frame)) < 8 * len(frame)
+    assert reader.answer is None
+
+
+def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
+    reader = AnswerReader()
+    for _ in range(1_000):
+        reader.feed(b'data: {"choices":[{"delta":{"content":"ab"}}]}\n\n')
+        reader.feed(b'data: {"choices":[{"delta":{"content":""}}]}\n\n')
+    assert reader.held > 50_000
+
+
+def test_choices_without_an_end_are_not_all_remembered() -> None:
+    editor = StreamEditor(b"", b"", choices=2)
+    for index in range(1_000):
+        editor.edit(b'data: {"choices":[{"index":%d,"finish_reason":"stop"}]}\n\n' % index)
+    assert len(editor.finished) == 2
+
+
+async def in_one_piece(piece: bytes, times: int = 1) -> bytes:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(times):
+            yield piece
+
+    return b"".join([frame async for frame in as_stream(chunks(), is_stream=False, wants_usage=True)])
+
+
+async def test_an_answer_in_one_piece_is_held_up_to_a_bound() -> None:
+    for piece in (b"{" * 65_536, b" " * 65_536):
+        with pytest.raises(UpstreamUnreadable, match=str(LARGEST_WHOLE)):
+            await in_one_piece(piece, 10**9)
+
+
+async def test_more_choices_than_are_given_become_no_stream() -> None:
+    with pytest.raises(UpstreamUnreadable):
+        await in_one_piece(b'{"choices":[%b]}' % b",".join([b"{}"] * (MOST_CHOICES + 1)))
+    with pytest.raises(UpstreamUnreadable):
+        await in_one_piece(VALUES_ONLY)
+
+
+async def test_a_refusal_is_read_up_to_a_bound() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"a" * 1_000
+
+    body = bytearray()
+    await read_refusal_into(body, endless())
+    assert LONGEST_REFUSAL < len(body) <= LONGEST_REFUSAL + 1_000
+
+
+def test_a_page_of_versions_is_read_once() -> None:
+    assert classify(400, {"error": {"message": "nginx/1.400 " * 1_500 + "?"}}) is None
+
+
+def test_errors_within_errors_are_each_read_once() -> None:
+    body: dict[str, Any] = {"message": "x"}
+    reads = 0
+
+    class Counted(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            return super().get(*args)
+
+    body = Counted(body)
+    for _ in range(8):
+        body = Counted(error=body)
+    classify(400, body)
+    assert reads < 9 * 40
+
+
+class Listed(HttpxUpstream):
+    """A provider that only lists."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def ask(self, target: bytes, *_: object) -> Completed:
+        return Completed(200, [], self._body if target == b"/v1/models" else b"{}")
+
+
+async def test_a_list_of_models_without_an_end_is_read_in_part_or_not_at_all() -> None:
+    entries = b",".join(b'{"id":"m%d"}' % number for number in range(MOST_ENTRIES + 5))
+    assert len((await Discovery(Listed(b'{"data":[%b]}' % entries), "/v1", 1.0).listing()).models) == MOST_ENTRIES
+    with pytest.raises(ListingRefused):
+        await Discovery(Listed(b'{"data":[%b]}' % b",".join([b"{}"] * 1_000_000)), "/v1", 1.0).listing()
