@@ -4,6 +4,7 @@
       BodyTooLarge            413  request_too_large
       RequestTimedOut         408  request_timeout
       TooManyBytesInFlight    503  overloaded
+      TooManyConnections      503  overloaded
       HeadersTooLarge         431  headers_too_large
       BadTarget               400  invalid_target
       MissingCredentials      401  missing_credentials
@@ -99,6 +100,10 @@ class SummaryNotFound(_RequestError):
 
 
 class TooManyBytesInFlight(StenoError):
+    status, type, code, repeatable = 503, "server_error", "overloaded", True
+
+
+class TooManyConnections(StenoError):
     status, type, code, repeatable = 503, "server_error", "overloaded", True
 
 

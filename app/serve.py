@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 from contextlib import suppress
@@ -21,6 +22,9 @@ from app.store import StoreError
 
 log = structlog.get_logger("steno")
 
+SPARE_FILES = 200
+"""Open files beside connections: the database, logs, connections to be told that there are too many."""
+
 
 def serve(settings: Settings) -> str | None:
     """Serves until it is stopped. What kept it from starting, or None."""
@@ -29,6 +33,7 @@ def serve(settings: Settings) -> str | None:
         app = create_app(settings)
     except (ConfigurationError, StoreError) as error:
         return str(error)
+    _allow_files(settings.limits.connections)
     config = uvicorn.Config(
         app,
         host=settings.server.host,
@@ -53,6 +58,19 @@ def serve(settings: Settings) -> str | None:
         return None
     failure: str | None = app.state.failure
     return failure or server.failure or "The start failed; the log says why."
+
+
+def _allow_files(connections: int) -> None:
+    """A request has two connections, and the usual limit of a process is 1,024 files."""
+    wanted = 2 * connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.warning(
+            "too few open files for limits.connections", connections=connections, allowed=allowed, wanted=wanted
+        )
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

@@ -596,12 +596,16 @@ class LimitSettings(_Section):
     """Largest chat request body."""
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies that are being served."""
+    upload_bytes: int = Field(1_000_000_000, ge=1_000)
+    """Largest body of any other request; it is passed on as it comes."""
+    connections: int = Field(1_000, ge=1)
+    """Most open connections of clients."""
     header_count: int = Field(100, ge=10)
     """Most request headers."""
     header_bytes: int = Field(32_768, ge=1_024)
     """Largest sum of the request headers."""
     receive_seconds: Seconds = 60.0
-    """Time for a request's headers to arrive, and for a chat request's body."""
+    """Time for a request's headers to arrive, for a chat request's body, and for each piece of any other body."""
     write_stall_seconds: Seconds = 60.0
     """A client that takes nothing for this long is given up."""
 

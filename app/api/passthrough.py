@@ -10,15 +10,16 @@ from starlette.types import Receive, Scope, Send
 from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, client_host, until_disconnect
 from app.api.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
 from app.api.gate import TARGET, UPSTREAM
-from app.api.headers import Headers, forwarded, returned
+from app.api.headers import Headers, forwarded, returned, value_of
 from app.api.record import REQUEST, Record
-from app.errors import StenoError
+from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.services import Services
+from app.settings import LimitSettings
 from app.upstream import Answering
 
 
 class PassthroughEndpoint:
-    """The body is streamed, never held, so an upload may be as large as the provider takes."""
+    """The body is streamed, never held, so an upload costs no memory."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -51,7 +52,7 @@ class PassthroughEndpoint:
             scope["method"].encode(),
             scope[TARGET],
             forwarded(headers, read_here=False),
-            _body(headers, receive, arrived),
+            _body(headers, receive, arrived, self._services.settings.limits),
         )
         record.answered(answering)
         try:
@@ -60,18 +61,38 @@ class PassthroughEndpoint:
             await answering.close()
 
 
-def _body(headers: Headers, receive: Receive, arrived: asyncio.Event) -> bytes | AsyncIterator[bytes]:
-    """The body as it arrives; no body where the client announced none."""
+def _body(
+    headers: Headers, receive: Receive, arrived: asyncio.Event, limits: LimitSettings
+) -> bytes | AsyncIterator[bytes]:
+    """The body as it arrives; no body where the client announced none. Raises `BodyTooLarge`."""
     if not any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
         arrived.set()
         return b""
-    return _arriving(receive, arrived)
+    _check_size(int(value_of(headers, b"content-length") or 0), limits.upload_bytes)
+    return _arriving(receive, arrived, limits)
 
 
-async def _arriving(receive: Receive, arrived: asyncio.Event) -> AsyncIterator[bytes]:
-    async for piece in body_pieces(receive):
+async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSettings) -> AsyncIterator[bytes]:
+    """Raises `BodyTooLarge`, `RequestTimedOut` or `ClientDisconnected`: the provider sees the request break off."""
+    pieces, size = body_pieces(receive), 0
+    while (piece := await _next(pieces, limits.receive_seconds)) is not None:
+        size += len(piece)
+        _check_size(size, limits.upload_bytes)
         yield piece
     arrived.set()
+
+
+async def _next(pieces: AsyncIterator[bytes], seconds: float) -> bytes | None:
+    try:
+        async with asyncio.timeout(seconds):
+            return await anext(pieces, None)
+    except TimeoutError as error:
+        raise RequestTimedOut(f"No byte of the request body arrived for {seconds:g} seconds.") from error
+
+
+def _check_size(size: int, at_most: int) -> None:
+    if size > at_most:
+        raise BodyTooLarge(f"The request body is larger than {at_most} bytes. Send less, or raise limits.upload_bytes.")
 
 
 async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: Record) -> None:

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with what it lacks.
 
-Two deadlines, bodies that survive an offer to upgrade, no trailers among the headers, a bound for what is read before a
-request can be refused, and refusals that say what is wrong.
+Two deadlines, bodies that survive an offer to upgrade, no trailers among the headers, a bound for connections, for
+requests that wait on one, and for what is read before anything comes of it, and refusals that say what is wrong.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from http import HTTPStatus
 from typing import ClassVar
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.headers import shown
-from app.errors import HeadersTooLarge, InvalidRequest, StenoError
+from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 from app.settings import LimitSettings
 
 TARGET_BYTES = 65_536
 """What the request line may take beside the headers."""
+MOST_WAITING = 16
+"""Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
+SPARE_CONNECTIONS = 100
+"""Beyond the limit, to be told so; what comes beyond them is closed without a word."""
+TELLING_SECONDS = 1.0
+"""For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -33,26 +40,41 @@ class StrictProtocol(HttpToolsProtocol):
     stall_seconds: ClassVar[float]
     head_bytes: ClassVar[int]
     """A request line and its headers may take so many, before anything is known of them."""
+    most_connections: ClassVar[int]
+    idle: ClassVar[dict[StrictProtocol, None]]
+    """Connections without a request, the one that has had none for longest first."""
     _owing: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _in_head = False
     """Between the beginning of a request and the end of its headers."""
-    _head = 0
-    """Bytes that came since then, but for those that it began with."""
+    _in_body = False
+    """Between the end of a request's headers and its own end."""
+    _progress = False
+    """Something came of the bytes that were fed last: a request's beginning, its headers, a piece of its body."""
+    _unaccounted = 0
+    """Bytes that came since then: of headers, trailers, or what may stand beside a chunk."""
     _offers = False
     """The headers that were read last offer another protocol."""
+    _served: RequestResponseCycle | None = None
+    """The request that is being answered, or was the last to be."""
+    _refusal: StenoError | None = None
+    """Why nothing more is read. It is told in its turn."""
+    _closing = False
+    """Nothing more is read, and nothing more is said."""
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        began_before = self._in_head
+        if self._refusal is not None or self._closing:
+            return
+        self._progress = False
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self.send_400_response("")
             return
-        self._head = self._head + len(data) if began_before and self._in_head else 0
-        if self._head > self.head_bytes:
-            told = f"The headers take more than {self.head_bytes} bytes, before they end."
+        self._unaccounted = 0 if self._progress else self._unaccounted + len(data)
+        if self._unaccounted > self.head_bytes:
+            told = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
             self._refuse(HeadersTooLarge(told, "headers"))
 
     def _feed(self, data: bytes) -> None:
@@ -80,7 +102,7 @@ class StrictProtocol(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def on_message_begin(self) -> None:
-        self._in_head = True
+        self._in_head = self._progress = True
         self._offers = False
         super().on_message_begin()
 
@@ -90,42 +112,92 @@ class StrictProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
+        self._progress = True
         if not self._offers:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._progress = True
         if not self._offers:
+            self._in_body = False
             super().on_message_complete()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
-        self._expect_headers()
+        if len(self.connections) > self.most_connections and self.idle:
+            oldest = next(iter(self.idle))
+            oldest.transport.close()
+            oldest.left()
+        if len(self.connections) <= self.most_connections:
+            self._expect_headers()
+            return
+        self._closing = True
+        if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
+            transport.abort()
+            return
+        told = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
+        self.transport.write(_answer(TooManyConnections(f"{told} Try again in a second.")))
+        self.transport.write_eof()
+        self._owing = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
 
     def on_headers_complete(self) -> None:
+        self._progress = True
         if self.parser.get_method() == b"CONNECT":
-            raise InvalidRequest("this is no proxy for CONNECT")
+            raise InvalidRequest("This is no proxy: CONNECT is not served.")
+        if len(self.pipeline) >= MOST_WAITING:
+            raise InvalidRequest(f"More than {MOST_WAITING} requests wait on this connection. Wait for their answers.")
         self._offers = self.parser.should_upgrade()
         if self._offers:
             return
         _cancel(self._owing)
-        self._in_head = False
+        self.idle.pop(self, None)
+        self._in_head, self._in_body = False, True
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.response_complete:  # Otherwise the next request is here already.
+        if not self._busy:  # Otherwise the next request is here already.
+            if self._refusal is not None and not self.transport.is_closing():
+                self._say(self._refusal)
             self._expect_headers()
 
     def send_400_response(self, msg: str) -> None:
         """Called where the parser's error is handled, which tells more than uvicorn's message."""
+        if isinstance(ours := getattr(sys.exception(), "__context__", None), StenoError):
+            self._refuse(ours)
+            return
         after = f", after the header {shown(self.headers[-1][0])!r}" if self.headers else ""
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._served = cycle
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._served is not None and not self._served.response_complete
+
     def _refuse(self, error: StenoError) -> None:
-        headers = [*error.headers, (b"content-length", b"%d" % len(error.envelope)), (b"connection", b"close")]
-        reason = HTTPStatus(error.status).phrase.encode()
-        lines = [b"HTTP/1.1 %d %s" % (error.status, reason), *(name + b": " + value for name, value in headers)]
-        self.transport.write(b"\r\n".join((*lines, b"", error.envelope)))
+        """Each request has one answer, and they come in the requests' order: so has the one that cannot be read."""
+        if self._in_body and self.pipeline:
+            self.pipeline.popleft()  # It was to be served after the others, and has no end now.
+        elif self._in_body and self.cycle.response_started:
+            self._closing = True
+            self.transport.close()  # It is answered already, or a part of the answer is on its way.
+            return
+        elif self._in_body:
+            self._say(error)  # It is being served, and waits for its body.
+            return
+        if self._busy:
+            self._refusal = error
+            self.flow.pause_reading()
+        else:
+            self._say(error)
+
+    def _say(self, error: StenoError) -> None:
+        self._closing = True
+        self.transport.write(_answer(error))
         self.transport.close()
 
     def pause_writing(self) -> None:
@@ -138,12 +210,19 @@ class StrictProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.left()
         _cancel(self._owing)
         _cancel(self._stalling)
         super().connection_lost(exc)
 
+    def left(self) -> None:
+        """The connection is closed, or as good as that: it counts no more."""
+        self.idle.pop(self, None)
+        self.connections.discard(self)
+
     def _expect_headers(self) -> None:
         _cancel(self._owing)
+        self.idle[self] = None
         self._owing = self.loop.call_later(self.header_seconds, self.transport.close)
 
 
@@ -154,8 +233,16 @@ def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
         "header_seconds": limits.receive_seconds,
         "stall_seconds": limits.write_stall_seconds,
         "head_bytes": limits.header_bytes + TARGET_BYTES,
+        "most_connections": limits.connections,
+        "idle": {},
     }
     return type(HttpToolsProtocol.__name__, (StrictProtocol,), bounds)
+
+
+def _answer(error: StenoError) -> bytes:
+    headers = [*error.headers, (b"content-length", b"%d" % len(error.envelope)), (b"connection", b"close")]
+    status = b"HTTP/1.1 %d %s" % (error.status, HTTPStatus(error.status).phrase.encode())
+    return b"\r\n".join((status, *(name + b": " + value for name, value in headers), b"", error.envelope))
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

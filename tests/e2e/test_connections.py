@@ -1,0 +1,265 @@
+"""Connections: how many there may be, and what one client may do with its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from app import serve as serving
+from app.api.protocol import MOST_WAITING, SPARE_CONNECTIONS
+from tests.e2e.commands import until
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import (
+    connected,
+    get,
+    is_closed,
+    pieces,
+    post,
+    read_answer,
+    read_until,
+    request_bytes,
+    send,
+)
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+
+BODY = chat(turns(1))
+PLAIN = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"Hi."},"finish_reason":"stop"}]}'
+GARBAGE = b"GARBAGE\r\n\r\n"
+
+
+@contextmanager
+def waiting(url: str, scripted: ScriptedProvider, count: int) -> Iterator[list[socket.socket]]:
+    """So many connections, each with a request that the provider does not answer."""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connected(url)) for _ in range(count)]
+        for connection in connections:
+            scripted.then("hang")
+            connection.sendall(request_bytes(BODY))
+        assert scripted.wait_for(lambda requests: len(requests) >= count)
+        yield connections
+
+
+def test_one_connection_too_many_is_told_so(before_scripted: StartSteno, scripted: ScriptedProvider) -> None:
+    steno = before_scripted(limits={"connections": 3})
+    with waiting(steno.url, scripted, 3):
+        refused = post(steno.url, BODY)
+        assert refused.status == 503
+        assert refused.header("retry-after") == "1"
+        error = refused.json["error"]
+        assert (error["type"], error["code"]) == ("server_error", "overloaded")
+        assert error["message"].startswith("3 connections are open")
+        assert "limits.connections" in error["message"]
+        assert len(scripted.requests) == 3
+    until(lambda: post(steno.url, BODY).status == 200, 5.0)
+
+
+def test_connections_beyond_those_that_are_told_are_closed(
+    before_scripted: StartSteno, scripted: ScriptedProvider
+) -> None:
+    steno = before_scripted(limits={"connections": 1})
+    with waiting(steno.url, scripted, 1), ExitStack() as stack:
+        more = [stack.enter_context(connected(steno.url)) for _ in range(SPARE_CONNECTIONS + 5)]
+        told = [b"".join(piece for _, piece in pieces(connection)) for connection in more]
+    assert sum(b"limits.connections" in said for said in told) == SPARE_CONNECTIONS
+    assert told.count(b"") == 5
+
+
+def test_a_connection_without_a_request_makes_room(before_scripted: StartSteno) -> None:
+    """Many slow clients keep nobody out, as long as their requests do not come."""
+    steno = before_scripted(limits={"connections": 3})
+    with connected(steno.url) as oldest, connected(steno.url) as slow, connected(steno.url) as used:
+        slow.sendall(request_bytes(BODY)[:30])
+        used.sendall(request_bytes(BODY))
+        assert read_answer(used).status == 200
+        for _ in range(5):
+            assert get(steno.url, "/livez").status == 200
+        assert is_closed(oldest)
+        for connection, rest in ((slow, request_bytes(BODY)[30:]), (used, request_bytes(BODY))):
+            connection.sendall(rest)
+            assert read_answer(connection).status == 200
+
+
+def test_requests_that_pile_up_on_a_connection_are_bounded(
+    before_scripted: StartSteno, scripted: ScriptedProvider
+) -> None:
+    steno = before_scripted()
+    scripted.then(0.3, answer(PLAIN))
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(BODY) + request_bytes(None, method="GET", target="/livez") * 3_000)
+        told = b"".join(piece for _, piece in pieces(connection))
+    statuses = re.findall(rb"HTTP/1\.1 (\d+) ", told)
+    assert statuses == [b"200"] * (MOST_WAITING + 1) + [b"400"]
+    assert b"More than %d requests" % MOST_WAITING in told
+
+
+def test_a_request_that_cannot_be_read_is_refused_after_the_answers_before_it(
+    before_scripted: StartSteno, scripted: ScriptedProvider
+) -> None:
+    """Not in the middle of one."""
+    steno = before_scripted()
+    frames = [chunked(b'data: {"choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % n) for n in range(5)]
+    for beginning in (b"", request_bytes(b"", method="GET", target="/livez")):
+        scripted.then(stream_head(), frames[0], 0.3, *frames[1:], chunked(b"data: [DONE]\n\n"), LAST_CHUNK)
+        with connected(steno.url) as connection:
+            connection.sendall(request_bytes(chat(turns(1), stream=True)))
+            read_until(connection, b'"content":"0"')
+            connection.sendall(beginning + GARBAGE)
+            rest = b"".join(piece for _, piece in pieces(connection))
+        stream, _, after = rest.partition(b"0\r\n\r\n")
+        assert b"[DONE]" in stream
+        assert b"HTTP/1.1" not in stream
+        assert after.count(b"HTTP/1.1 ") == (2 if beginning else 1)
+        assert after.count(b"HTTP/1.1 400 ") == 1
+
+
+def test_a_body_that_cannot_be_read_gets_one_answer(before_scripted: StartSteno, scripted: ScriptedProvider) -> None:
+    steno = before_scripted()
+    head = request_bytes(None, b"transfer-encoding: chunked")
+    upload = request_bytes(None, b"transfer-encoding: chunked", target="/v1/files")
+    late = request_bytes(None, method="GET", target="/livez")
+    for request in (head, upload, late + head, late + upload):
+        with connected(steno.url) as connection:
+            connection.sendall(request + b"5\r\nhello\r\nno size\r\n")
+            told = b"".join(piece for _, piece in pieces(connection))
+        assert told.count(b"HTTP/1.1 400 ") == 1
+        assert told.count(b"HTTP/1.1 ") == 1 + request.startswith(late)
+    assert not scripted.requests
+    with connected(steno.url) as connection:  # Refused before its body came, and answered once.
+        connection.sendall(request_bytes(None, b"content-length: 99999999"))
+        assert read_answer(connection).status == 413
+        connection.sendall(b"x" * 10)
+    with connected(steno.url) as connection:
+        connection.sendall(request_bytes(None, b"transfer-encoding: chunked", target="/other"))
+        assert read_answer(connection).status == 404
+        connection.sendall(b"no size\r\n")
+        assert is_closed(connection)
+
+
+@pytest.mark.parametrize(
+    ("begin", "flood"),
+    [
+        (b"POST /v1/chat/completions?", b"a" * 65_536),
+        (b"", b"\r\n" * 32_768),
+        (request_bytes(None, b"transfer-encoding: chunked") + b"1;", b"e" * 65_536),
+        (request_bytes(None, b"transfer-encoding: chunked"), b"0" * 65_536),
+        (request_bytes(None, b"transfer-encoding: chunked") + b"1\r\nx\r\n0\r\nx-trailer: ", b"t" * 65_536),
+        (request_bytes(None, b"transfer-encoding: chunked") + b"1\r\nx\r\n0\r\n", b"x: a\r\n" * 10_000),
+    ],
+    ids=["request line", "blank lines", "chunk extension", "chunk size", "trailer", "trailers"],
+)
+@pytest.mark.parametrize("target", [b"/v1/chat/completions", b"/v1/files"])
+def test_what_does_not_end_is_refused_before_it_is_all_here(
+    before_scripted: StartSteno, scripted: ScriptedProvider, begin: bytes, flood: bytes, target: bytes
+) -> None:
+    steno = before_scripted()
+    sent = 0
+    with connected(steno.url) as connection:
+        connection.sendall(begin.replace(b"/v1/chat/completions", target, 1))
+        try:
+            while sent < 20_000_000:
+                connection.sendall(flood)
+                sent += len(flood)
+        except OSError:
+            pass  # It was closed.
+    assert sent < 10_000_000
+    assert not scripted.requests
+    assert post(steno.url, BODY).status == 200
+
+
+def test_an_upload_has_a_size(before_scripted: StartSteno, scripted: ScriptedProvider) -> None:
+    steno = before_scripted(limits={"upload_bytes": 100_000})
+    announced = send(steno.url, request_bytes(b"a" * 100_001, target="/v1/files"))
+    chunks = b"".join(b"%x\r\n%b\r\n" % (50_000, b"a" * 50_000) for _ in range(3)) + b"0\r\n\r\n"
+    streamed = send(steno.url, request_bytes(None, b"transfer-encoding: chunked", target="/v1/files") + chunks)
+    for refused in (announced, streamed):
+        assert refused.status == 413
+        assert refused.json["error"]["code"] == "request_too_large"
+        assert "100000 bytes" in refused.json["error"]["message"]
+        assert "limits.upload_bytes" in refused.json["error"]["message"]
+    assert not scripted.requests
+    assert send(steno.url, request_bytes(b"a" * 100_000, target="/v1/files")).status == 200
+
+
+def test_an_upload_that_stops_is_given_up_and_a_slow_one_is_not(
+    before_scripted: StartSteno, scripted: ScriptedProvider
+) -> None:
+    steno = before_scripted(limits={"receive_seconds": 0.6})
+    request = request_bytes(b"a" * 10, target="/v1/files")
+    with connected(steno.url) as connection:
+        connection.sendall(request[:-5])
+        stopped = read_answer(connection)
+    assert stopped.status == 408
+    assert "0.6 seconds" in stopped.json["error"]["message"]
+    with connected(steno.url) as connection:
+        connection.sendall(request[:-8])
+        for byte in request[-8:]:
+            time.sleep(0.15)
+            connection.sendall(bytes([byte]))
+        assert read_answer(connection).status == 200
+    assert [received.body for received in scripted.requests] == [b"a" * 10]
+
+
+def test_an_answer_too_large_to_be_held_passes_as_it_came(
+    before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.chat.LARGEST_WHOLE", 100_000)
+    steno = before_scripted()
+    large = PLAIN[:-1] + b',"pad":"' + b"a" * 1_000_000 + b'"}'
+    scripted.then(answer(large)).then(
+        stream_head().replace(b"text/event-stream", b"application/json"), chunked(large), LAST_CHUNK
+    )
+    for _ in range(2):
+        answered = post(steno.url, BODY)
+        assert answered.status == 200
+        assert answered.body == large
+        assert answered.header("x-context-status") == "full"
+    scripted.then(answer(large)[:-500_000], "close")
+    with pytest.raises(Exception, match="IncompleteRead"):
+        post(steno.url, BODY)
+    scripted.then(answer(PLAIN))
+    assert post(steno.url, BODY).json["context_status"] == "full"
+
+
+def test_an_error_after_a_frame_too_long_to_be_held_stands_in_a_frame_of_its_own(
+    before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.wire.sse.LONGEST_FRAME", 10_000)
+    scripted.then(stream_head(), chunked(b'data: {"choices":[{"delta":{"content":"' + b"a" * 100_000), "close")
+    answered = post(before_scripted().url, chat(turns(1), stream=True))
+    last = answered.body.split(b"\n\n")[-2]
+    assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "upstream_disconnected"
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after", "told"),
+    [
+        (1_024, 500_000, 2_200, []),
+        (1_024, resource.RLIM_INFINITY, 2_200, []),
+        (4_000, 500_000, 4_000, []),
+        (256, 2_000, 2_000, [{"connections": 1_000, "allowed": 2_000, "wanted": 2_200}]),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int, told: list[dict[str, int]]
+) -> None:
+    limit = (soft, hard)
+    said = []
+
+    def set_limit(_: int, wanted: tuple[int, int]) -> None:
+        nonlocal limit
+        limit = wanted
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limit)
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    monkeypatch.setattr(serving.log, "warning", lambda _, **fields: said.append(fields), raising=False)
+    serving._allow_files(1_000)
+    assert limit == (after, hard)
+    assert said == told
