@@ -109,7 +109,7 @@ class StrictProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         # After the body they are trailers: whoever can add one must not replace a header that was checked.
         if self._in_head:
-            super().on_header(name, value)
+            super().on_header(name, value.rstrip(b" \t"))  # Space at the end belongs to the line.
 
     def on_body(self, body: bytes) -> None:
         self._progress = True
