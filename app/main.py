@@ -22,6 +22,7 @@ from app.api import compact, context, pins, search, tenant, usage
 from app.api.chat import ChatEndpoint
 from app.api.gate import Gate
 from app.api.health import health_router
+from app.api.origins import Door
 from app.api.passthrough import PassthroughEndpoint
 from app.api.record import REQUEST
 from app.calibrations import Calibrations
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
-        tenants=Tenants(identity, settings.server.allow_unauthenticated),
+        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
     )
     app = FastAPI(
@@ -99,6 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
         chat=chat,
         passthrough=passthrough,
         instance=instance,
+        door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
     )

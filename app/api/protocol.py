@@ -15,6 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api.headers import shown
+from app.api.origins import AUTHORITY, authority_of
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError
 from app.settings import LimitSettings
 
@@ -109,6 +110,7 @@ class StrictProtocol(HttpToolsProtocol):
             return
         _cancel(self._owing)
         self._in_head = False
+        self.scope[AUTHORITY] = authority_of(self.url)  # type: ignore[literal-required] # ours, beside ASGI's
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:

@@ -122,7 +122,8 @@ def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
 def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
     serving = serve()
     simulator.next_chat(words=30, chunk_delay=0.05)
-    with httpx2.stream("POST", f"{serving.url}/v1/chat/completions", content=chat(stream=True)) as stream:
+    url, headers = f"{serving.url}/v1/chat/completions", {"content-type": "application/json"}
+    with httpx2.stream("POST", url, content=chat(stream=True), headers=headers) as stream:
         lines = stream.iter_lines()
         next(lines)
         serving.terminate()
