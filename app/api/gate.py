@@ -55,6 +55,7 @@ class Gate:
         header_bytes: int,
     ) -> None:
         self._app = app
+        self._own = _with_head(app)
         self._chat = chat
         self._passthrough = passthrough
         self._instance = instance
@@ -97,7 +98,7 @@ class Gate:
         if theirs is None:
             # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
             scope["path"] = path.decode("latin-1")
-            return self._app
+            return self._own
         if scope["method"] in NOT_RELAYED:
             raise MethodNotAllowed(f"{scope['method']} is not relayed to a provider.", USUAL_METHODS)
         if leaves_its_place(theirs):
@@ -150,6 +151,15 @@ def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
         CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
         UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
     }, path
+
+
+def _with_head(app: ASGIApp) -> ASGIApp:
+    """HEAD is answered as GET is: the server leaves out the body."""
+
+    async def get_for_head(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
+
+    return get_for_head
 
 
 def leaves_its_place(path: bytes) -> bool:

@@ -67,7 +67,10 @@ def post_without_reading(serving: Serving, body: bytes, length: int | None = Non
     """A request on a connection of its own; with a `length`, the rest of its body is still to be sent."""
     host, port = serving.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=20)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length or len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {length or len(body)}\r\n\r\n"
+    )
     connection.sendall(head.encode() + body)
     return connection
 
