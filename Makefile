@@ -17,7 +17,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs test properties coverage lease waiters faults chaos soak scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters faults chaos soak scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -59,6 +59,10 @@ properties: dev-env ## the property tests, forty times as long
 coverage: dev-env ## the unit tests, which have to cover app/core to the last branch
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m pytest tests/unit --cov=app/core --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
+
+schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)

@@ -6,7 +6,11 @@
       TooManyBytesInFlight    503  overloaded
       TooManyConnections      503  overloaded
       HeadersTooLarge         431  headers_too_large
+      HostNotAllowed          421  host_not_allowed
+      OriginNotAllowed        403  origin_not_allowed
+      UnsupportedMediaType    415  unsupported_media_type
       BadTarget               400  invalid_target
+      MethodNotAllowed        405  method_not_allowed
       MissingCredentials      401  missing_credentials
       UnknownPath             404  unknown_path
       UnknownUpstream         404  unknown_upstream
@@ -25,6 +29,7 @@ The provider's own errors never become ours. A failed summary is a value, not an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -71,8 +76,34 @@ class HeadersTooLarge(_RequestError):
     status, code = 431, "headers_too_large"
 
 
+class HostNotAllowed(_RequestError):
+    status, code = 421, "host_not_allowed"
+
+
+class OriginNotAllowed(_RequestError):
+    status, code = 403, "origin_not_allowed"
+
+
+class UnsupportedMediaType(_RequestError):
+    status, code = 415, "unsupported_media_type"
+
+
 class BadTarget(_RequestError):
     status, code = 400, "invalid_target"
+
+
+class MethodNotAllowed(_RequestError):
+    """`allowed`: the methods that the path has, or those that are relayed."""
+
+    status, code = 405, "method_not_allowed"
+
+    def __init__(self, message: str, allowed: Iterable[str]) -> None:
+        super().__init__(message)
+        self.allowed = tuple(allowed)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers, (b"allow", ", ".join(self.allowed).encode())]
 
 
 class InvalidRequest(_RequestError):

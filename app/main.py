@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -22,14 +23,16 @@ from app.api import compact, context, pins, search, tenant, usage
 from app.api.chat import ChatEndpoint
 from app.api.gate import Gate
 from app.api.health import health_router
+from app.api.origins import Door
 from app.api.passthrough import PassthroughEndpoint
-from app.api.record import REQUEST
+from app.api.record import LONGEST_NAME, REQUEST
+from app.api.schema import methods_of, schema_of
 from app.calibrations import Calibrations
 from app.checks import Finding, check_settings, judge_upstream, secret_beside
 from app.compactor import Compactor
 from app.conversations import Conversations
 from app.core.identity import Identity
-from app.errors import InvalidRequest, StenoError, StorageUnavailable, UnknownPath
+from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
 from app.estimator import Estimator
 from app.hops import new_instance
 from app.ledger import Ledger
@@ -77,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
-        tenants=Tenants(identity, settings.server.allow_unauthenticated),
+        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
     )
     app = FastAPI(
@@ -86,10 +89,12 @@ def create_app(settings: Settings) -> FastAPI:
         summary="Keeps long conversations inside the model's context window.",
         docs_url=None,  # Its assets would come from a public CDN.
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=_lifespan(services),
     )
+    app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    for module in (compact, pins, search, tenant, usage, context):  # The last one answers every other path.
+    for module in (compact, pins, search, tenant, usage, context):
         app.include_router(module.router)
     _add_error_handlers(app)
     limits = settings.limits
@@ -99,6 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
         chat=chat,
         passthrough=passthrough,
         instance=instance,
+        door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
     )
@@ -223,6 +229,13 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
     return lifespan
 
 
+def _no_route(app: FastAPI, request: Request) -> StenoError:
+    path, method = request.scope["path"][:LONGEST_NAME], request.method
+    if allowed := methods_of(app, request.scope):
+        return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
+    return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
+
+
 def _add_error_handlers(app: FastAPI) -> None:
     async def refuse(request: Request, error: Exception) -> Response:
         if isinstance(error, StenoError):
@@ -233,11 +246,10 @@ def _add_error_handlers(app: FastAPI) -> None:
             first = error.errors()[0]
             shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
         else:
-            shown = UnknownPath("Steno has no such path, or not for this method.")
+            shown = _no_route(app, request)
         request.scope[REQUEST].failed(shown)
-        status = error.status_code if isinstance(error, HTTPException) else shown.status
         headers = {name.decode(): value.decode() for name, value in shown.headers}
-        return Response(shown.envelope, status, headers)
+        return Response(shown.envelope, shown.status, headers)
 
     for kind in (StenoError, StoreUnavailable, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refuse)

@@ -40,6 +40,8 @@ def serve(settings: Settings) -> str | None:
         port=settings.server.port,
         # httptools: h11 accepts a length beside chunks, which smuggles requests.
         http=protocol_within(settings.limits),
+        # FORWARDED_ALLOW_IPS in the environment would let callers say where they are: server.trusted_proxies does.
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         # The provider's own pass; `api.gate` adds what an answer of ours lacks.

@@ -20,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    IPvAnyNetwork,
     JsonValue,
     SecretStr,
     ValidationError,
@@ -48,6 +49,7 @@ Ratio = Annotated[float, Field(gt=0, le=1)]
 Part = Annotated[float, Field(gt=0, lt=1)]
 """A share that leaves something."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 OFF = BeforeValidator(lambda given: "off" if given is False else given)
 """YAML reads a bare `off` as false."""
 Preset = Annotated[PresetName, OFF]
@@ -80,12 +82,31 @@ class ConfigurationError(Exception):
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 _KEY = re.compile(r"[!-~]+")
+_HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 def fits(model: str, glob: str) -> bool:
     """Whether a glob is about that model, named with or without the part before its last slash."""
     return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
+
+
+def _is_address(url: str) -> bool:
+    """Of a server and a path there: what else a URL may hold is secret more often than not, and this one is shown."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and not set(parts.netloc) & {"@", "\\"}
+        and not set(url) & {"?", "#"}
+        and _KEY.fullmatch(url) is not None
+    )
 
 
 def leads_to(url: str, host: str, port: int) -> bool:
@@ -114,6 +135,11 @@ def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bo
     return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and to.is_loopback)
 
 
+def _switch(given: Any) -> Any:
+    """A variable of the environment is text."""
+    return SWITCHES.get(given.lower(), given) if isinstance(given, str) else given
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -123,10 +149,38 @@ class ServerSettings(_Section):
     """Address to listen on."""
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose."""
-    allow_unauthenticated: bool = False
-    """Serve requests without credentials from other machines too, as the tenant `anonymous`."""
+    allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(_switch)] = "loopback"
+    """Who is served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that Steno answers to beside local ones and addresses; `.example.com` for all below it, `*` for any."""
+    allowed_origins: tuple[str, ...] = ()
+    """Pages in browsers that may call Steno beside local ones, such as `https://chat.example.com`; `*` for all."""
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` tell where a request came from."""
     drain_seconds: Seconds = 25.0
     """How long a stopping server waits for open answers and for summaries that are being made."""
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name != "*" and not _HOST.fullmatch(name):
+                raise ValueError(
+                    f"{name!r:.100} is no host name; allowed are names without scheme and port, such as"
+                    " steno.example.com, .example.com for all below it, and * for any"
+                )
+        return tuple(name.lower() for name in names)
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r:.100} is no origin; allowed are scheme, host and port without a path, such as"
+                    " https://chat.example.com, and * for all"
+                )
+        return tuple(origin.lower() for origin in origins)
 
 
 class UpstreamSettings(_Section):
@@ -153,15 +207,12 @@ class UpstreamSettings(_Section):
     @field_validator("base_url")
     @classmethod
     def _is_http(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.username
-            or parts.query
-            or parts.port == 0
-        ):
-            raise ValueError("an http(s) URL without credentials or query is needed, such as https://api.openai.com/v1")
+        if not _is_address(value):
+            # Without a word of it: there may be a password in what looks like a port.
+            raise ValueError(
+                "an http(s) URL without credentials, query or fragment is needed, such as https://api.openai.com/v1;"
+                " a key belongs into the variable that api_key_env names"
+            )
         value = value.rstrip("/")
         if (base := value.removesuffix("/chat/completions")) != value:
             raise ValueError(f"the address of the whole API is needed, which is {base}")
@@ -805,7 +856,8 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
     key = ".".join(map(str, error["loc"]))
     siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
-    open_to_all = field is not None and field.annotation is not SecretStr and "@" not in str(given)
+    # A URL may hold a password before the @, and a key behind the ?.
+    open_to_all = field is not None and field.annotation is not SecretStr and not set(str(given)) & {"@", "?", "#"}
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
     if kind == "extra_forbidden":
         return f"{key} is no setting; known there: {', '.join(siblings)}"

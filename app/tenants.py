@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from ipaddress import ip_address
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from app.core.identity import Identity
 from app.credentials import keys_in
 from app.errors import MissingCredentials
+from app.forwarding import Network, is_from_this_machine
 
 ANONYMOUS = "anonymous"
 
@@ -20,24 +21,31 @@ class Tenants:
     send, such as the key an SDK insists on beside the gateway's own.
     """
 
-    def __init__(self, identity: Identity, allow_unauthenticated: bool) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        allow_unauthenticated: bool | Literal["loopback"],
+        trusted_proxies: Sequence[Network] = (),
+    ) -> None:
         self._identity = identity
         self._allow_unauthenticated = allow_unauthenticated
+        self._trusted_proxies = trusted_proxies
 
-    def tenant(self, headers: Iterable[tuple[bytes, bytes]], client_host: str) -> str:
-        """Raises `MissingCredentials` for a request without any from another machine."""
-        if keys := keys_in(headers):
-            return self._identity.tenant(b"\0".join(keys))  # No header can hold a NUL.
-        if self._allow_unauthenticated or is_loopback(client_host):
+    def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
+        """Raises `MissingCredentials` for a request without any, unless it may do without. `peer` sent it."""
+        headers = list(headers)
+        if keys := keys_in(headers, query):
+            # No header can hold a NUL; what a query has of them is not the sender's own key.
+            return self._identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
+        if self._allow_unauthenticated is True:
             return ANONYMOUS
+        if self._allow_unauthenticated == "loopback":
+            if is_from_this_machine(headers, peer, self._trusted_proxies):
+                return ANONYMOUS
+            raise MissingCredentials(
+                "No API key was sent. Send an Authorization header, or let the operator set"
+                " STENO_ALLOW_UNAUTHENTICATED=1 for requests from other machines."
+            )
         raise MissingCredentials(
-            "No API key was sent. Send an Authorization header, or let the operator set"
-            " STENO_ALLOW_UNAUTHENTICATED=1 for requests from other machines."
+            "No API key was sent. Send an Authorization header: server.allow_unauthenticated is false here."
         )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 
-from app.credentials import CREDENTIALS
+from app.credentials import for_anybody, without_keys
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.hops import with_hop
 
@@ -116,7 +116,7 @@ class _HttpxAnswering:
 
 
 class HttpxUpstream:
-    """The provider over one pooled httpx2 client. With a `key` of ours none of a caller's credentials goes there.
+    """The provider over one pooled httpx2 client. With a `key` of ours a caller's headers go there by a list only.
 
     Every request tells it that it came through this `instance`.
     """
@@ -184,7 +184,7 @@ class HttpxUpstream:
     def _with_key(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         if self._authorization is None:
             return list(headers)
-        kept = [(name, value) for name, value in headers if name.lower() not in CREDENTIALS]
+        kept = for_anybody((name.lower(), value) for name, value in headers)
         return [*kept, (b"authorization", self._authorization)]
 
     def _at_provider(self, target: bytes) -> bytes:
@@ -192,6 +192,8 @@ class HttpxUpstream:
         path, question_mark, query = target.partition(b"?")
         if path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
+        if self._authorization is not None and question_mark:
+            query = without_keys(query)
         return path + question_mark + query
 
     async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> Completed:

@@ -23,8 +23,8 @@ class AbortedAnswer(Exception):
     """
 
 
-def client_host(scope: Scope) -> str:
-    """The address the request came from; empty where the server does not know it."""
+def peer_of(scope: Scope) -> str:
+    """The address that the connection came from; empty where the server does not know it."""
     return scope["client"][0] if scope.get("client") else ""
 
 

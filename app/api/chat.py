@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, client_host, read_body, until_disconnect
+from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, peer_of, read_body, until_disconnect
 from app.api.bypass import bypassed, log_bypass, unless_told
 from app.api.early import EarlyStream
 from app.api.gate import CHAT_PATH, CONVERSATION, TARGET, UPSTREAM
@@ -65,7 +65,7 @@ class ChatEndpoint:
                 raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
 
         try:
-            tenant = self._services.tenants.tenant(headers, client_host(scope))
+            tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
             self._services.providers.named(scope[UPSTREAM])  # Before a body is taken that nobody can be sent.
             body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
             exchange = Exchange(self._services, answer, scope, headers, body, tenant)

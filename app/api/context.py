@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from app.api.intake import understand
@@ -31,7 +31,7 @@ from app.api.rest import (
 )
 from app.core.coverage import coverage_of
 from app.core.ladder import Status
-from app.errors import InvalidRequest, SummaryNotFound, UnknownPath
+from app.errors import InvalidRequest, SummaryNotFound
 from app.providers import Provider
 from app.services import Services
 from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
@@ -245,11 +245,6 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
             "target": budget.line.reported(budget.target),
         },
     )
-
-
-@router.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-async def unknown(path: str) -> Response:
-    raise UnknownPath(f"Steno has no /context/{path}; see /openapi.json for what it has.")
 
 
 def _conversation(conversation: Conversation) -> ConversationOut:

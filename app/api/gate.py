@@ -1,10 +1,11 @@
-"""The gate: what every request passes first. Headers, `/v1` and its prefixes, `date` and `server`. Pure ASGI.
+"""The gate: what every request passes first. Headers, who asks, `/v1` and its prefixes, `date` and `server`. Pure ASGI.
 
 Starlette's own function middleware would turn a broken answer into a clean end.
 """
 
 from __future__ import annotations
 
+import re
 from email.utils import formatdate
 from urllib.parse import unquote_to_bytes
 
@@ -13,8 +14,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.asgi import Answer
 from app.api.headers import shadowed_by, shown
 from app.api.naming import IN_PATH, name_in_path
+from app.api.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.api.record import LONGEST_NAME, REQUEST, Record
-from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, StenoError
+from app.credentials import keys_in
+from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, MethodNotAllowed, StenoError
 from app.hops import check_hops
 from app.ledger import new_request_id
 from app.repeats import Repeats
@@ -29,6 +32,13 @@ UPSTREAM = "steno.upstream"
 CHAT_PATH = b"/v1/chat/completions"
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
 """Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
+NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
+"""Methods. The first two are answered with the request as it arrived: with the operator's key."""
+USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+MOST_DECODINGS = 5
+_DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
+_SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
+_AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
 """What a base URL may name before them, each once, in any order."""
 
@@ -40,13 +50,16 @@ class Gate:
         chat: ASGIApp,
         passthrough: ASGIApp,
         instance: bytes,
+        door: Door,
         header_count: int,
         header_bytes: int,
     ) -> None:
         self._app = app
+        self._own = _with_head(app)
         self._chat = chat
         self._passthrough = passthrough
         self._instance = instance
+        self._door = door
         self._header_count = header_count
         self._header_bytes = header_bytes
         self._repeats = Repeats()
@@ -56,30 +69,43 @@ class Gate:
             await self._app(scope, receive, send)
             return
         record = scope[REQUEST] = _record_of(scope, self._repeats)
+        headers, page = scope["headers"], None
         send = _signed(send, record.request_id.encode())
         try:
-            self._check_headers(scope["headers"])
-            check_hops(scope["headers"], self._instance)
+            self._check_headers(headers)
+            host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
+            if (page := self._door.check_origin(headers, host)) is not None:
+                send = _shared(send, page)
+            check_hops(headers, self._instance)
             app = self._route(scope)
         except StenoError as error:
             record.failed(error)
             await Answer(send).error(error)
+            return
+        if page is not None and is_preflight(scope["method"], headers):
+            answer = Answer(send)
+            await answer.start(204, preflight_headers(headers))
+            await answer.end()
             return
         await app(scope, receive, send)
 
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
         named, theirs = _proxied(path)
+        is_chat = theirs is not None and scope["method"] == "POST" and theirs.rstrip(b"/") == CHAT_PATH
+        if not keys_in(scope["headers"]):
+            check_type(scope["headers"], json_only=theirs is None or is_chat)
         if theirs is None:
             # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
             scope["path"] = path.decode("latin-1")
-            return self._app
-        if not {b".", b".."}.isdisjoint(unquote_to_bytes(theirs).split(b"/")):
+            return self._own
+        if scope["method"] in NOT_RELAYED:
+            raise MethodNotAllowed(f"{scope['method']} is not relayed to a provider.", USUAL_METHODS)
+        if leaves_its_place(theirs):
             raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
         query: bytes = scope["query_string"]
         scope[TARGET] = theirs + b"?" + query if query else theirs
         scope.update(named)
-        is_chat = scope["method"] == "POST" and theirs.rstrip(b"/") == CHAT_PATH
         return self._chat if is_chat else self._passthrough
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
@@ -125,6 +151,41 @@ def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
         CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
         UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
     }, path
+
+
+def _with_head(app: ASGIApp) -> ASGIApp:
+    """HEAD is answered as GET is: the server leaves out the body."""
+
+    async def get_for_head(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
+
+    return get_for_head
+
+
+def leaves_its_place(path: bytes) -> bool:
+    """Whether any server could find a `.` or `..` segment in it, however it is written.
+
+    Some decode twice, take `\\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8.
+    """
+    for _ in range(MOST_DECODINGS):
+        plain = _DOT.sub(b".", _SLASH.sub(b"/", path))
+        if any(_AFTER_SEGMENT.split(segment, maxsplit=1)[0] in (b".", b"..") for segment in plain.split(b"/")):
+            return True
+        if (decoded := unquote_to_bytes(plain)) == path:
+            return False
+        path = decoded
+    return True
+
+
+def _shared(send: Send, page: bytes) -> Send:
+    """Lets the page read the answer."""
+
+    async def shared(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *shared_with(page)]}
+        await send(message)
+
+    return shared
 
 
 def _record_of(scope: Scope, repeats: Repeats) -> Record:

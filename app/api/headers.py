@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.credentials import CREDENTIALS
+from app.forwarding import FAMILIES as TOLD_BY_PROXIES_FAMILIES
+from app.forwarding import TOLD_BY_PROXIES
 from app.hops import HOPS
 
 Headers = list[tuple[bytes, bytes]]
@@ -24,10 +26,39 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-NOT_FORWARDED = HOP_BY_HOP | {b"host", b"cookie", b"forwarded", b"x-real-ip", b"via", b"expect"}
-NOT_FORWARDED_PREFIXES = (b"x-forwarded-", b"x-context-")
+NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
+NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, b"x-context-")
 CALL_MARKER = b"x-context-call"
 """Marks a summary call, so that another Steno behind this one leaves it alone."""
+
+NOT_RETURNED = HOP_BY_HOP | {
+    b"accept-ch",
+    b"alt-svc",
+    b"clear-site-data",
+    b"critical-ch",
+    b"expect-ct",
+    b"nel",
+    b"origin-agent-cluster",
+    b"public-key-pins",
+    b"refresh",
+    b"report-to",
+    b"reporting-endpoints",
+    b"service-worker-allowed",
+    b"set-cookie",
+    b"set-cookie2",
+    b"strict-transport-security",
+    # Orders to the server before Steno, which would answer with a file or an address of its own.
+    b"x-accel-redirect",
+    b"x-litespeed-location",
+    b"x-lighttpd-send-file",
+    b"x-lighttpd-send-tempfile",
+    b"x-reproxy-url",
+    b"x-sendfile",
+    b"x-sendfile2",
+}
+"""By these a server speaks for its whole host, and here the host is Steno's."""
+NOT_RETURNED_PREFIXES = (b"access-control-",)
+"""Steno says itself which pages may read an answer."""
 
 ABOUT_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"accept", b"accept-encoding"})
 NOT_FOR_SUMMARIES = ABOUT_THE_BODY | {b"idempotency-key"}
@@ -107,9 +138,10 @@ def returned(
 ) -> Headers:
     """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
     listed, own = list(headers), list(own)
-    dropped = HOP_BY_HOP | _named_by_connection(listed) | {key for key, _ in own}
+    dropped = NOT_RETURNED | _named_by_connection(listed) | {key for key, _ in own}
     dropped |= {b"content-length"} if body_changed else set()
-    return [*((key, value) for key, value in listed if key not in dropped), *own]
+    kept = [(k, v) for k, v in listed if k not in dropped and not k.startswith(NOT_RETURNED_PREFIXES)]
+    return [*kept, *own]
 
 
 def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:

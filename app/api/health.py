@@ -31,6 +31,7 @@ def health_router(services: Services) -> APIRouter:
             "tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken",
         }
 
-    router.add_api_route("/readyz", ready, methods=["GET"], name="readyz")
-    router.add_api_route("/healthz", ready, methods=["GET"], name="healthz")
+    stopping = {"description": "It is stopping.", "content": {"application/json": {"schema": {"type": "object"}}}}
+    for name in ("readyz", "healthz"):
+        router.add_api_route(f"/{name}", ready, methods=["GET"], name=name, responses={503: stopping})
     return router

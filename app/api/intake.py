@@ -24,7 +24,7 @@ from app.core.policy import Strategy
 from app.core.recognition import Recognised, heads_of
 from app.core.rules import rules_for
 from app.core.view import Conversation
-from app.credentials import CREDENTIALS
+from app.credentials import for_anybody
 from app.errors import InvalidRequest
 from app.estimator import Prompt
 from app.policies import Rules, read_preset, read_trigger
@@ -344,10 +344,8 @@ class Writing:
         )
 
     def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
-        """The caller's key is meant for the conversation's own upstream and for no other."""
-        if provider is self.provider:
-            return headers
-        return [(name, value) for name, value in headers if name not in CREDENTIALS]
+        """What else the caller sends is meant for the conversation's own upstream and for no other, such as a key."""
+        return headers if provider is self.provider else for_anybody(headers)
 
     @property
     def pinned_text(self) -> str:

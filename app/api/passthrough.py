@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive, Scope, Send
 
-from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, client_host, until_disconnect
+from app.api.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, peer_of, until_disconnect
 from app.api.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
 from app.api.gate import TARGET, UPSTREAM
 from app.api.headers import Headers, forwarded, returned, value_of
@@ -32,7 +32,7 @@ class PassthroughEndpoint:
         own: Headers = []
         try:
             # An open relay would lend the provider to everybody who can reach it.
-            self._services.tenants.tenant(headers, client_host(scope))
+            self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
             if path is not None:
                 log_bypass(self._services.repeats, path, NOT_COMPACTED)
                 own = bypassed(NOT_COMPACTED)

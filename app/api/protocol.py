@@ -16,6 +16,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.headers import shown
+from app.api.origins import AUTHORITY, authority_of
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 from app.settings import LimitSettings
 
@@ -152,6 +153,7 @@ class StrictProtocol(HttpToolsProtocol):
         _cancel(self._owing)
         self.idle.pop(self, None)
         self._in_head, self._in_body = False, True
+        self.scope[AUTHORITY] = authority_of(self.url)  # type: ignore[literal-required] # ours, beside ASGI's
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:

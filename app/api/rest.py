@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, Field
 
-from app.api.asgi import client_host, read_body
+from app.api.asgi import peer_of, read_body
 from app.api.naming import name_in_path
 from app.core.chunks import SummaryChunk
 from app.errors import ConversationNotFound, InvalidRequest
@@ -65,7 +65,8 @@ TheServices = Annotated[Services, Depends(_services)]
 
 
 def _tenant(request: Request, services: TheServices) -> str:
-    return services.tenants.tenant(request.scope["headers"], client_host(request.scope))
+    scope = request.scope
+    return services.tenants.tenant(scope["headers"], peer_of(scope), scope["query_string"])
 
 
 Tenant = Annotated[str, Depends(_tenant)]

@@ -78,7 +78,7 @@ def read_url(url: str) -> Address:
         case "sqlite" | "sqlite+aiosqlite":
             if parsed.database in {None, "", ":memory:"}:
                 return Address("memory", "", None, "memory")
-            return Address("file", "", Path(str(parsed.database)), shown)
+            return Address("file", "", Path(str(parsed.database)), _without_options(shown))
         case "postgres" | "postgresql" | "postgresql+asyncpg":
             return Address("postgresql", _dsn(url), None, _without_options(shown))
     raise DatabaseURLError(
@@ -92,11 +92,11 @@ def _parse(url: str) -> URL:
         _ = parts.port  # raises if it is no number
     except (ArgumentError, ValueError):
         parsed = None
-    # A password with an unescaped @ or / leaves a part of itself in the host or the path, which messages show.
-    if parsed is None or "@" in (parsed.host or "") + (parsed.database or ""):
+    # A password with an unescaped @, / or ? leaves a part of itself in the host or the path, which messages show.
+    if parsed is None or "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1:
         raise DatabaseURLError(
             "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
-            "sqlite:///path/steno.db or memory; @ : / in a password are written %40 %3A %2F."
+            "sqlite:///path/steno.db or memory; @ : / ? in a password are written %40 %3A %2F %3F."
         )
     return parsed
 
@@ -109,7 +109,7 @@ def _dsn(url: str) -> str:
 
 
 def _without_options(shown: str) -> str:
-    # libpq takes the password as an option too.
+    # libpq takes the password as an option too, and SQLite with encryption its key.
     return shown.partition("?")[0]
 
 

@@ -456,7 +456,7 @@ def test_one_callers_summary_is_never_anothers(simulator: Simulator, steno: Star
 def test_request_from_another_machine_needs_a_key() -> None:
     """T25"""
     identity = Identity(b"a secret for the tests")
-    closed, opened = Tenants(identity, False), Tenants(identity, True)
+    closed, opened = Tenants(identity, "loopback"), Tenants(identity, True)
     for host in ("10.0.0.7", "2001:db8::1", "", "not an address"):
         with pytest.raises(MissingCredentials):
             closed.tenant([], host)
@@ -490,7 +490,12 @@ async def test_no_path_serves_other_machines_without_a_key(
         "path": target,
         "raw_path": target.encode(),
         "query_string": b"",
-        "headers": [(b"content-length", b"1")],
+        "http_version": "1.1",
+        "headers": [
+            (b"host", b"127.0.0.1:8080"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"1"),
+        ],
         "client": (peer, 50_000),
     }
     services = app.state.services

@@ -67,7 +67,10 @@ def post_without_reading(serving: Serving, body: bytes, length: int | None = Non
     """A request on a connection of its own; with a `length`, the rest of its body is still to be sent."""
     host, port = serving.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=20)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length or len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {length or len(body)}\r\n\r\n"
+    )
     connection.sendall(head.encode() + body)
     return connection
 
@@ -122,7 +125,8 @@ def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
 def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
     serving = serve()
     simulator.next_chat(words=30, chunk_delay=0.05)
-    with httpx2.stream("POST", f"{serving.url}/v1/chat/completions", content=chat(stream=True)) as stream:
+    url, headers = f"{serving.url}/v1/chat/completions", {"content-type": "application/json"}
+    with httpx2.stream("POST", url, content=chat(stream=True), headers=headers) as stream:
         lines = stream.iter_lines()
         next(lines)
         serving.terminate()

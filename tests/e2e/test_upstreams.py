@@ -234,7 +234,8 @@ def test_each_provider_gets_its_own_key(both: StartBoth, simulator: Simulator, o
 
 def test_a_client_without_a_key_is_served_with_the_providers(both: StartBoth, other: Simulator) -> None:
     running = both({"api_key_env": "OTHER_KEY"})
-    answered = send(running.url, request_bytes(chat(model="llama-3"), usual=False))
+    json = b"content-type: application/json"
+    answered = send(running.url, request_bytes(chat(model="llama-3"), json, usual=False))
     assert answered.status == 200
     assert other.chats[0].header("authorization") == f"Bearer {OWN_KEY}"
 

@@ -25,6 +25,7 @@ from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, 
         ("sqlite+aiosqlite:///:memory:", Address("memory", "", None, "memory")),
         ("sqlite:///steno.db", Address("file", "", Path("steno.db"), "sqlite:///steno.db")),
         ("sqlite:////var/s.db", Address("file", "", Path("/var/s.db"), "sqlite:////var/s.db")),
+        ("sqlite:///s.db?key=s3cret", Address("file", "", Path("s.db"), "sqlite:///s.db")),
         (
             "postgres://u:p%40@h:5433/db?ssl=require",
             Address("postgresql", "postgresql://u:p%40@h:5433/db?sslmode=require", None, "postgres://u:***@h:5433/db"),
@@ -51,6 +52,7 @@ def test_url_is_understood_and_shown_without_its_password(url: str, expected: Ad
         "postgresql://user:s3cret@host:port/db",
         "postgresql://user:x@s3cret@host/db",
         "postgresql://user:s3cret/more@host/db",
+        "postgresql://user:x@s3cret?more@host/db",
         "://user:s3cret@host",
     ],
 )

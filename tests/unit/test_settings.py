@@ -409,11 +409,15 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
         ("STENO_STORAGE__TIMEOUT_SECONDS", "0", ("storage.timeout_seconds", "'0'", "more than 0")),
         ("STENO_EVENTS__STREAM", "loud", ("events.stream", "'loud'", "'chunk', 'named', 'comment' or 'off'")),
-        ("STENO_ALLOW_UNAUTHENTICATED", "maybe", ("server.allow_unauthenticated", "'maybe'", "boolean")),
+        (
+            "STENO_ALLOW_UNAUTHENTICATED",
+            "maybe",
+            ("server.allow_unauthenticated", "'maybe'", "'loopback', True or False"),
+        ),
         ("STENO_IDENTITY__IGNORE", '["("]', ("identity.ignore", "'('", "no regular expression")),
         ("STENO_UPSTREAM__BASE_URL", "ftp://host", ("upstream.base_url", "'ftp://host'", "http(s) URL")),
         ("STENO_UPSTREAM__BASE_URL", "http://host:0/v1", ("upstream.base_url", "http(s) URL")),
-        ("STENO_UPSTREAM__BASE_URL", "http://host:99999/v1", ("upstream.base_url", "Port out of range")),
+        ("STENO_UPSTREAM__BASE_URL", "http://host:99999/v1", ("upstream.base_url", "http(s) URL")),
         ("STENO_UPSTREAM__BASE_URL", "api.openai.com/v1", ("upstream.base_url", "http(s) URL")),
         ("STENO_MODELS", "gpt-4o", ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "context_window": 0}]', ("models.0.context_window", "at least 1", "0")),
@@ -438,6 +442,64 @@ def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
     for words in said:
         assert words in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://:canary@host/v1",
+        "http://canary@host/v1",
+        "http://@host/v1?canary",
+        "http://user:canary@host/v1",
+        "http://user:ca/nary@host/v1",
+        "http://user:canary:x/@host/v1",
+        "http://host/v1?api-key=canary",
+        "http://host/v1?",
+        "http://host/v1#canary",
+        "http://host/canary v1?",
+        "https://user:canary@[::1/v1",
+    ],
+)
+def test_a_base_url_with_a_secret_is_refused_without_a_word_of_it(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """It would stand in the log, in REST answers and in the database."""
+    monkeypatch.setenv("STENO_UPSTREAM__BASE_URL", url)
+    message = refusal()
+    assert "upstream.base_url: an http(s) URL without credentials" in message
+    assert not re.search("canary|nary@|'ca'", message)
+    monkeypatch.setenv("STENO_UPSTREAMS", json.dumps({"other": {"base_url": url}}))
+    assert not re.search("canary|nary@|'ca'", refusal())
+
+
+def test_an_at_sign_in_a_path_is_no_secret() -> None:
+    assert load(upstream={"base_url": "https://host/@cf/v1"}).upstream.base_url == "https://host/@cf/v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("allowed_hosts", "https://steno.example.com", "no host name"),
+        ("allowed_hosts", "steno.example.com:8080", "no host name"),
+        ("allowed_hosts", "*.example.com", "no host name"),
+        ("allowed_hosts", "", "no host name"),
+        ("allowed_origins", "chat.example.com", "no origin"),
+        ("allowed_origins", "https://chat.example.com/path", "no origin"),
+        ("allowed_origins", "null", "no origin"),
+        ("trusted_proxies", "proxy.example.com", "IPv4 or IPv6 network"),
+        ("trusted_proxies", "10.0.0.0/33", "IPv4 or IPv6 network"),
+    ],
+)
+def test_who_is_let_in_is_written_as_it_is_compared(name: str, value: str, said: str) -> None:
+    message = refusal(server={name: [value]})
+    assert f"server.{name}" in message
+    assert said in message
+
+
+@pytest.mark.parametrize(("given", "means"), [("1", True), ("No", False), ("loopback", "loopback"), ("true", True)])
+def test_who_needs_no_key_is_said_in_the_environment_too(
+    monkeypatch: pytest.MonkeyPatch, given: str, means: object
+) -> None:
+    monkeypatch.setenv("STENO_ALLOW_UNAUTHENTICATED", given)
+    assert load().server.allow_unauthenticated == means
 
 
 def test_the_address_of_one_endpoint_is_refused_with_that_of_the_api() -> None:

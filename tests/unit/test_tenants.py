@@ -1,17 +1,27 @@
 """Whose request it is."""
 
+from collections.abc import Sequence
+from ipaddress import ip_network
+from typing import Literal
+
 import pytest
 
 from app.core.identity import Identity
-from app.credentials import ACCOUNTS, CREDENTIALS, KEYS
+from app.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, without_keys
 from app.errors import MissingCredentials
 from app.tenants import ANONYMOUS, Tenants
 
 IDENTITY = Identity(b"secret")
 
 
-def tenant(*headers: tuple[bytes, bytes], host: str = "10.0.0.1", allowed: bool = False) -> str:
-    return Tenants(IDENTITY, allowed).tenant(headers, host)
+def tenant(
+    *headers: tuple[bytes, bytes],
+    host: str = "10.0.0.1",
+    allowed: bool | Literal["loopback"] = "loopback",
+    query: bytes = b"",
+    trusted: Sequence[str] = (),
+) -> str:
+    return Tenants(IDENTITY, allowed, tuple(map(ip_network, trusted))).tenant(headers, host, query)
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
@@ -50,12 +60,117 @@ def test_the_tenant_does_not_hold_the_key() -> None:
 
 @pytest.mark.parametrize("header", [(b"authorization", b""), (b"authorization", b"bearer "), (b"x", b"y")])
 def test_without_a_key_only_this_machine_is_served(header: tuple[bytes, bytes]) -> None:
-    for host in ("127.0.0.1", "::1", "localhost"):
+    for host in ("127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"):
         assert tenant(header, host=host) == ANONYMOUS
-    for host in ("10.0.0.1", "", "testclient"):
+    for host in ("10.0.0.1", "::ffff:10.0.0.1", "", "testclient"):
         with pytest.raises(MissingCredentials):
             tenant(header, host=host)
 
 
-def test_the_operator_may_serve_everybody() -> None:
+def test_the_operator_may_serve_everybody_or_nobody() -> None:
     assert tenant(allowed=True) == ANONYMOUS
+    with pytest.raises(MissingCredentials, match="allow_unauthenticated is false"):
+        tenant(host="127.0.0.1", allowed=False)
+    assert tenant((b"authorization", b"Bearer k"), allowed=False) == IDENTITY.tenant(b"k")
+
+
+@pytest.mark.parametrize("name", sorted(QUERY_KEYS))
+def test_a_key_in_the_query_is_the_same_one_as_in_a_header(name: bytes) -> None:
+    for query in (name + b"=k%2B1", b"a=b&" + name.upper() + b"=k%2b1&c", name + b"=old&" + name + b"=k%2B1"):
+        assert tenant(query=query) == tenant((b"x-goog-api-key", b"k+1")) == IDENTITY.tenant(b"k+1")
+        assert b"k%2" not in without_keys(query)
+    assert without_keys(b"a=b&" + name + b"=k&c&d=%2F") == b"a=b&c&d=%2F"
+
+
+@pytest.mark.parametrize("query", [b"", b"key", b"key=", b"monkey=k", b"alt=sse"])
+def test_a_query_without_a_key_names_nobody(query: bytes) -> None:
+    with pytest.raises(MissingCredentials):
+        tenant(query=query)
+    assert without_keys(query).startswith((b"", b"monkey", b"alt"))
+
+
+def test_a_key_cannot_stand_for_two() -> None:
+    assert tenant(query=b"key=a%00b") != tenant((b"api-key", b"a"), (b"x-api-key", b"b"))
+
+
+@pytest.mark.parametrize("scheme", [b"Basic", b"Token", b"ApiKey", b"Api-Key"])
+def test_a_scheme_means_the_same_in_any_case(scheme: bytes) -> None:
+    assert (
+        tenant((b"authorization", scheme.lower() + b"  eDp5"))
+        == tenant((b"authorization", scheme.upper() + b" eDp5"))
+        == IDENTITY.tenant(scheme + b" eDp5")
+    )
+
+
+# Where a request came from
+
+FORWARDED_BY_SOMEBODY = [
+    (b"x-forwarded-for", b"127.0.0.1"),
+    (b"x-forwarded-proto", b"https"),
+    (b"forwarded", b"for=127.0.0.1"),
+    (b"x-real-ip", b"127.0.0.1"),
+    (b"via", b"1.1 nginx"),
+    (b"cf-connecting-ip", b"127.0.0.1"),
+    (b"x-envoy-external-address", b"127.0.0.1"),
+]
+
+
+@pytest.mark.parametrize("header", FORWARDED_BY_SOMEBODY, ids=lambda header: header[0].decode())
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "10.0.0.1"])
+def test_what_a_proxy_passes_on_is_not_local_unless_the_proxy_is_trusted(
+    header: tuple[bytes, bytes], peer: str
+) -> None:
+    """A proxy on this machine would make the whole world local, and anybody can write the header."""
+    with pytest.raises(MissingCredentials):
+        tenant(header, host=peer)
+    with pytest.raises(MissingCredentials):
+        tenant(header, host=peer, trusted=["192.0.2.0/24"])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"x-forwarded-for", b"127.0.0.1")],
+        [(b"x-forwarded-for", b"203.0.113.9, ::1")],
+        [(b"x-forwarded-for", b"203.0.113.9"), (b"x-forwarded-for", b"127.0.0.1, 10.0.0.1")],
+        [(b"x-forwarded-for", b"127.0.0.1:4711, 10.9.9.9")],
+        [(b"forwarded", b'for="[::1]:4711";proto=http, for=10.0.0.1')],
+        [(b"forwarded", b"proto=https; FOR=127.0.0.1"), (b"x-forwarded-for", b"127.0.0.1")],
+    ],
+)
+def test_a_trusted_proxy_tells_who_is_local(headers: list[tuple[bytes, bytes]]) -> None:
+    assert tenant(*headers, host="10.0.0.1", trusted=["10.0.0.0/8"]) == ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"via", b"1.1 nginx")],
+        [(b"x-real-ip", b"127.0.0.1")],
+        [(b"x-forwarded-for", b"127.0.0.1, 203.0.113.9")],
+        [(b"x-forwarded-for", b"127.0.0.1, 203.0.113.9, 10.0.0.2")],
+        [(b"x-forwarded-for", b"127.0.0.1"), (b"x-forwarded-for", b"203.0.113.9")],
+        [(b"x-forwarded-for", b"127.0.0.1, unknown")],
+        [(b"x-forwarded-for", b"")],
+        [(b"x-forwarded-for", b"10.0.0.7")],
+        [(b"forwarded", b"for=127.0.0.1, for=203.0.113.9")],
+        [(b"forwarded", b'for="x, for=127.0.0.1, for=203.0.113.9')],
+        [(b"forwarded", b"for=127.0.0.1, proto=https")],
+        [(b"forwarded", b"for=_hidden")],
+        # It adds to one of them, and passes on what the caller wrote into the other.
+        [(b"x-forwarded-for", b"203.0.113.9"), (b"forwarded", b"for=127.0.0.1")],
+        [(b"x-forwarded-for", b"127.0.0.1"), (b"forwarded", b"for=203.0.113.9")],
+    ],
+)
+def test_a_trusted_proxy_tells_who_is_not_local(headers: list[tuple[bytes, bytes]]) -> None:
+    """The last one on the way who is no proxy of ours: what stands before it the caller wrote. Silence is no word."""
+    for trusted, peer in (("10.0.0.0/8", "10.0.0.1"), ("10.0.0.0/8", "::ffff:10.0.0.1")):
+        with pytest.raises(MissingCredentials):
+            tenant(*headers, host=peer, trusted=[trusted])
+
+
+def test_where_this_machine_is_a_proxy_it_has_to_say_who_asks() -> None:
+    with pytest.raises(MissingCredentials):
+        tenant(host="127.0.0.1", trusted=["127.0.0.1"])
+    assert tenant((b"x-forwarded-for", b"127.0.0.1"), host="127.0.0.1", trusted=["127.0.0.1"]) == ANONYMOUS
