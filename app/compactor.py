@@ -231,8 +231,8 @@ class Compactor:
         _log(job, plan, outcome, began, stored=False)
         return outcome
 
-    def forget(self, tenant: str, conversation_id: str) -> None:
-        """After a deletion, also at another process."""
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """After a deletion of one conversation, also at another process, or of all."""
         self._memory.forget(tenant, conversation_id)
 
     async def _mask(self, turn: Turn) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, TypeVar
@@ -15,7 +15,19 @@ from sqlalchemy import text
 from app.core.calibration import Calibration, Sample
 from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.core.recognition import Head
-from app.store import calibrations, chunks, conversations, learned_windows, lease, masks, pins, usage
+from app.store import (
+    calibrations,
+    chunks,
+    conversations,
+    learned_windows,
+    lease,
+    masks,
+    pins,
+    retention,
+    search,
+    tenants,
+    usage,
+)
 from app.store.calibrations import CalibrationKey, StoredCalibration
 from app.store.conversations import Conversation, ConversationSeen
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, MIGRATION_SECONDS, Database
@@ -37,6 +49,7 @@ from app.store.turns import Turn, Turns
 from app.store.usage import Usage, UsageRecord
 from app.store.waiters import Waiters
 from app.store.wakeups import CHANNEL, wake_word
+from app.store.words import words_in
 from app.store.write_behind import WriteBehind
 
 T = TypeVar("T")
@@ -55,8 +68,14 @@ COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0)
 """When a commit is tried, at the earliest: a database that restarts refuses at once, a silent one takes its time."""
 COMMIT_TRY_SECONDS = 1.7
 MOST_CALIBRATIONS = 10_000
+DAY_MS = 24 * 3_600_000
+TIDY_START_SECONDS = 10.0
 TIDY_SECONDS = 3_600.0
 TIDY_ROWS = 500
+INDEXED_ROWS = 100
+REMOVED_ROWS = 100
+"""Of conversations and the like, each of which has rows in other tables."""
+EXPORT_ROWS = 100
 TIDY_PAUSE_SECONDS = 0.1
 
 
@@ -86,6 +105,7 @@ class Store:
         self._database = database
         self._timeout = timeout
         self._ttl_ms = round(lease_ttl * 1000)
+        self._kept_ms = None if retention_days is None else retention_days * DAY_MS
         self._guard = Guard(self._ping, opened=database.doubt_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
@@ -299,12 +319,35 @@ class Store:
         read = self._read(learned_windows.read_learned_windows, upstream, most)
         return await self._guard.bounded(read, TASK_SECONDS)
 
+    async def index_summaries(self) -> None:
+        """Those that no search finds, because an earlier release stored them; a few at a time."""
+        last: tuple[str, str] | None = None
+        while True:
+            found = await self._bounded(self._read(search.find_unindexed, last, INDEXED_ROWS), TASK_SECONDS)
+            if found.missing:
+                words = await asyncio.to_thread(lambda: [(*key, words_in(text)) for *key, text in found.missing])  # noqa: B023 - awaited here
+                await self._bounded(self._write(search.index_summaries, words), TASK_SECONDS)
+            if (last := found.last) is None:
+                return
+            await asyncio.sleep(TIDY_PAUSE_SECONDS)
+
     async def remove_old_leases(self) -> None:
-        """Those that ended a day ago, a few at a time, so that nobody waits long for the write lock of SQLite."""
-        remove = self._write(lease.remove_old_leases, TIDY_ROWS)
-        removed = TIDY_ROWS
-        while removed == TIDY_ROWS:
-            removed = await self._bounded(remove, TASK_SECONDS)
+        """Those that ended a day ago."""
+        await self._repeat(self._write(lease.remove_old_leases, TIDY_ROWS), TIDY_ROWS)
+
+    async def remove_unused(self) -> None:
+        """What nobody used for as long as things are kept."""
+        await self._repeat(self._write(retention.date_chunks, TIDY_ROWS), TIDY_ROWS)
+        if self._kept_ms is None:
+            return
+        for remove in retention.REMOVALS:
+            await self._repeat(self._write(remove, self._kept_ms, REMOVED_ROWS), REMOVED_ROWS)
+
+    async def _repeat(self, change: Callable[[], Coroutine[Any, Any, int]], most: int) -> None:
+        """A few at a time, so that nobody waits long for the write lock of SQLite."""
+        changed = most
+        while changed == most:
+            changed = await self._bounded(change, TASK_SECONDS)
             await asyncio.sleep(TIDY_PAUSE_SECONDS)
 
     # In compaction tasks
@@ -359,6 +402,31 @@ class Store:
         erase = self._write(conversations.erase_conversation, tenant, conversation_id, patient=True)
         return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
 
+    async def erase_tenant(self, tenant: str) -> bool:
+        """Whether there was anything. No compaction that is under way can commit any more.
+
+        In many transactions, so that nobody else waits long: where one fails, some of it is erased, and doing it again
+        erases the rest.
+        """
+        await self._bounded(self._write(tenants.revoke_all, tenant, patient=True), REST_SECONDS)
+        some, erased = self._write(tenants.erase_some, tenant, TIDY_ROWS, patient=True), False
+        while await self._bounded(some, REST_SECONDS):
+            erased = True
+        rest = self._write(tenants.erase_rest, tenant, patient=True)
+        return await self._bounded(lambda: self._writes.erase(tenant, None, rest), REST_SECONDS) or erased
+
+    async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """All rows of the tenant, each with the name of its table; a few are read at a time."""
+        for table in tenants.EXPORTED:
+            after: list[Any] | None = None
+            while True:
+                rows = await self._rest(tenant, self._read(tenants.read_rows, tenant, table, after, EXPORT_ROWS))
+                for row in rows:
+                    yield table.name, row
+                if len(rows) < EXPORT_ROWS:
+                    break
+                after = tenants.key_of(table, rows[-1])
+
     async def summaries(
         self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
     ) -> Page[SummaryChunk]:
@@ -373,7 +441,10 @@ class Store:
     async def search_summaries(
         self, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
     ) -> Page[SummaryChunk]:
-        """The tenant's chunks whose text holds every word, in any case. Raises UnknownCursor if `after` is none."""
+        """The tenant's chunks that hold every one of `words_in` a query, or a word that begins with it.
+
+        Raises UnknownCursor if `after` is none of them.
+        """
         return await self._rest(
             tenant, self._read(chunks.search_summaries, tenant, words, limit=limit, after=after, order=order)
         )
@@ -520,15 +591,18 @@ class Store:
             await self.release(granted)
 
     async def _tidy(self) -> None:
-        """About once an hour; nobody waits for it."""
+        """Soon after the start, then about once an hour; nobody waits for it."""
+        await self._readiness.ready.wait()
+        await asyncio.sleep(TIDY_START_SECONDS * random.uniform(0.5, 1.5))
         while True:
+            for tidy in (self.remove_old_leases, self.index_summaries, self.remove_unused):
+                try:
+                    await tidy()
+                except StoreUnavailable as error:
+                    log.warning("tidying put off", task=tidy.__name__, reason=error.reason)
+                except Exception:
+                    log.exception("tidying put off", task=tidy.__name__)
             await asyncio.sleep(TIDY_SECONDS * random.uniform(0.5, 1.5))
-            try:
-                await self.remove_old_leases()
-            except StoreUnavailable as error:
-                log.warning("old leases not removed", reason=error.reason)
-            except Exception:
-                log.exception("old leases not removed")
 
     async def _ping(self) -> None:
         async with self._database.reading() as connection:
