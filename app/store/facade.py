@@ -422,7 +422,7 @@ class Store:
             while True:
                 rows = await self._rest(tenant, self._read(tenants.read_rows, tenant, table, after, EXPORT_ROWS))
                 for row in rows:
-                    yield table.name, row
+                    yield str(table.name), row
                 if len(rows) < EXPORT_ROWS:
                     break
                 after = tenants.key_of(table, rows[-1])

@@ -27,7 +27,9 @@ async def read_rows(
     rows = select(table).where(table.c.tenant == tenant).order_by(*keys).limit(most)
     if after is not None:
         rows = rows.where(tuple_(*keys) > tuple_(*after))
-    return [dict(row._mapping) for row in await connection.execute(rows)]  # noqa: SLF001 - SQLAlchemy's public name for it
+    found = await connection.execute(rows)
+    # Names of columns are no plain text everywhere.
+    return [{str(name): value for name, value in row._mapping.items()} for row in found]  # noqa: SLF001 - public
 
 
 def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
