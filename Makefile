@@ -6,6 +6,7 @@ CONFIG ?=
 SEED ?=
 HOURS ?= 1
 FAULTS ?= 10000
+OPERATIONS ?= 10000
 SCALE ?= 1.0
 SUMMARY ?= 2000
 PYTEST_ARGS ?= -n auto
@@ -17,7 +18,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters faults chaos soak scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters faults chaos soak isolation scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -84,6 +85,10 @@ chaos: dev-env ## kill, pause and cut off four processes and their database; opt
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.soak --hours $(HOURS)
+
+isolation: dev-env ## several tenants with the same names and each other's ids, on both databases; options: OPERATIONS=10000
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/e2e/test_isolation.py -n0 -s
 
 scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
 	$(VENV)/python -m benchmarks.scale --scale $(SCALE) --text $(SUMMARY)

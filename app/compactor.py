@@ -29,12 +29,14 @@ from app.core.recognition import possible_heads
 from app.histories import History
 from app.ledger import Call, Ledger
 from app.memory import ChunkMemory
+from app.quotas import Quotas
 from app.setbacks import Setbacks
 from app.shared import Shared
 from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
 from app.summariser import PAUSED, Prefix, Summariser
 from app.tasks import OwnedTasks
 from app.turn import Job, OnStart, Started, Turn, begin, nobody
+from app.wire.usage import read_usage
 
 log = structlog.get_logger("steno.compactor")
 
@@ -72,11 +74,14 @@ class _Stored:
 
 
 class Compactor:
-    def __init__(self, store: Store, summariser: Summariser, tasks: OwnedTasks, ledger: Ledger, holder: str) -> None:
+    def __init__(
+        self, store: Store, summariser: Summariser, tasks: OwnedTasks, ledger: Ledger, quotas: Quotas, holder: str
+    ) -> None:
         self._store = store
         self._summariser = summariser
         self._tasks = tasks
         self._ledger = ledger
+        self._quotas = quotas
         self._holder = holder
         self._setbacks = Setbacks()
         self._breaker = HistoryBreaker()
@@ -195,9 +200,12 @@ class Compactor:
                 await asyncio.wait({work}, timeout=turn.seconds_left)
                 self._recall(turn)
                 continue
+            if (failure := self._quotas.begin(*job.place)) is not None:
+                break
             running = self._run_unstored(job, plan, undertaking, lambda: turn.tell(started))  # noqa: B023 - the last one
             work = self._unstored[plan.range] = self._tasks.start(running, f"compaction {started.id}")
             work.add_done_callback(lambda _: self._unstored.pop(plan.range, None))  # noqa: B023 - the last one
+            work.add_done_callback(lambda _: self._quotas.end(*job.place))
             await asyncio.wait({work}, timeout=turn.seconds_left)
             if work.done():
                 turn.made += work.result().made
@@ -223,8 +231,8 @@ class Compactor:
         _log(job, plan, outcome, began, stored=False)
         return outcome
 
-    def forget(self, tenant: str, conversation_id: str) -> None:
-        """After a deletion, also at another process."""
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """After a deletion of one conversation, also at another process, or of all."""
         self._memory.forget(tenant, conversation_id)
 
     async def _mask(self, turn: Turn) -> None:
@@ -248,14 +256,23 @@ class Compactor:
             # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
             await asyncio.sleep(min(turn.seconds_left, RACE_SECONDS * random.random()))
         started = _started(plan)
-        chain = job.conversation.chain.positions
-        lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)
+        turn.reason = self._quotas.begin(*job.place)
+        if turn.reason is not None:
+            return False
+        lease = None
+        try:
+            chain = job.conversation.chain.positions
+            lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)
+        finally:
+            if not isinstance(lease, Lease):
+                self._quotas.end(*job.place)
         if isinstance(lease, Busy):
             turn.tell(started)
             return await self._wait(turn, plan)
         turn.begun += 1
         running = self._run(job, plan, lease, frozenset(turn.chunks), lambda: turn.tell(started))
         work = self._tasks.start(running, f"compaction {started.id}")
+        work.add_done_callback(lambda _: self._quotas.end(*job.place))
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
         await asyncio.wait({work}, timeout=turn.seconds_left)
         if not work.done():
@@ -430,6 +447,7 @@ class Compactor:
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.request_id)
         if isinstance(reply, Answer):
             self._ledger.record(_summary_call(job, reply))
+            self._quotas.spend(job.tenant, _tokens(request, reply))
         return reply
 
     async def _beat(self, lease: Lease) -> None:
@@ -497,6 +515,14 @@ def _log(job: Job, plan: Plan, outcome: Outcome, began: float, *, stored: bool =
         seconds=round(monotonic() - began, 2),
         reason=outcome.failure or (None if stored else NO_STORE),
     )
+
+
+def _tokens(request: SummaryRequest, answer: Answer) -> int:
+    """Of the whole call; roughly, where the provider does not say."""
+    told = read_usage(answer.usage)
+    if told.prompt is None:
+        return len(request.instructions + request.transcript + answer.text) // 4
+    return told.prompt + (told.completion or 0)
 
 
 def _summary_call(job: Job, answer: Answer) -> Call:

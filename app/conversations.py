@@ -41,12 +41,13 @@ class Conversations:
             self._remember(tenant, found.conversation_id, heads_of(transcript, chain))
         return found
 
-    def forget(self, tenant: str, conversation_id: str) -> None:
-        """After a deletion: the next request with its history starts anew."""
-        self._tips.pop((tenant, conversation_id), None)
-        gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and owner == conversation_id]
-        for key in gone:
-            del self._heads[key]
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """After a deletion of one conversation, or of all: the next request with its history starts anew."""
+        for own in [key for key in self._tips if key[0] == tenant and conversation_id in (None, key[1])]:
+            del self._tips[own]
+        gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and conversation_id in (None, owner)]
+        for head in gone:
+            del self._heads[head]
 
     def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
         """The deepest head this process knows of."""

@@ -17,6 +17,7 @@
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
       InvalidRequest          400  invalid_request
+      TooManyCompactions      429  too_many_compactions
       StorageUnavailable      503  storage_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
@@ -30,6 +31,7 @@ The provider's own errors never become ours. A failed summary is a value, not an
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from typing import ClassVar
 
 import msgspec
@@ -128,6 +130,20 @@ class ConversationNotFound(_RequestError):
 
 class SummaryNotFound(_RequestError):
     status, code = 404, "summary_not_found"
+
+
+class TooManyCompactions(_RequestError):
+    """Of one tenant, demanded in a minute."""
+
+    status, type, code, repeatable = 429, "rate_limit_error", "too_many_compactions", True
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self._seconds = seconds
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"content-type", b"application/json"), (b"retry-after", b"%d" % max(1, ceil(self._seconds)))]
 
 
 class TooManyBytesInFlight(StenoError):

@@ -38,6 +38,7 @@ from app.hops import new_instance
 from app.ledger import Ledger
 from app.policies import Policies
 from app.providers import Provider, Providers
+from app.quotas import Quotas
 from app.repeats import Repeats
 from app.services import Services
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
@@ -68,6 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
     tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
     summary = settings.summary
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
+    limits = settings.limits
+    quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     services = Services(
         settings=settings,
         providers=providers,
@@ -76,12 +79,13 @@ def create_app(settings: Settings) -> FastAPI:
         identity=identity,
         reader=MessageReader(identity, settings.identity.ignore),
         estimator=Estimator(tokenizer),
-        compactor=Compactor(store, summariser, tasks, ledger, holder=secrets.token_hex(8)),
+        compactor=Compactor(store, summariser, tasks, ledger, quotas, holder=secrets.token_hex(8)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
+        quotas=quotas,
     )
     app = FastAPI(
         title="Steno",
@@ -97,7 +101,6 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (compact, pins, search, tenant, usage, context):
         app.include_router(module.router)
     _add_error_handlers(app)
-    limits = settings.limits
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
     app.add_middleware(
         Gate,
@@ -128,6 +131,7 @@ def open_store(settings: Settings) -> Store:
         storage.url.get_secret_value(),
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
+        retention_days=storage.retention_days,
         listen_notify=storage.listen_notify == "auto",
     )
 

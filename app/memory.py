@@ -52,12 +52,12 @@ class ChunkMemory:
             del self._chunks[tenant, series, chunk.id]
         return taken
 
-    def forget(self, tenant: str, conversation_id: str) -> None:
-        """What a conversation made that is to be deleted."""
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """What a conversation made that is to be deleted, or all of the tenant."""
         gone = [
             place
             for place, held in self._chunks.items()
-            if place[0] == tenant and held.chunk.conversation_id == conversation_id
+            if place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
         ]
         for place in gone:
             del self._chunks[place]

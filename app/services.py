@@ -11,6 +11,7 @@ from app.estimator import Estimator
 from app.ledger import Ledger
 from app.policies import Policies
 from app.providers import Providers
+from app.quotas import Quotas
 from app.repeats import Repeats
 from app.settings import Settings
 from app.store import Store
@@ -37,3 +38,4 @@ class Services:
     tasks: OwnedTasks
     tenants: Tenants
     repeats: Repeats
+    quotas: Quotas

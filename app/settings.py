@@ -607,6 +607,8 @@ class StorageSettings(_Section):
     """Turn off behind PgBouncer in transaction mode."""
     listen_notify: Annotated[Literal["auto", "off"], OFF] = "auto"
     """How requests that wait for a summary hear of its end on PostgreSQL: auto by NOTIFY, off by asking for it."""
+    retention_days: int | None = Field(30, ge=1, le=36_500)
+    """What nobody used for so many days is deleted; null keeps it for ever."""
 
 
 class IdentitySettings(_Section):
@@ -659,6 +661,12 @@ class LimitSettings(_Section):
     """Time for a request's headers to arrive, for a chat request's body, and for each piece of any other body."""
     write_stall_seconds: Seconds = 60.0
     """A client that takes nothing for this long is given up."""
+    compactions_per_tenant: int | None = Field(16, ge=1)
+    """Conversations of one tenant that are compacted at once, in each process; null for any number."""
+    forced_compactions_per_minute: int | None = Field(600, ge=1)
+    """`POST .../compact` requests of one tenant in a minute, in each process; null for any number."""
+    summary_tokens_per_hour: int | None = Field(None, ge=1)
+    """Tokens that summaries of one tenant may take in an hour, in each process; null for any number."""
 
 
 class LogSettings(_Section):

@@ -316,7 +316,7 @@ def summary_chunks(world: World) -> Iterator[tuple[Any, ...]]:
                 *(tenant, chunk.id, chunk.conversation_id, SERIES, chunk.level, 1, chunk.from_digest),
                 *(chunk.through_digest, chunk.last_message_digest, chunk.first_index, chunk.last_index),
                 *(chunk.through_turn, "[]", chunk.text, chunk.tokens, chunk.model, chunk.prompt_version),
-                *(children, chunk.last_index + 8, created),
+                *(False, children, chunk.last_index + 8, created, created),
             )
 
 

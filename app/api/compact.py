@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import ceil
 from time import monotonic
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from app.api.rest import (
 from app.core.chunks import SummaryChunk
 from app.core.ladder import Decision
 from app.core.view import build_view, widest_path
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, TooManyCompactions
 from app.services import Services
 from app.wire.chat_completions import ChatRequest, read_focus, read_request
 from app.wire.members import RawObject, Unreadable
@@ -56,6 +57,7 @@ router = APIRouter(prefix="/context", tags=["context"])
 async def compact(request: Request, services: TheServices, tenant: Tenant) -> Response:
     """What Steno would send for this chat completions body. Summaries are made and kept; the model is asked nothing."""
     record: Record = request.scope[REQUEST]
+    _count(services, tenant)
     body = await body_of(request, services)
     with readable():
         understood = await understand(services, read_request(body), tenant, request.scope["headers"], record.request_id)
@@ -70,6 +72,7 @@ async def compact_conversation(
     """Summarises now what would be summarised when the window is full. The body is a chat completions request;
     `instructions` says what the summary is to look after."""
     record: Record = request.scope[REQUEST]
+    _count(services, tenant)
     await known(services, tenant, conversation_id)
     chat = _read_forced(await body_of(request, services))
     # First, so that no other name in the request stands before it.
@@ -88,6 +91,17 @@ async def compact_conversation(
     made = [chunk for id_, chunk in (await _chunks(services, understood)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
     return _answer({**_compaction(services, understood, decision), "summaries": summaries})
+
+
+def _count(services: Services, tenant: str) -> None:
+    """Raises `TooManyCompactions`."""
+    if seconds := services.quotas.force(tenant):
+        most = services.settings.limits.forced_compactions_per_minute
+        raise TooManyCompactions(
+            f"{most} compactions were asked for in the last minute, which is all that one key may have"
+            f" (limits.forced_compactions_per_minute). Ask again in {ceil(seconds)} s.",
+            seconds,
+        )
 
 
 def _read_forced(body: bytes) -> ChatRequest:

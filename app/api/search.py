@@ -6,9 +6,10 @@ from fastapi import APIRouter
 
 from app.api.rest import Limit, Listing, SummaryOut, Tenant, TheServices, listing, summary_out
 from app.errors import InvalidRequest
-from app.store import UnknownCursor
+from app.store import UnknownCursor, words_in
 
 LONGEST_QUERY = 200
+MOST_WORDS = 16
 
 router = APIRouter(prefix="/context", tags=["context"])
 
@@ -17,12 +18,14 @@ router = APIRouter(prefix="/context", tags=["context"])
 async def search_summaries(
     services: TheServices, tenant: Tenant, q: str = "", limit: Limit = 20, after: str | None = None
 ) -> Listing[SummaryOut]:
-    """The caller's summaries whose text holds every word of `q`, in any case; newest first."""
-    words = list(dict.fromkeys(q.split()))
-    if not words or len(q) > LONGEST_QUERY:
-        raise InvalidRequest(
-            f"q must hold the words to look for, at most {LONGEST_QUERY} characters; it has {len(q)}.", "q"
-        )
+    """The caller's summaries that hold every word of `q`, or one that begins with it; newest first."""
+    if len(q) > LONGEST_QUERY:
+        raise InvalidRequest(f"q has {len(q)} characters; at most {LONGEST_QUERY} are looked for.", "q")
+    words = words_in(q)
+    if not words:
+        raise InvalidRequest("q must hold the words to look for, of letters and digits; it holds none.", "q")
+    if len(words) > MOST_WORDS:
+        raise InvalidRequest(f"q holds {len(words)} different words; at most {MOST_WORDS} are looked for.", "q")
     try:
         page = await services.store.search_summaries(tenant, words, limit=limit, after=after, order="desc")
     except UnknownCursor as error:

@@ -19,6 +19,7 @@ from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.usage import StoredUsage, TurnUsage, Usage, UsageRecord, UsageSum, UsageSums
+from app.store.words import words_in
 
 __all__ = [
     "AccessRefused",
@@ -48,4 +49,5 @@ __all__ = [
     "UsageRecord",
     "UsageSum",
     "UsageSums",
+    "words_in",
 ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.chunks import FirstChunk, SummaryChunk
@@ -15,8 +15,12 @@ from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Order, Page, read_page
+from app.store.search import find_summaries, index_summaries
 from app.store.tables import conversations, summary_chunks
+from app.store.words import words_in
 
+USED_EVERY_MS = 3_600_000
+"""Noted no more often: a chunk of a busy conversation stands in every payload."""
 _RANGE = (
     summary_chunks.c.series,
     summary_chunks.c.level,
@@ -47,6 +51,11 @@ def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
     )
 
 
+_USED_NOW = (
+    update(summary_chunks)
+    .where(summary_chunks.c.tenant == bindparam("of_tenant"), summary_chunks.c.id == bindparam("of_id"))
+    .values(used_at=now_ms())
+)
 _IN_A_CHAIN = Lookup(summary_chunks.c.through_digest, _chunks_that_end)
 _RECENT_FIRST = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunks_that_end)
 
@@ -78,9 +87,10 @@ async def commit_chunks(
     for chunk in chunks:
         await connection.execute(
             insert_into(connection, summary_chunks)
-            .values(tenant=lease.tenant, **{**asdict(chunk), "created_at": now_ms()})
+            .values(tenant=lease.tenant, **{**asdict(chunk), "created_at": now_ms(), "used_at": now_ms()})
             .on_conflict_do_nothing()
         )
+    await index_summaries(connection, [(lease.tenant, chunk.id, words_in(chunk.text)) for chunk in chunks])
     return await _as_stored(connection, lease.tenant, chunks)
 
 
@@ -102,9 +112,25 @@ async def find_summary(
 async def search_summaries(
     connection: AsyncConnection, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
 ) -> Page[SummaryChunk]:
-    """Of every conversation of the tenant. A word may be a part of one."""
-    rows = select(summary_chunks).where(summary_chunks.c.tenant == tenant, *map(_holds, words))
-    return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
+    """Of every conversation of the tenant, those with every word, or one that begins with it: see `words`."""
+    found = await find_summaries(connection, tenant, words, limit=limit, after=after, order=order)
+    rows = await connection.execute(
+        select(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(found.data))
+    )
+    chunks = {row.id: _chunk(row) for row in rows}
+    data = [chunks[id_] for id_ in found.data if id_ in chunks]
+    return Page(data, found.first_id, found.last_id, found.has_more)
+
+
+async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
+    """Remember when these chunks, by tenant and id, stood in a payload. Needs a transaction."""
+    now, key = select(now_ms()).scalar_subquery(), (summary_chunks.c.tenant, summary_chunks.c.id)
+    is_due = or_(summary_chunks.c.used_at.is_(None), summary_chunks.c.used_at < now - USED_EVERY_MS)
+    for batch in batches(sorted(used)):
+        rows = await connection.execute(select(*key).where(tuple_(*key).in_(batch), is_due))
+        # In order of their keys, so that two replicas cannot deadlock.
+        if due := sorted((row.tenant, row.id) for row in rows):
+            await connection.execute(_USED_NOW, [{"of_tenant": tenant, "of_id": id_} for tenant, id_ in due])
 
 
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
@@ -122,12 +148,6 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
         await connection.execute(
             delete(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
         )
-
-
-def _holds(word: str) -> ColumnElement[bool]:
-    # Databases may fold the case of ASCII letters only, so other letters are looked for as they are usually written.
-    spellings = {word} if word.isascii() else {word, word.lower(), word.upper(), word.capitalize()}
-    return or_(*(summary_chunks.c.text.icontains(spelling, autoescape=True) for spelling in sorted(spellings)))
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
@@ -166,7 +186,7 @@ async def _as_stored(connection: AsyncConnection, tenant: str, chunks: Sequence[
 
 def _chunk(row: Row[Any]) -> SummaryChunk:
     columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
-    del columns["tenant"]
+    del columns["tenant"], columns["used_at"]
     columns["carried"] = tuple(columns["carried"])
     columns["children"] = tuple(columns["children"])
     columns["created_at"] = moment(columns["created_at"])

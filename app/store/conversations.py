@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.recognition import Head
 from app.store.batches import Lookup, batches
-from app.store.chunks import delete_chunks_of
+from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import revoke_leases
@@ -123,6 +123,7 @@ async def write_sightings(connection: AsyncConnection, sightings: Sequence[Sight
     rows = {(row["tenant"], row["digest"]): row for seen in ordered for row in _head_rows(seen)}
     if rows:
         await connection.execute(_upsert_head(connection), [rows[key] for key in sorted(rows)])
+    await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
 
 
 async def list_conversations(

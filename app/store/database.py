@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
-from app.store.errors import DatabaseURLError
+from app.store.errors import Contended, DatabaseURLError
 
 CONNECT_SECONDS = 3.0
 COMMAND_SECONDS = 5.0
@@ -120,6 +120,7 @@ class Database:
         self.address = read_url(url)
         self._statement_cache = statement_cache
         self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
+        self._writer = asyncio.Lock() if self.address.kind != "postgresql" else None
         self._driver_connections: WeakSet[Any] = WeakSet()
         self._idle: WeakSet[Any] = WeakSet()
         """Those of the pool that nobody uses."""
@@ -130,12 +131,30 @@ class Database:
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
         """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true.
 
-        On PostgreSQL it waits for a lock as long as a request may, and if it is patient for some seconds.
+        It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Contended`.
         """
-        async with self.engine.begin() as connection:
+        async with self._turn_to_write(patient), self.engine.begin() as connection:
             if self.address.kind == "postgresql" and (limits := self._limits(connection, patient)):
                 await connection.exec_driver_sql(_set(limits, local=True))
             yield connection
+
+    @asynccontextmanager
+    async def _turn_to_write(self, patient: bool) -> AsyncIterator[None]:
+        """SQLite lets one writer in, and has the others look again after pauses that grow: of a crowd some would wait
+        for seconds. Those of this process are let in one by one."""
+        if self._writer is None:
+            yield
+            return
+        try:
+            # Half of it, because the transaction takes its time, too.
+            async with asyncio.timeout(PATIENT_LOCK_SECONDS if patient else self._lock_seconds / 2):
+                await self._writer.acquire()
+        except TimeoutError as error:
+            raise Contended("others of this process are writing") from error
+        try:
+            yield
+        finally:
+            self._writer.release()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -205,7 +224,8 @@ class Database:
     def _sqlite(self) -> AsyncEngine:
         # In memory the connection is the database. A pool of exactly one keeps it, and makes transactions take turns;
         # StaticPool would hand it to two tasks at once, and one's rollback would take the other's rows.
-        pool = {"pool_size": 1, "max_overflow": 0} if self.address.path is None else {}
+        # In a file no connections beyond the size either: each is a thread, which would be made anew for each use.
+        pool = {"pool_size": 1 if self.address.path is None else 15, "max_overflow": 0}
         name = ":memory:" if self.address.path is None else str(self.address.path)
         engine = create_async_engine(
             URL.create("sqlite+aiosqlite", database=name),

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Column,
     Dialect,
     Double,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     false,
     text,
 )
+from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.types import TypeDecorator
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
@@ -82,6 +84,7 @@ conversations = Table(
     _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "created_at", "id"),
+    Index(None, "updated_at"),
 )
 
 heads = Table(
@@ -120,6 +123,7 @@ summary_chunks = Table(
     _required("children", JSON),
     Column("history_length", Count),
     _required("created_at", Milliseconds),
+    Column("used_at", Milliseconds),  # By the last request whose payload it stood in, to the hour.
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, so this one is given by hand.
     UniqueConstraint(
@@ -129,6 +133,25 @@ summary_chunks = Table(
     Index(None, "through_digest"),
     Index(None, "tenant", "last_message_digest", "created_at"),
     Index(None, "tenant", "conversation_id"),
+    Index(None, "used_at"),
+)
+
+# What each summary is found by: see `words`. On SQLite the full text index `summary_search` follows it by triggers,
+# which know its rows by their number.
+summary_words = Table(
+    "summary_words",
+    metadata,
+    Column("number", Count, autoincrement=True),
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("created_at", Milliseconds),
+    _required("words", Text().with_variant(TSVECTOR(), "postgresql")),
+    PrimaryKeyConstraint("number"),
+    UniqueConstraint("tenant", "id"),
+    ForeignKeyConstraint(
+        ["tenant", "id"], ["summary_chunks.tenant", "summary_chunks.id"], name="fk_summary_words", ondelete="CASCADE"
+    ),
+    Index(None, "words", postgresql_using="gin").ddl_if(dialect="postgresql"),
 )
 
 # The key is the range of the chunk in the making. Rows are never deleted while they matter: the epoch only grows.
@@ -238,4 +261,5 @@ usage_records = Table(
     _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "conversation_id", "created_at", "id"),
+    Index(None, "created_at"),
 )

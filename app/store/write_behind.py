@@ -101,15 +101,22 @@ class WriteBehind:
             finally:
                 self._put_back()
 
-    async def erase(self, tenant: str, conversation_id: str, erase: Callable[[], Awaitable[bool]]) -> bool:
-        """Erase while no flush is in flight, and with it what waits. Whether there was anything."""
+    async def erase(self, tenant: str, conversation_id: str | None, erase: Callable[[], Awaitable[bool]]) -> bool:
+        """Erase while no flush is in flight, and with it what waits of the conversation, or of the tenant's for None.
+        Whether there was anything."""
+
+        def is_meant(owner: str, its_id: str) -> bool:
+            return owner == tenant and conversation_id in (None, its_id)
+
         async with self._writing:
             erased = await erase()
-            waited = self._queue.pop((tenant, conversation_id), None) is not None
+            waiting = [key for key in self._queue if is_meant(*key)]
+            for key in waiting:
+                del self._queue[key]
             for record in list(self._records.values()):
-                if (record.tenant, record.conversation_id) == (tenant, conversation_id):
+                if is_meant(record.tenant, record.conversation_id):
                     del self._records[record.id]
-            return erased or waited
+            return erased or bool(waiting)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """Heads that are not in the database yet; of one digest the newest comes last."""

@@ -1,0 +1,98 @@
+"""Retention: what nobody used for so long is deleted, a few rows in each transaction.
+
+Replicas may do it side by side: rows that one of them deletes are skipped by the others, and so are those that a
+request is using at this moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Table, delete, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.chunks import USED_EVERY_MS
+from app.store.clock import now_ms
+from app.store.tables import (
+    calibrations,
+    conversations,
+    heads,
+    learned_windows,
+    masks,
+    pins,
+    summary_chunks,
+    usage_records,
+)
+
+Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
+"""Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
+
+
+async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """By their last request. Their chunks have a time of their own: other conversations may use them."""
+    old = conversations.c.updated_at < _before(kept_ms)
+    found = await connection.execute(_some(conversations, old, most))
+    gone = [tuple(row) for row in found]
+    if not gone:
+        return 0
+    owned = tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone)
+    # As a flush does, which may be giving them to other conversations: no deadlock.
+    await connection.execute(
+        select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
+    )
+    for table in (heads, masks, pins):
+        await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
+    await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
+    return len(gone)
+
+
+async def date_chunks(connection: AsyncConnection, most: int) -> int:
+    """Those of an earlier release grow old from now on."""
+    undated = summary_chunks.c.used_at.is_(None)
+    key = tuple_(*summary_chunks.primary_key)
+    dated = await connection.execute(
+        update(summary_chunks).where(key.in_(_some(summary_chunks, undated, most)), undated).values(used_at=now_ms())
+    )
+    return dated.rowcount
+
+
+async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """By the last payload they stood in, which is noted to the hour."""
+    return await _remove(connection, summary_chunks, summary_chunks.c.used_at < _before(kept_ms + USED_EVERY_MS), most)
+
+
+async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    return await _remove(connection, usage_records, usage_records.c.created_at < _before(kept_ms), most)
+
+
+async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    return await _remove(connection, calibrations, calibrations.c.updated_at < _before(kept_ms), most)
+
+
+async def remove_learned_windows(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    return await _remove(connection, learned_windows, learned_windows.c.expires_at < _before(kept_ms), most)
+
+
+REMOVALS: tuple[Removal, ...] = (
+    remove_conversations,
+    remove_chunks,
+    remove_usage,
+    remove_calibrations,
+    remove_learned_windows,
+)
+
+
+def _before(kept_ms: int) -> ColumnElement[int]:
+    # In a subquery the clock is read once, so that an index finds what is older.
+    return select(now_ms() - kept_ms).scalar_subquery()
+
+
+def _some(table: Table, condition: ColumnElement[bool], most: int) -> Select[Any]:
+    return select(*table.primary_key).where(condition).limit(most).with_for_update(skip_locked=True)
+
+
+async def _remove(connection: AsyncConnection, table: Table, condition: ColumnElement[bool], most: int) -> int:
+    key = tuple_(*table.primary_key)
+    removed = await connection.execute(delete(table).where(key.in_(_some(table, condition, most)), condition))
+    return removed.rowcount

@@ -1,0 +1,66 @@
+"""All that is stored of one tenant, to be told or erased. A table that is added later is among it by its column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, delete, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.clock import now_ms
+from app.store.tables import conversations, heads, leases, metadata, summary_words
+
+TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
+EXPORTED = tuple(table for table in TABLES if table is not summary_words)
+"""The words are those of the summaries, once more."""
+_ERASED = tuple(table for table in TABLES if table not in (leases, summary_words))
+# In the order in which requests lock their rows.
+_IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
+
+
+async def read_rows(
+    connection: AsyncConnection, tenant: str, table: Table, after: Sequence[Any] | None, most: int
+) -> list[dict[str, Any]]:
+    """The tenant's rows in the order of their keys, from after that key on."""
+    keys = list(table.primary_key)
+    rows = select(table).where(table.c.tenant == tenant).order_by(*keys).limit(most)
+    if after is not None:
+        rows = rows.where(tuple_(*keys) > tuple_(*after))
+    found = await connection.execute(rows)
+    # Names of columns are no plain text everywhere.
+    return [{str(name): value for name, value in row._mapping.items()} for row in found]  # noqa: SLF001 - public
+
+
+def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
+    return [row[column.name] for column in table.primary_key]
+
+
+async def revoke_all(connection: AsyncConnection, tenant: str) -> None:
+    """Whatever is being made can no longer be committed. What stays for a day tells no names."""
+    await connection.execute(
+        update(leases)
+        .where(leases.c.tenant == tenant)
+        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms(), conversation_id="")
+    )
+
+
+async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
+    """Of one table, so that nothing is locked for long. How many rows there were; needs a transaction."""
+    for table in _IN_ORDER:
+        key, own = tuple_(*table.primary_key), table.c.tenant == tenant
+        some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
+        removed = await connection.execute(delete(table).where(own, key.in_(some)))
+        if removed.rowcount:
+            return removed.rowcount
+    return 0
+
+
+async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
+    """What came meanwhile, and whether anything did. Needs a transaction."""
+    await revoke_all(connection, tenant)
+    for table in (conversations, heads):
+        own: ColumnElement[bool] = table.c.tenant == tenant
+        await connection.execute(select(*table.primary_key).where(own).order_by(*table.primary_key).with_for_update())
+    removed = [await connection.execute(delete(table).where(table.c.tenant == tenant)) for table in _IN_ORDER]
+    return any(each.rowcount for each in removed)

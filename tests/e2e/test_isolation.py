@@ -1,0 +1,233 @@
+"""Isolation: several tenants with the same names, the same histories and each other's ids, at once. Nothing crosses.
+
+A few hundred operations here; `make isolation OPERATIONS=10000` for more. Each tenant's own words (canaries) stand in
+its histories, and so in its summaries; ids that Steno gives are remembered with whoever was given them. Whatever a
+tenant is answered, or a provider is sent with its key, is searched for what belongs to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.histories import MODEL, turns
+from tests.e2e.running import StartSteno
+
+OPERATIONS = int(os.environ.get("OPERATIONS", "240"))
+TENANTS, SIDE_BY_SIDE = 4, 6
+NAMES = ("one", "two", "three")
+LONG = 7
+"""Turns of about 800 tokens; the trigger is at some 5,000."""
+_IDS = re.compile(rb"\b(?:chk|use|conv)_[0-9a-zA-Z-]+|\bctx-[0-9a-zA-Z]+")
+
+
+@dataclass
+class Person:
+    number: int
+    id: str = ""
+    """The tenant's own."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Turns of its conversations so far."""
+
+    @property
+    def key(self) -> str:
+        return f"sk-person-{self.number}"
+
+    @property
+    def canary(self) -> str:
+        return f"canary{self.number}zebra"
+
+
+class Watch:
+    """Who was given what, and what came to whom."""
+
+    def __init__(self, people: list[Person]) -> None:
+        self._people = people
+        self._owners: dict[str, int] = {}
+        self.crossings: list[str] = []
+        self.seen: Counter[str] = Counter()
+
+    def ids(self) -> list[str]:
+        """Everybody's, as far as they were told."""
+        return list(self._owners)
+
+    def check(self, person: Person, where: str, told: bytes, guesses: str = "") -> None:
+        """`guesses` is what the person said: an error may quote it."""
+        for other in self._people:
+            for secret in (other.canary, other.key, other.id):
+                if other is not person and secret and secret.encode() in told and secret not in guesses:
+                    self.crossings.append(f"{where}: {person.number} was told {secret}")
+        for found in _IDS.findall(told):
+            id_ = found.decode()
+            if id_ in guesses:
+                continue
+            self.seen[id_[:3]] += 1
+            if self._owners.setdefault(id_, person.number) != person.number:
+                self.crossings.append(f"{where}: {person.number} was told {id_} of {self._owners[id_]}")
+
+
+class Actor:
+    """Does one thing after the other, each as one of the people."""
+
+    def __init__(self, client: httpx2.AsyncClient, watch: Watch, people: list[Person], seed: int) -> None:
+        self._client = client
+        self._watch = watch
+        self._people = people
+        self._random = random.Random(seed)
+        self.done: Counter[str] = Counter()
+
+    async def act(self) -> None:
+        person = self._random.choice(self._people)
+        doings = [
+            *(10, self.chat), *(2, self.stream), *(2, self.compact), *(2, self.force), *(2, self.plan), *(3, self.pin),
+            *(8, self.read), *(6, self.guess), *(3, self.search), *(1, self.forget), *(1, self.export),
+        ]  # fmt: skip
+        [doing] = self._random.choices(doings[1::2], weights=doings[::2])
+        self.done[doing.__name__] += 1
+        await doing(person)
+
+    def _talk(self, person: Person) -> tuple[str, list[Any]]:
+        """A conversation that is long most of the time; every second one has the same words for all."""
+        name = self._random.choice(NAMES)
+        number = person.sizes[name] = person.sizes.get(name, self._random.choice((1, LONG))) + 1
+        if number > 2 * LONG:
+            number = person.sizes[name] = 2
+        talk = turns(number, 400)
+        if name != "one":
+            for message in talk:
+                message["content"] = f"{person.canary} {message['content']}"
+        return name, talk
+
+    def _body(self, person: Person, **members: Any) -> dict[str, Any]:
+        name, talk = self._talk(person)
+        named = {"conversation_id": name} if self._random.random() < 0.7 else {}
+        return {"model": MODEL, "messages": talk, **named, **members}
+
+    async def _ask(self, person: Person, method: str, path: str, body: Any = None) -> httpx2.Response:
+        headers = {"authorization": f"Bearer {person.key}"}
+        answered = await self._client.request(method, path, headers=headers, json=body)
+        told = b"\n".join(b"%b: %b" % header for header in answered.headers.raw) + b"\n" + answered.content
+        self._watch.check(person, f"{method} {path}", told, path)
+        assert answered.status_code < 500 or answered.status_code == 503, (path, answered.text)
+        self.done[f"status {answered.status_code}"] += 1
+        return answered
+
+    async def chat(self, person: Person) -> None:
+        await self._ask(person, "POST", "/v1/chat/completions", self._body(person))
+
+    async def stream(self, person: Person) -> None:
+        await self._ask(person, "POST", "/v1/chat/completions", self._body(person, stream=True))
+
+    async def compact(self, person: Person) -> None:
+        await self._ask(person, "POST", "/context/compact", self._body(person))
+
+    async def force(self, person: Person) -> None:
+        path = f"/context/conversations/{self._random.choice(NAMES)}/compact"
+        await self._ask(person, "POST", path, self._body(person))
+
+    async def plan(self, person: Person) -> None:
+        await self._ask(person, "POST", "/context/plan", self._body(person))
+
+    async def pin(self, person: Person) -> None:
+        path = f"/context/conversations/{self._random.choice(NAMES)}/pins"
+        method = self._random.choice(("PUT", "GET", "DELETE"))
+        body = {"indexes": [self._random.randrange(3)]} if method == "PUT" else None
+        await self._ask(person, method, path, body)
+
+    async def read(self, person: Person) -> None:
+        name = self._random.choice(NAMES)
+        own = f"/context/conversations/{name}"
+        lists = ["/context/conversations", f"{own}/summaries", f"{own}/usage", "/context/calibration"]
+        others = [own, f"{own}/coverage", "/context/tenant", "/context/models"]
+        await self._ask(person, "GET", self._random.choice([f"{path}?limit=2" for path in lists] + others))
+
+    async def guess(self, person: Person) -> None:
+        """An id that somebody was told, perhaps the person itself, wherever an id can stand."""
+        ids = self._watch.ids()
+        id_ = quote(self._random.choice(ids)) if ids else "none"
+        name = self._random.choice(NAMES)
+        paths = [
+            *(f"/context/conversations/{name}/summaries/{id_}", f"/context/conversations/{id_}"),
+            *(f"/context/conversations/{id_}/{what}" for what in ("summaries", "usage", "coverage", "pins")),
+            *(f"/context/{what}?after={id_}" for what in ("conversations", "calibration")),
+            *(f"/context/conversations/{name}/{what}?after={id_}" for what in ("summaries", "usage")),
+            *(f"/context/search?q=order&after={id_}", f"/context/search?q={id_}"),
+        ]
+        await self._ask(person, "GET", self._random.choice(paths))
+
+    async def search(self, person: Person) -> None:
+        word = self._random.choice(["order", "question", "canary", *(other.canary for other in self._people)])
+        found = await self._ask(person, "GET", f"/context/search?q={word}&limit=5")
+        for other in self._people:
+            if other is not person and word == other.canary and found.status_code == 200 and found.json()["data"]:
+                self._watch.crossings.append(f"{person.number} found what {other.number} wrote")
+
+    async def forget(self, person: Person) -> None:
+        everything = self._random.random() < 0.3
+        path = "tenant" if everything else f"conversations/{self._random.choice(NAMES)}"
+        await self._ask(person, "DELETE", f"/context/{path}")
+
+    async def export(self, person: Person) -> None:
+        told = await self._ask(person, "GET", "/context/tenant/export")
+        *rows, end = map(json.loads, told.text.splitlines())
+        assert end["rows"] == len(rows)
+        if foreign := {row["tenant"] for row in rows} - {person.id}:
+            self._watch.crossings.append(f"{person.number} was given rows of {foreign}")
+
+
+async def act_all(url: str, people: list[Person], watch: Watch) -> Counter[str]:
+    done: Counter[str] = Counter()
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        for person in people:
+            answered = await client.get("/context/tenant", headers={"authorization": f"Bearer {person.key}"})
+            person.id = answered.json()["id"]
+
+        async def run(seed: int) -> None:
+            actor = Actor(client, watch, people, seed)
+            for _ in range(OPERATIONS // SIDE_BY_SIDE):
+                await actor.act()
+            done.update(actor.done)
+
+        async with asyncio.TaskGroup() as group:
+            for seed in range(SIDE_BY_SIDE):
+                group.create_task(run(seed))
+    return done
+
+
+def search_provider(simulator: Simulator, people: list[Person]) -> list[str]:
+    """What the provider was sent with one's key and is another's."""
+    owners = {f"Bearer {person.key}": person for person in people}
+    found: list[str] = []
+    for record in simulator.log:
+        sender = owners.get(record.header("authorization") or "")
+        found += [person.canary for person in people if person is not sender and person.canary.encode() in record.body]
+    return found
+
+
+@pytest.mark.timeout(max(120, OPERATIONS))
+def test_nothing_of_one_tenant_reaches_another(steno: StartSteno, simulator: Simulator, shared_url: str) -> None:
+    people = [Person(number) for number in range(TENANTS)]
+    watch = Watch(people)
+    started = steno(storage={"url": shared_url})
+    done = asyncio.run(act_all(started.url, people, watch))
+    assert watch.crossings == []
+    assert search_provider(simulator, people) == []
+    # That there was something to cross.
+    by_kind: dict[str, int] = defaultdict(int, watch.seen)
+    print({**done, **by_kind, "summaries": len(simulator.summaries)})  # noqa: T201 - shown with -s, by make isolation
+    assert len(simulator.summaries) > OPERATIONS / 50
+    assert done["status 200"] > OPERATIONS / 3
+    assert done["status 404"] > OPERATIONS / 50
+    assert by_kind["chk"] > OPERATIONS / 20
+    assert by_kind["use"] > OPERATIONS / 50

@@ -1,0 +1,108 @@
+"""One tenant that asks for very much: it gets what it may have, no chat is refused, and others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+from app.simulator import Fault, Simulator
+from tests.e2e.histories import MODEL, chat, turns
+from tests.e2e.raw import Answer, get, post, request_bytes, send
+from tests.e2e.running import StartSteno
+
+FORCED = "/context/conversations/one/compact"
+OTHER_KEY = b"authorization: Bearer sk-other"
+CROWD, MOST = 40, 4
+
+
+def long(number: int) -> list[Any]:
+    return turns(15, first=100 * number + 1)
+
+
+def outcome(answer: Answer) -> tuple[str | None, str | None]:
+    return answer.header("x-context-status"), answer.header("x-context-reason")
+
+
+def as_other(url: str, body: bytes, target: str = "/v1/chat/completions") -> Answer:
+    return send(url, request_bytes(body, b"content-type: application/json", OTHER_KEY, target=target, usual=False), 60)
+
+
+def most_at_once(simulator: Simulator) -> int:
+    """Summary calls that the provider had before it at the same moment."""
+    began = [(record.at, 1) for record in simulator.summaries]
+    ended = [(record.finished_at or 0.0, -1) for record in simulator.summaries]
+    under_way = most = 0
+    for _, change in sorted(began + ended):
+        under_way += change
+        most = max(most, under_way)
+    return most
+
+
+def test_many_conversations_of_a_tenant_have_their_turns_on_sqlite(
+    simulator: Simulator, steno: StartSteno, sqlite_url: str
+) -> None:
+    """With the usual bound of a call to the database: all of them were answered without it, and so was the other."""
+    limits = {"compactions_per_tenant": MOST}
+    started = steno(storage={"url": sqlite_url, "timeout_seconds": 0.25}, limits=limits)
+    simulator.summary_default = Fault(delay=1.0)
+
+    async def crowd() -> tuple[list[Answer], Answer]:
+        bodies = [chat(long(number), conversation_id=f"c{number}") for number in range(CROWD)]
+        asking = [asyncio.to_thread(post, started.url, body, timeout=60) for body in bodies]
+        *answers, other = await asyncio.gather(*asking, asyncio.to_thread(as_other, started.url, chat(long(1))))
+        return answers, other
+
+    answers, other = asyncio.run(crowd())
+    assert {answer.status for answer in answers} == {200}
+    told = Counter(map(outcome, answers))
+    assert set(told) == {("summarized", None), ("full", "too_many_compactions")}
+    assert told["summarized", None] >= MOST
+    assert outcome(other) == ("summarized", None)
+    assert most_at_once(simulator) <= MOST + 1
+    assert started.services.store.state == "ok"
+
+
+def test_tokens_of_summaries_that_are_spent_end_the_summaries_of_one_tenant(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """The call that crosses the limit is finished."""
+    url = steno(limits={"summary_tokens_per_hour": 1_000}).url
+    assert outcome(post(url, chat(long(1)))) == ("summarized", None)
+    assert outcome(post(url, chat(long(2)))) == ("full", "summary_tokens_spent")
+    assert outcome(as_other(url, chat(long(2)))) == ("summarized", None)
+    assert len(simulator.summaries) == 2
+
+
+def test_tokens_are_counted_where_the_provider_does_not_tell_them(simulator: Simulator, steno: StartSteno) -> None:
+    url = steno(limits={"summary_tokens_per_hour": 1_000}).url
+    simulator.summary_default = Fault(omit_usage=True)
+    assert outcome(post(url, chat(long(1)))) == ("summarized", None)
+    assert outcome(post(url, chat(long(2)))) == ("full", "summary_tokens_spent")
+
+
+def test_what_does_not_fit_is_shortened_without_a_summary(simulator: Simulator, steno: StartSteno) -> None:
+    url = steno(limits={"summary_tokens_per_hour": 1}).url
+    post(url, chat(long(1)))
+    answered = post(url, chat(turns(30, first=501)))
+    assert (answered.status, *outcome(answered)) == (200, "trimmed", "summary_tokens_spent")
+    assert len(simulator.summaries) == 1
+
+
+def test_compactions_are_demanded_so_often_in_a_minute_by_each_tenant(steno: StartSteno) -> None:
+    url = steno(limits={"forced_compactions_per_minute": 2}).url
+    post(url, chat(turns(8), conversation_id="one"))
+    assert post(url, chat(turns(8)), target=FORCED).status == 200
+    assert post(url, {"model": MODEL, "messages": turns(1)}, target="/context/compact").status == 200
+    for target in (FORCED, "/context/compact"):
+        refused = post(url, chat(turns(8)), target=target)
+        assert refused.status == 429
+        assert 1 <= int(refused.header("retry-after") or 0) <= 61
+        error = json.loads(refused.body)["error"]
+        assert (error["code"], error["type"]) == ("too_many_compactions", "rate_limit_error")
+        assert "2 compactions" in error["message"]
+        assert "limits.forced_compactions_per_minute" in error["message"]
+    assert as_other(url, chat(turns(8)), "/context/compact").status == 200
+    assert post(url, chat(turns(8), conversation_id="one")).status == 200
+    assert get(url, "/context/conversations/one").status == 200

@@ -1,0 +1,107 @@
+"""All that is stored of one caller: told, and erased."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.commands import until
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+
+OTHER_KEY = b"authorization: Bearer sk-other"
+
+
+def as_other(url: str, body: bytes | None = None, method: str = "GET", target: str = "/v1/chat/completions") -> Answer:
+    usual = (b"content-type: application/json", OTHER_KEY)
+    return send(url, request_bytes(body, *usual, method=method, target=target, usual=False), 30)
+
+
+def erase(url: str) -> Answer:
+    return get(url, "/context/tenant", method="DELETE")
+
+
+def export(url: str) -> list[dict[str, Any]]:
+    answered = get(url, "/context/tenant/export")
+    assert (answered.status, answered.header("content-type")) == (200, "application/x-ndjson")
+    return [json.loads(line) for line in answered.body.splitlines()]
+
+
+def kinds(url: str) -> set[str]:
+    return {row["object"] for row in export(url)}
+
+
+def names(answered: Answer) -> list[str]:
+    return [one["id"] for one in answered.json["data"]]
+
+
+@pytest.fixture
+def used(steno: StartSteno, shared_url: str) -> Steno:
+    """Two callers with a conversation each, of the same name and history."""
+    started = steno(storage={"url": shared_url})
+    body = chat(turns(15), conversation_id="one")
+    assert post(started.url, body).header("x-context-status") == "summarized"
+    assert as_other(started.url, body, "POST").header("x-context-status") == "summarized"
+    send(started.url, request_bytes(b'{"indexes": [1]}', method="PUT", target="/context/conversations/one/pins"))
+    return started
+
+
+def test_everything_of_a_caller_is_exported_and_nothing_of_others(used: Steno) -> None:
+    me = get(used.url, "/context/tenant").json["id"]
+    other = as_other(used.url, target="/context/tenant").json["id"]
+    *rows, end = export(used.url)
+    assert end == {"object": "export.end", "tenant": me, "rows": len(rows)}
+    kept = {"conversations", "heads", "leases", "pins", "summary_chunks", "usage_records"}
+    assert {row["object"] for row in rows} == kept
+    [summary] = get(used.url, "/context/conversations/one/summaries").json["data"]
+    assert [row["text"] for row in rows if row["object"] == "summary_chunks"] == [summary["text"]]
+    assert {row["tenant"] for row in rows} == {me}
+    assert other not in json.dumps(rows)
+
+
+def test_an_export_of_nothing_ends_at_once(steno: StartSteno) -> None:
+    assert [row["object"] for row in export(steno().url)] == ["export.end"]
+
+
+def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulator: Simulator) -> None:
+    me = get(used.url, "/context/tenant").json["id"]
+    erased = erase(used.url)
+    assert (erased.status, erased.json) == (200, {"id": me, "object": "tenant.deleted", "deleted": True})
+    assert get(used.url, "/context/conversations").json["data"] == []
+    assert get(used.url, "/context/search?q=order").json["data"] == []
+    assert get(used.url, "/context/conversations/one").status == 404
+    assert kinds(used.url) == {"leases", "export.end"}
+    assert "one" not in json.dumps(export(used.url))
+    assert names(as_other(used.url, target="/context/conversations")) == ["one"]
+    assert len(as_other(used.url, target="/context/search?q=order").json["data"]) == 1
+    made = len(simulator.summaries)
+    assert post(used.url, chat(turns(15))).header("x-context-conversation-id") != "one"
+    assert len(simulator.summaries) == made + 1
+    assert erase(used.url).status == 200
+
+
+def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everything(
+    used: Steno, simulator: Simulator
+) -> None:
+    simulator.summary_default = type(simulator.summary_default)(delay=1.5)
+    made = len(simulator.summaries)
+    body = chat(turns(15, first=501), conversation_id="two")
+    with connected(used.url) as client:
+        client.sendall(request_bytes(body))
+        until(lambda: len(simulator.summaries) > made)
+        assert erase(used.url).status == 200
+    until(lambda: not used.services.tasks._tasks)
+    rows = export(used.url)
+    assert "summary_chunks" not in {row["object"] for row in rows}
+
+
+def test_a_database_that_is_away_is_told_before_anything_is_answered(steno: StartSteno) -> None:
+    """In OpenAI's shape, and to be tried again."""
+    url = steno(storage={"url": "postgresql://nobody@127.0.0.1:1/none"}).url
+    for answered in (erase(url), get(url, "/context/tenant/export"), get(url, "/context/search?q=order")):
+        assert (answered.status, answered.json["error"]["code"]) == (503, "storage_unavailable")
+        assert answered.header("retry-after")

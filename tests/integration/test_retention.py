@@ -1,0 +1,253 @@
+"""Retention: what nobody used for so long is deleted, and nothing else; and all of one tenant, told and erased."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, func, select, update
+
+from app.core.calibration import Sample
+from app.core.usage import Tokens
+from app.store import CalibrationKey, Store, UsageRecord
+from app.store.clock import now_ms
+from app.store.tables import (
+    calibrations,
+    conversations,
+    heads,
+    learned_windows,
+    leases,
+    masks,
+    metadata,
+    pins,
+    summary_chunks,
+    summary_words,
+    usage_records,
+)
+from app.store.tenants import EXPORTED, TABLES
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, take
+
+DAYS = 30
+DAY = 24 * 3_600_000
+TIMES = {
+    conversations: "updated_at",
+    summary_chunks: "used_at",
+    usage_records: "created_at",
+    calibrations: "updated_at",
+    learned_windows: "expires_at",
+}
+
+
+@pytest.fixture
+async def store(open_store: OpenStore, database_url: str) -> Store:
+    """One that keeps things for thirty days."""
+    store = open_store(database_url)
+    store._kept_ms = DAYS * DAY
+    await store.start()
+    return store
+
+
+def used(id_: str, tenant: str = TENANT, conversation_id: str = "c1") -> UsageRecord:
+    return UsageRecord(
+        tenant=tenant,
+        id=id_,
+        conversation_id=conversation_id,
+        request_id="r",
+        turn=1,
+        purpose="message",
+        upstream="default",
+        model="gpt-4o",
+        estimated=1,
+        forwarded=1,
+        saved=0,
+        tokens=Tokens(1, 1),
+        price=None,
+        cost=None,
+        status=200,
+        context_status="full",
+    )
+
+
+async def live(store: Store, tenant: str = TENANT) -> None:
+    """A conversation with everything that one may have; it uses a chunk of its own and one of another."""
+    start = 10 if tenant == TENANT else 20
+    made = [chunk(start, start + 1, id="own"), chunk(start + 1, start + 2, id="others", conversation_id="c2")]
+    for one in made:
+        await put(store, one, tenant=tenant)
+    await store.keep_mask(tenant, "m", digest(start), digest(0), "c1")
+    for name in ("c1", "c2"):
+        used_here = ("own", "others") if name == "c1" else ()
+        store.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))
+        store.record_usage(used(f"u-{name}", tenant, name))
+    await store.flush()
+    await store.replace_pins(tenant, "c1", [0, 3])
+
+
+async def shared(store: Store) -> None:
+    await store.learn({CalibrationKey("u", "m", "f", tools=False): [Sample(100, 120)]})
+    await store.learn_window("u", "m", 1_000, 60)
+
+
+async def age(store: Store, days: float, *tables: Table) -> None:
+    """As if everything in them had happened so many days earlier."""
+    async with store._database.writing() as connection:
+        for table in tables:
+            column = table.c[TIMES[table]]
+            await connection.execute(update(table).values({column: now_ms() - int(days * DAY)}))
+
+
+async def count(store: Store, *tables: Table, tenant: str | None = None) -> list[int]:
+    found = []
+    async with store._database.reading() as connection:
+        for table in tables:
+            rows = select(func.count()).select_from(table)
+            if tenant is not None:
+                rows = rows.where(table.c.tenant == tenant)
+            found.append(int((await connection.execute(rows)).scalar_one()))
+    return found
+
+
+async def test_what_was_used_lately_is_kept(store: Store) -> None:
+    await live(store)
+    await shared(store)
+    await age(store, DAYS - 0.1, *TIMES)
+    before = await count(store, *metadata.sorted_tables)
+    await store.remove_unused()
+    assert await count(store, *metadata.sorted_tables) == before
+
+
+async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches, however many there are."""
+    monkeypatch.setattr("app.store.facade.REMOVED_ROWS", 1)
+    monkeypatch.setattr("app.store.facade.TIDY_ROWS", 1)
+    monkeypatch.setattr("app.store.facade.TIDY_PAUSE_SECONDS", 0.0)
+    await live(store)
+    await live(store, STRANGER)
+    await shared(store)
+    await age(store, DAYS + 0.1, *TIMES)
+    await store.remove_unused()
+    gone = [table for table in metadata.sorted_tables if table is not leases]
+    assert await count(store, *gone) == [0] * len(gone)
+    assert await count(store, leases) == [4]
+
+
+async def test_a_chunk_that_somebody_uses_outlives_the_conversation_that_made_it(store: Store) -> None:
+    await live(store)
+    await age(store, DAYS + 0.1, *TIMES)
+    store.record(seen("c1", summaries=("others",)))
+    await store.flush()
+    await store.remove_unused()
+    assert await count(store, conversations, summary_chunks, summary_words) == [1, 1, 1]
+    page = await store.summaries(TENANT, "c1", limit=9, after=None, order="asc")
+    assert [(one.id, one.conversation_id) for one in page.data] == [("others", "c2")]
+    found = await store.search_summaries(TENANT, ["met"], limit=9, after=None, order="asc")
+    assert [one.id for one in found.data] == ["others"]
+    assert await count(store, heads, masks, pins, usage_records) == [1, 1, 2, 0]
+
+
+async def test_a_use_is_noted_to_the_hour(store: Store) -> None:
+    await live(store)
+
+    async def noted() -> list[int]:
+        async with store._database.reading() as connection:
+            return list((await connection.execute(select(summary_chunks.c.used_at))).scalars())
+
+    before = await noted()
+    store.record(seen("c1", summaries=("own", "others")))
+    await store.flush()
+    assert await noted() == before
+    await age(store, 0.5, summary_chunks)
+    earlier = await noted()
+    store.record(seen("c1", summaries=("own", "others", "of nobody")))
+    await store.flush()
+    assert all(after > one for after, one in zip(await noted(), earlier, strict=True))
+
+
+async def test_chunks_of_an_earlier_release_grow_old_from_now_on(store: Store) -> None:
+    await live(store)
+    async with store._database.writing() as connection:
+        await connection.execute(update(summary_chunks).values(used_at=None))
+    await store.remove_unused()
+    assert await count(store, summary_chunks) == [2]
+    await age(store, DAYS + 0.1, summary_chunks)
+    await store.remove_unused()
+    assert await count(store, summary_chunks) == [0]
+
+
+async def test_everything_is_kept_for_ever_where_that_is_set(store: Store) -> None:
+    store._kept_ms = None
+    await live(store)
+    await age(store, 10_000, conversations, summary_chunks, usage_records)
+    before = await count(store, *metadata.sorted_tables)
+    await store.remove_unused()
+    assert await count(store, *metadata.sorted_tables) == before
+
+
+async def test_replicas_may_tidy_side_by_side(open_store: OpenStore, shared_url: str) -> None:
+    replicas = [open_store(shared_url) for _ in range(3)]
+    for replica in replicas:
+        replica._kept_ms = DAYS * DAY
+        await replica.start()
+    for number in range(250):
+        replicas[0].record(seen(f"c{number}", heads=((digest(number), 1), (digest(1_000 + number), 2))))
+    await replicas[0].flush()
+    await age(replicas[0], DAYS + 0.1, conversations)
+    replicas[1].record(seen("c7", heads=((digest(7), 1),)))
+    await asyncio.gather(*(replica.remove_unused() for replica in replicas), replicas[1].flush())
+    await replicas[1].remove_unused()
+    assert await count(replicas[0], conversations) == [1]
+
+
+# All of one tenant
+
+
+async def exported(store: Store, tenant: str = TENANT) -> list[tuple[str, dict[str, Any]]]:
+    return [row async for row in store.export(tenant)]
+
+
+async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.facade.EXPORT_ROWS", 1)
+    await live(store)
+    await live(store, STRANGER)
+    rows = await exported(store)
+    assert {name for name, _ in rows} == {table.name for table in EXPORTED}
+    assert {row["tenant"] for _, row in rows} == {TENANT}
+    for table in EXPORTED:
+        assert [sum(name == table.name for name, _ in rows)] == await count(store, table, tenant=TENANT)
+    keys = [
+        (table, *(row[c.name] for c in table.primary_key)) for table in EXPORTED for n, row in rows if n == table.name
+    ]
+    assert len(keys) == len(set(keys))
+
+
+async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.facade.TIDY_ROWS", 1)
+    await live(store)
+    await live(store, STRANGER)
+    others = await count(store, *TABLES, tenant=STRANGER)
+    store.record(seen("waits"))
+    store.record_usage(used("waits"))
+    assert await store.erase_tenant(TENANT)
+    await store.flush()
+    left = dict(zip((table.name for table in TABLES), await count(store, *TABLES, tenant=TENANT), strict=True))
+    assert left.pop("leases") == 2
+    assert set(left.values()) == {0}
+    assert {row["conversation_id"] for _, row in await exported(store)} == {""}
+    assert await count(store, *TABLES, tenant=STRANGER) == others
+    assert not await store.erase_tenant(TENANT)
+
+
+async def test_what_is_being_made_for_an_erased_tenant_is_not_stored(store: Store) -> None:
+    lease = await take(store, 0, 4)
+    theirs = await take(store, 0, 4, tenant=STRANGER)
+    await store.erase_tenant(TENANT)
+    assert await store.commit(lease, [chunk(0, 4)]) is None
+    assert not await store.renew(lease)
+    assert await store.revoked(lease)
+    assert await store.commit(theirs, [chunk(0, 4)])
+    assert await store.commit(await take(store, 0, 4), [chunk(0, 4)])
