@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from app.core import prompts
+from app.core.budget import MOST_TOKENS
 from app.core.declarations import Declarations
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
@@ -195,7 +196,7 @@ def _threshold(management: object) -> int | None:
             if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
                 told = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
                 raise InvalidRequest(f"compact_threshold must be {told}.", "context_management")
-            return value
+            return min(value, MOST_TOKENS)  # However large, it is over every window.
     return None
 
 
