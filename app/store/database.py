@@ -78,7 +78,7 @@ def read_url(url: str) -> Address:
         case "sqlite" | "sqlite+aiosqlite":
             if parsed.database in {None, "", ":memory:"}:
                 return Address("memory", "", None, "memory")
-            return Address("file", "", Path(str(parsed.database)), shown)
+            return Address("file", "", Path(str(parsed.database)), _without_options(shown))
         case "postgres" | "postgresql" | "postgresql+asyncpg":
             return Address("postgresql", _dsn(url), None, _without_options(shown))
     raise DatabaseURLError(
