@@ -113,7 +113,7 @@ class ChatRequest:
         """Whether the client wrote that number anywhere: 128000, 128,000 or 128k. Also if that cannot be told."""
         try:
             body = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return True
         thousands = (f"{number // unit} ?k" for unit in (1_000, 1_024) if number % unit == 0)
         written = "|".join((str(number), *thousands))
@@ -138,7 +138,10 @@ class ChatRequest:
         if not ask_usage:
             return self.source.spliced(replaced, OWN_MEMBERS)
         options = self.source.raw("stream_options") or b"null"
-        given = RawObject(options if options.startswith(b"{") else b"{}")
+        try:
+            given = RawObject(options if options.startswith(b"{") else b"{}")
+        except Unreadable:  # Such as a key that stands twice: the provider judges it.
+            return self.source.spliced(replaced, OWN_MEMBERS)
         asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
         if "stream_options" in self.source:
             return self.source.spliced({**replaced, "stream_options": asking}, OWN_MEMBERS)

@@ -7,6 +7,8 @@ from email.utils import parsedate_to_datetime
 
 REPEATABLE = frozenset({408, 409, 429})
 """Below 500; from there on SDKs repeat every status."""
+LONGEST_PAUSE = 31_536_000.0
+"""A year, in seconds: whoever says more says that there is no use in waiting."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -23,9 +25,9 @@ def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | N
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         said = told.get(name, b"").strip()
         if said.replace(b".", b"", 1).isdigit():
-            return float(said) * unit
+            return min(float(said) * unit, LONGEST_PAUSE)
     try:
-        date = parsedate_to_datetime(told.get(b"retry-after", b"").decode("latin-1"))
-    except ValueError:
+        date = parsedate_to_datetime(told.get(b"retry-after", b"").decode("latin-1")).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, date.timestamp() - now)
+    return min(max(0.0, date - now), LONGEST_PAUSE)
