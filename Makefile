@@ -7,6 +7,7 @@ SEED ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
+MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
 PYTEST_ARGS ?= -n auto
@@ -18,7 +19,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters faults chaos soak isolation scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -71,6 +72,10 @@ lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,
 waiters: dev-env ## how soon 200 requests go on once the summary they wait for is made
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.waiters
+
+fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 faults: dev-env ## every fault of database, provider and summariser, then random ones; options: FAULTS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables

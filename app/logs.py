@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ import structlog
 
 from app.api.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
+
+_PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|ExceptionGroup)(?=:|$)')
+"""The lines of a traceback that say where an error came from and what kind it is."""
 
 
 def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
@@ -32,7 +36,7 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, _without_words],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _where,
@@ -47,6 +51,16 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
     # The HTTP client's own lines name every request; at info they would be most of the log.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """What a library logs, without the words of an error or the values of a call that it put into its text."""
+    first, *rest = str(event["event"]).splitlines() or [""]
+    if event["logger"] == "asyncio":
+        first = first.partition("(")[0]
+    places = (line.strip(" |+-") for line in rest)
+    event["event"] = "\n".join((first, *(found[0] for line in places if (found := _PLACE.match(line)))))
+    return event
 
 
 def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

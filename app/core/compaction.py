@@ -23,6 +23,7 @@ from app.core.plan import (
     Span,
     SummarySettings,
     halves,
+    is_shown,
     quoted_tokens,
     replaced_tokens,
     shown_size,
@@ -257,7 +258,7 @@ class _ChunkMaker:
         before = prompts.quote_chunks((prior,), released, prompts.fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
-        beside = () if span.start else (f"The notes so far:\n{prior.text}",)
+        beside = () if span.start else (prompts.notes_so_far(prior),)
         source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
         return (yield from self._ask(chunk, source, prompt, notes))
 
@@ -279,11 +280,9 @@ class _ChunkMaker:
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""
-        if self.settings.style != "prefix":
+        if not is_shown(self.conversation, path, span, self.settings):
             return None
         tokens = shown_size(self.conversation, path, span)
-        if tokens > self.settings.shown_tokens:
-            return None
         before = (part for part in build_view(self.conversation, path).parts if not isinstance(part, Verbatim))
         parts = (*before, Verbatim(path.covered, span.stop))
         # A provider refuses a call that the client left without its result. What repairing saves is of no account.
@@ -367,12 +366,16 @@ class _ChunkMaker:
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
         """As the summariser wrote it: what it reads it copies, and then the list would be there twice."""
-        return replace(chunk, text=chunk.text.removesuffix(self._failed_results(chunk)))
+        if not self._failed_results(chunk):
+            return chunk
+        # By its heading: earlier releases kept the line ends of the results.
+        written, heading, _ = chunk.text.rpartition(prompts.FAILURES_HEADING)
+        return replace(chunk, text=written) if heading else chunk
 
     @property
     def _focus(self) -> tuple[str, ...]:
         focus = self.settings.focus
-        return (prompts.FOCUS_NOTE.replace("{focus}", focus),) if focus else ()
+        return (prompts.focus_note(focus),) if focus else ()
 
     def _finished(self, blank: SummaryChunk, text: str) -> SummaryChunk:
         body = prompts.summary_text(text, blank.first_index, blank.last_index, prompts.fence_of(blank.through_digest))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.core.quoting import word
+
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
 """Over this share of what it replaces, a summary saves too little to lose the original for."""
@@ -60,7 +62,7 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str |
     text = visible_text(answer.text)
     checks = (
         (answer.calls, "summary_is_a_tool_call"),
-        (answer.finish != "stop", f"summary_not_finished:{answer.finish}"),
+        (answer.finish != "stop", f"summary_not_finished:{word(answer.finish)}"),
         (not text, "summary_empty"),
         (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, "summary_refused"),
         (tokens < MINIMUM_TOKENS, "summary_too_short"),

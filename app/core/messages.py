@@ -10,6 +10,8 @@ from itertools import accumulate
 
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})
+ROLES = frozenset({"user", "assistant"}) | INSTRUCTION_ROLES | RESULT_ROLES
+"""Those there are; a client may write others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ class Transcript:
 
     def is_instruction(self, index: int) -> bool:
         return self.messages[index].role in INSTRUCTION_ROLES
+
+    @cached_property
+    def first_instruction(self) -> int:
+        """Index of the first instruction in the middle of the conversation; its length without one."""
+        return next((index for index in range(len(self)) if self.is_instruction(index)), len(self))
 
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """What stays verbatim of a range that is summarised, by a compaction that goes on up to `end`.

@@ -130,9 +130,19 @@ def _plan_cumulative(
 
 def _spans(conversation: Conversation, base: Path, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
     """The span whole, where the summariser is shown the conversation up to its end; else as it can read it."""
-    if summary.style == "prefix" and shown_size(conversation, base, span) <= summary.shown_tokens:
+    if is_shown(conversation, base, span, summary):
         return (span,)
     return split_span(conversation.transcript, span, summary)
+
+
+def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummarySettings) -> bool:
+    """Whether the summariser is to read the conversation itself up to the span's end, and can.
+
+    Not where instructions stand in the middle of it: it would follow them. In a transcript they are quoted.
+    """
+    if summary.style != "prefix" or conversation.transcript.first_instruction < span.stop:
+        return False
+    return shown_size(conversation, base, span) <= summary.shown_tokens
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from app.core.alter import append, standing
 from app.core.estimate import Cost
-from app.core.messages import INSTRUCTION_ROLES, RESULT_ROLES, Message
+from app.core.messages import INSTRUCTION_ROLES, RESULT_ROLES, ROLES, Message
+from app.core.quoting import word
 from app.core.view import Altered, Conversation, Note, Part, Pruned, View
 
 STUB_TOKENS = 100
 """Room that is kept for a stub."""
 MOST_NAMES = 8
 """Tools that a stub names."""
-LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost:
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
     """What stands where messages are left out: how many, whose, and which tools were used. Never a summary."""
     messages = [conversation.transcript.messages[index] for index in sorted(out)]
-    roles = Counter(message.role for message in messages)
-    named = dict.fromkeys(call.name[:LONGEST_NAME] for message in messages for call in message.calls if call.name)
+    roles = Counter(message.role if message.role in ROLES else "other" for message in messages)
+    named = dict.fromkeys(word(call.name) for message in messages for call in message.calls if call.name)
     used = f" Tools that were used: {', '.join([*named][:MOST_NAMES])}." if named else ""
     counts = ", ".join(f"{count} {role}" for role, count in roles.items())
     text = (

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from app.core import prompts
+from app.core.budget import MOST_TOKENS
 from app.core.declarations import Declarations
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
@@ -112,7 +113,7 @@ class ChatRequest:
         """Whether the client wrote that number anywhere: 128000, 128,000 or 128k. Also if that cannot be told."""
         try:
             body = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return True
         thousands = (f"{number // unit} ?k" for unit in (1_000, 1_024) if number % unit == 0)
         written = "|".join((str(number), *thousands))
@@ -137,7 +138,10 @@ class ChatRequest:
         if not ask_usage:
             return self.source.spliced(replaced, OWN_MEMBERS)
         options = self.source.raw("stream_options") or b"null"
-        given = RawObject(options if options.startswith(b"{") else b"{}")
+        try:
+            given = RawObject(options if options.startswith(b"{") else b"{}")
+        except Unreadable:  # Such as a key that stands twice: the provider judges it.
+            return self.source.spliced(replaced, OWN_MEMBERS)
         asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
         if "stream_options" in self.source:
             return self.source.spliced({**replaced, "stream_options": asking}, OWN_MEMBERS)
@@ -195,7 +199,7 @@ def _threshold(management: object) -> int | None:
             if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
                 told = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
                 raise InvalidRequest(f"compact_threshold must be {told}.", "context_management")
-            return value
+            return min(value, MOST_TOKENS)  # However large, it is over every window.
     return None
 
 

@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 REPEATABLE = frozenset({408, 409, 429})
 """Below 500; from there on SDKs repeat every status."""
 LONGEST_DATE = 100
-LONGEST_PAUSE = 10.0**9
-"""Seconds: what is longer is no time that anybody waits for."""
+LONGEST_PAUSE = 31_536_000.0
+"""A year, in seconds: whoever says more says that there is no use in waiting."""
 
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -28,7 +28,7 @@ def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | N
         if said.replace(b".", b"", 1).isdigit():
             return min(float(said) * unit, LONGEST_PAUSE)
     try:
-        date = parsedate_to_datetime(told.get(b"retry-after", b"")[:LONGEST_DATE].decode("latin-1"))
-        return max(0.0, date.timestamp() - now)
+        date = parsedate_to_datetime(told.get(b"retry-after", b"")[:LONGEST_DATE].decode("latin-1")).timestamp()
     except (ValueError, OverflowError, TypeError, IndexError):  # The parser's own, where it was not written for it.
         return None
+    return min(max(0.0, date - now), LONGEST_PAUSE)

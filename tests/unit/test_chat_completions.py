@@ -220,6 +220,7 @@ def test_a_number_written_in_escapes_is_found() -> None:
 
 def test_where_a_request_cannot_be_read_it_may_mention_anything() -> None:
     assert request_with("1e999").mentions(128_000)
+    assert read_request(b'{"model":"m","messages":[],"a":{"\xff":1}}').mentions(128_000)
 
 
 def request_with(content: str) -> ChatRequest:
@@ -245,6 +246,13 @@ def test_a_stream_is_asked_for_its_usage_beside_what_the_client_asked(given: byt
     assert not request.wants_usage
     assert request.with_messages([b"2"], ask_usage=True) == sent
     assert read_request(sent).wants_usage
+
+
+@pytest.mark.parametrize("options", [b'{"include_usage":false,"include_usage":false}', b'{"\xff":1}'])
+def test_stream_options_that_cannot_be_read_are_left_to_the_provider(options: bytes) -> None:
+    given = b'{"model":"m","messages":[1],"stream_options":%b}' % options
+    sent = read_request(given).with_messages([b"2"], ask_usage=True)
+    assert sent == given.replace(b"[1]", b"[2]")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import io
 import json
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +104,49 @@ def test_an_unexpected_error_is_shown_by_its_kind_and_its_place(configured: io.S
     for shown in ("in fail", "builtins.KeyError", "builtins.ExceptionGroup", "builtins.ValueError"):
         assert shown in line["exception"]
     assert "canary words" not in line["exception"].replace('fail("canary words")', "")
+
+
+def told(configured: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in configured.getvalue().splitlines()]
+
+
+def test_an_error_that_nobody_waited_for_is_shown_without_its_words(configured: io.StringIO) -> None:
+    """asyncio writes the error into the text of the line."""
+
+    async def failing() -> None:
+        fail("canary words")
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(partial(fail, "canary words"))
+        task = asyncio.ensure_future(failing())
+        await asyncio.wait({task})
+        del task
+        gc.collect()
+
+    asyncio.run(run())
+    lines = told(configured)
+    assert [line["event"] for line in lines] == [
+        "Exception in callback fail",
+        "Task exception was never retrieved",
+    ]
+    assert all("builtins.KeyError" in line["exception"] for line in lines)
+    assert "canary words" not in configured.getvalue().replace('fail(\\"canary words\\")', "")
+
+
+def test_a_start_that_failed_is_shown_by_the_kinds_and_places_of_its_errors(configured: io.StringIO) -> None:
+    """Starlette hands it to the server as text."""
+    try:
+        fail("canary words\nold words")
+    except ExceptionGroup:
+        logging.getLogger("uvicorn.error").log(logging.ERROR, traceback.format_exc())
+    [line] = told(configured)
+    assert "in fail" in line["event"]
+    assert "KeyError" in line["event"]
+    assert "ExceptionGroup" in line["event"]
+    assert "words" not in line["event"]
+
+
+def test_what_a_library_says_in_one_line_is_kept(configured: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").info("Started server process [%d] (of 2)", 7)
+    assert told(configured)[0]["event"] == "Started server process [7] (of 2)"

@@ -9,7 +9,7 @@ import pytest
 
 from app.api.patience import Patience
 from app.wire.provider_errors import error_body
-from app.wire.retries import is_repeatable, named_pause
+from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
 
 NOW = 1_795_257_889.0
 
@@ -86,6 +86,9 @@ def test_the_request_and_the_pause_are_told_where_the_provider_named_them() -> N
         ({b"retry-after": b"Sat, 21 Nov 2020 10:44:59 GMT"}, 0.0),
         ({b"retry-after": b"soon"}, None),
         ({b"retry-after-ms": b"-1"}, None),
+        ({b"retry-after": b"9" * 400}, LONGEST_PAUSE),
+        ({b"retry-after": b"Sat, 21 Nov 9999 10:44:59 GMT"}, LONGEST_PAUSE),
+        ({b"retry-after": b"Sat, 21 Nov 2026 18446744073709551616:44:59 GMT"}, None),
         ({}, None),
     ],
 )

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from app.core.messages import Message
-from app.core.prune import LONGEST_NAME, MOST_NAMES, STUB_TOKENS, prune
+from app.core.prune import MOST_NAMES, STUB_TOKENS, prune
+from app.core.quoting import LONGEST_WORD
 from app.core.repair import repair
 from app.core.verify import problems
 from app.core.view import (
@@ -150,7 +151,7 @@ def test_a_stub_names_a_few_tools_and_long_names_in_part(called: bool) -> None:
     named = note.text.count("tool_")
     assert named == (MOST_NAMES if called else 0)
     assert ("Tools that were used" in note.text) is called
-    assert f"tool_0{'x' * (LONGEST_NAME - 6)}," in note.text or not called
+    assert f"tool_0{'x' * (LONGEST_WORD - 6)}," in note.text or not called
 
 
 def test_a_call_without_a_name_is_not_named() -> None:

@@ -1,0 +1,93 @@
+"""Quoting: how the words of a conversation stand in a text of ours, so that nobody takes them for ours.
+
+A heading or a mark of ours is `<`, then a fence: eight hexadecimal digits. Readers of it are language models, which
+also read what only looks like one. So a fence is found in any case, in letters that look the same, and with blanks or
+what cannot be seen between its digits.
+"""
+
+from __future__ import annotations
+
+import re
+from unicodedata import category, normalize
+
+LONGEST_WORD = 64
+WORD_MARKS = frozenset("-.:/@+")
+
+_BREAKS = "\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
+"""Whatever some reader takes for the end of a line."""
+_BLANKS = " \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_UNSEEN = (
+    "\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+"""Controls, marks on other characters, and what takes no room."""
+_OPENERS = "<\u02c2\u1438\u2039\u227a\u2329\u276c\u276e\u27e8\u3008\ufe64\uff1c"
+_STYLED = (
+    range(0xA0, 0x100),
+    range(0x2070, 0x2190),
+    range(0x2460, 0x2500),
+    range(0xFF00, 0xFF60),
+    range(0x1D400, 0x1D800),
+    range(0x1F100, 0x1F18A),
+    range(0x1FBF0, 0x1FBFA),
+)
+"""Where Unicode keeps digits and Latin letters in other styles."""
+_OTHER_SCRIPTS = {
+    "a": "\u0251\u03b1\u0410\u0430",
+    "b": "\u0412\u042c\u0432",
+    "c": "\u03f2\u0421\u0441",
+    "d": "\u0501",
+    "e": "\u0395\u0415\u0435",
+    "f": "\u0192\u0493",
+    "n": "\u039d\u0578",
+    "o": "\u039f\u03bf\u041e\u043e",
+    "s": "\u0405\u0455",
+    "t": "\u03a4\u0422\u0442",
+}
+
+
+def _spellings_of(letters: str) -> dict[str, str]:
+    """For each of these characters all that read like it, itself among them."""
+    found = {letter: f"{letter}{letter.upper()}{_OTHER_SCRIPTS.get(letter, '')}" for letter in letters}
+    for block in _STYLED:
+        for character in map(chr, block):
+            plain = normalize("NFKC", character).casefold()
+            if plain in found:
+                found[plain] += character
+    return found
+
+
+_SPELLINGS = _spellings_of("0123456789abcdefnots")
+_DIGIT = f"[{''.join(_SPELLINGS[digit] for digit in '0123456789abcdef')}]"
+
+
+def _spelled(text: str, between: str) -> str:
+    return f"[{between}]*".join(f"[{_SPELLINGS[letter]}]" for letter in text)
+
+
+_ANY_FENCE = f"[{_UNSEEN}]*".join([_DIGIT] * 8)
+_SHAPES = re.compile(
+    # A heading stands at the start of a line, a mark of notes anywhere.
+    f"((?:\\A|[{_BREAKS}])[{_BLANKS}{_UNSEEN}]*[{_OPENERS}])(?=[{_UNSEEN}]*{_ANY_FENCE}[{_BLANKS}{_UNSEEN}])"
+    f"|([{_OPENERS}])(?=[{_BLANKS}{_UNSEEN}/]*{_spelled('notes', _UNSEEN)}[{_BLANKS}{_UNSEEN}]+{_ANY_FENCE})"
+)
+_BETWEEN = re.compile(f"[{_BLANKS}{_UNSEEN}]+")
+_PLAIN = {ord(spelling): digit for digit in "0123456789abcdef" for spelling in _SPELLINGS[digit]}
+_LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
+
+
+def word(name: str) -> str:
+    """A name, such as a role, a sender or a tool, as one word of bounded length."""
+    kept = (c if c == "_" or c in WORD_MARKS or category(c)[0] in "LNM" else "_" for c in name[:LONGEST_WORD])
+    return "".join(kept)
+
+
+def one_line(text: str) -> str:
+    return _LINE_END.sub(" ", text)
+
+
+def quoted(text: str, fence: str) -> str:
+    """A text in which nothing is left that could be read as a heading or a mark, of this fence or of another."""
+    if fence in _BETWEEN.sub("", text).translate(_PLAIN):
+        text = re.sub(_spelled(fence, _BLANKS + _UNSEEN), lambda found: f"{found[0][:1]}-{found[0][1:]}", text)
+    return _SHAPES.sub(lambda found: f"{found[0]}\\", text)

@@ -1,0 +1,36 @@
+"""`steno serve` whose own code fails over a request that says EXPLODE, with all of that request in the error's words.
+
+    python -m tests.e2e.broken serve ...
+
+Nobody is on the same machine either: whoever sends no key is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app import cli, tenants
+from app.api import chat, compact
+from app.api.intake import Understood, understand
+from app.services import Services
+from app.wire.chat_completions import ChatRequest
+
+
+async def _exploding(services: Services, request: ChatRequest, tenant: str, headers: Any, *more: Any) -> Understood:
+    said = request.source.text.decode()
+    if "EXPLODE" not in said:
+        return await understand(services, request, tenant, headers, *more)
+    try:
+        raise KeyError(said)
+    except KeyError as error:
+        raise ExceptionGroup(said, [ValueError(said), RuntimeError(repr(headers))]) from error
+
+
+def main() -> None:
+    vars(chat)["understand"] = vars(compact)["understand"] = _exploding
+    vars(tenants)["is_loopback"] = lambda _: False
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,504 @@
+"""Canaries: keys and messages that are found again wherever they have no business to be, on every path of failure.
+
+One Steno of its own process, at log level debug, is led through all of them. What it logged, stored and answered, and
+what it sent to other upstreams than a caller chose, is searched afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import errors
+from app.credentials import CREDENTIALS
+from tests.e2e import commands
+from tests.e2e.histories import turns
+from tests.e2e.raw import CHAT, Answer, connected, read_answer, request_bytes, send
+from tests.e2e.scripted import (
+    LAST_CHUNK,
+    ScriptedProvider,
+    Step,
+    answer,
+    chunked,
+    closed_port,
+    stream_head,
+)
+
+KEYS = {name: f"sk-canary-of-{name.decode()}" for name in sorted(CREDENTIALS)}
+"""What the caller sends in each header that tells who calls or who pays."""
+IN_QUERY = "canary-in-a-query"
+OPERATORS = "canary-of-the-operator"
+SECRET = "canary-that-keys-the-digests"
+PASSWORD = "canary-of-the-database"
+SECRETS = (*KEYS.values(), IN_QUERY, OPERATORS, SECRET, PASSWORD)
+
+SAID = "canarysaid"
+"""Stands in messages that no summary is made of: it is nowhere afterwards."""
+RETOLD = "canaryretold"
+"""Stands in messages that are summarised: it is in summaries afterwards and nowhere else."""
+HOLDS_TEXT = frozenset({("summary_chunks", "text")})
+"""Columns that are meant to hold what was said."""
+
+NOTES = f"The user told the assistant about {RETOLD} and the assistant promised to look into the parcel. " * 3
+ECHO = json.dumps({"error": {"message": f"You said {SAID} {RETOLD} with {' '.join(SECRETS)}", "code": "odd"}}).encode()
+"""A provider that repeats everything: its words are for the caller and for nobody else."""
+
+
+def completion(text: str = "Yes.") -> bytes:
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    said = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    return json.dumps(said).encode()
+
+
+def frames(*data: bytes) -> tuple[bytes, ...]:
+    return (stream_head(), *(chunked(b"data: " + piece + b"\n\n") for piece in data))
+
+
+FIRST_CHUNK = json.dumps(
+    {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": f"{SAID}"}}]}
+).encode()
+
+FAULTS: Mapping[str, tuple[Step, ...]] = {
+    "refuses the key": (answer(ECHO, status=b"401 Unauthorized"),),
+    "refuses the request": (answer(ECHO, status=b"400 Bad Request"),),
+    "has no time": (answer(ECHO, b"retry-after: 9", status=b"429 Too Many Requests"),),
+    "fails": (answer(ECHO, status=b"500 Internal Server Error"),),
+    "fails in HTML": (answer(ECHO, status=b"502 Bad Gateway", kind=b"text/html"),),
+    "says an error with 200": (answer(ECHO),),
+    "says something else": (answer(SAID.encode(), kind=b"text/plain"),),
+    "answers no HTTP": (f"{SAID} {' '.join(SECRETS)}\r\n\r\n".encode(), "close"),
+    "closes": ("close",),
+    "resets": ("reset",),
+    "is slow": ("hang",),
+    "breaks off": (answer(completion(SAID))[:-20], "close"),
+    "is compressed": (answer(ECHO, b"content-encoding: gzip"),),
+    "redirects": (answer(ECHO, f"location: http://127.0.0.1:1/{IN_QUERY}".encode(), status=b"302 Found"),),
+    "breaks a stream off": (*frames(FIRST_CHUNK), "close"),
+    "streams an error": (*frames(FIRST_CHUNK, ECHO), LAST_CHUNK),
+    "streams an error first": (*frames(ECHO), LAST_CHUNK),
+    "streams garbage": (*frames(SAID.encode(), b"{", b'{"choices":1}', b"\xff"), LAST_CHUNK),
+}
+
+
+@dataclass
+class Run:
+    """Steno, its providers, and everything that came back."""
+
+    steno: commands.Serving
+    default: ScriptedProvider
+    other: ScriptedProvider
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By what was asked; where the answer broke off there is none."""
+    told: int = 0
+
+    def ask(self, what: str, body: bytes | None, *headers: bytes, target: str = CHAT, method: str = "POST") -> None:
+        self.keep(what, request_bytes(body, *everybody(), *headers, method=method, target=target, usual=False))
+
+    def keep(self, what: str, request: bytes) -> None:
+        assert what not in self.answers
+        with suppress(HTTPException, ConnectionError):
+            self.answers[what] = send(self.steno.url, request, 20.0)
+
+    def long(self, **members: Any) -> bytes:
+        """A history that has to be compacted, and like no other."""
+        self.told += 1
+        history = [dict(said, content=f"{said['content']} {RETOLD}") for said in turns(15, first=100 * self.told)]
+        return json.dumps({"model": "gpt-4o", "messages": history, **members}).encode()
+
+    def code(self, what: str) -> str:
+        """Of our own error, in the answer or in a stream that had begun."""
+        body = self.answers[what].body
+        return body.partition(b'"code":"')[2].partition(b'"')[0].decode()
+
+
+def everybody() -> list[bytes]:
+    """All keys at once."""
+    return [b"content-type: application/json", *(b"%b: %b" % (name, key.encode()) for name, key in KEYS.items())]
+
+
+def short(said: str = SAID, **members: Any) -> bytes:
+    return json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": said}], **members}).encode()
+
+
+# Every error of ours, by its code
+
+
+def _slow_body(run: Run, what: str) -> None:
+    with connected(run.steno.url, 20.0) as connection:
+        request = request_bytes(short(), *everybody(), usual=False)
+        connection.sendall(request[:-10])
+        run.answers[what] = read_answer(connection)
+
+
+def _overloaded(run: Run, what: str) -> None:
+    body = short(SAID * 5_000)
+    with connected(run.steno.url, 20.0) as first, connected(run.steno.url, 20.0) as second:
+        for connection in (first, second):
+            connection.sendall(request_bytes(body, *everybody(), usual=False)[:-10])
+        run.answers[what] = min((read_answer(c) for c in (second, first)), key=lambda a: a.status != 503)
+
+
+def _unreadable_answer(run: Run, what: str) -> None:
+    run.default.then(*FAULTS["is compressed"])
+    run.ask(what, run.long(stream=True), b"x-context-events: comment")
+
+
+def _faulty(fault: str) -> Callable[[Run, str], None]:
+    def ask(run: Run, what: str) -> None:
+        run.default.then(*FAULTS[fault])
+        run.ask(what, short())
+
+    return ask
+
+
+def _asking(target: str = CHAT, body: bytes | None = None, *headers: bytes) -> Callable[[Run, str], None]:
+    method = "GET" if body is None else "POST"
+    return lambda run, what: run.ask(what, body, *headers, target=f"{target}?key={IN_QUERY}", method=method)
+
+
+WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
+    errors.BodyTooLarge: _asking(CHAT, short(SAID * 20_000)),
+    errors.RequestTimedOut: _slow_body,
+    errors.TooManyBytesInFlight: _overloaded,
+    errors.HeadersTooLarge: _asking(CHAT, short(), *(b"x-%d: %b" % (n, SAID.encode()) for n in range(100))),
+    errors.BadTarget: _asking("/v1/a/../b", short()),
+    errors.MissingCredentials: lambda run, what: run.keep(what, request_bytes(short(), usual=False)),
+    errors.UnknownPath: _asking("/context/nothing"),
+    errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
+    errors.ConversationNotFound: _asking("/context/conversations/none"),
+    errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
+    errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
+    errors.StorageUnavailable: lambda run, what: None,  # noqa: ARG005 - of the Steno whose database is away
+    errors.LoopDetected: _asking(CHAT, short(), b"steno-hops: " + b", ".join(b"%016x" % n for n in range(40))),
+    errors.UpstreamUnreachable: _asking("/u/gone/v1/chat/completions", short()),
+    errors.UpstreamTimedOut: _faulty("is slow"),
+    errors.UpstreamDisconnected: _faulty("closes"),
+    errors.UpstreamUnreadable: _unreadable_answer,
+}
+"""How each error is brought about: a new one needs a way, too."""
+
+
+def every_error() -> set[type[errors.StenoError]]:
+    found: set[type[errors.StenoError]] = set()
+    todo = [errors.StenoError]
+    while todo:
+        kinds = todo.pop().__subclasses__()
+        found |= {kind for kind in kinds if kind.__module__ == errors.__name__ and not kind.__name__.startswith("_")}
+        todo += kinds
+    return found
+
+
+# The run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("canary")
+    with ScriptedProvider((answer(completion()),)) as default, ScriptedProvider((answer(completion(NOTES)),)) as other:
+        steno = _started(folder, default, other, f"sqlite:///{folder}/steno.db")
+        try:
+            yield _lived(Run(steno, default, other))
+        finally:
+            steno.kill()
+
+
+def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, database: str) -> commands.Serving:
+    settings = {
+        "log": {"level": "debug"},
+        "upstream": {"base_url": f"{default.url}/v1", "discover_windows": False, "first_byte_seconds": 1.0},
+        "upstreams": {
+            "other": {"base_url": f"{other.url}/v1", "api_key_env": "OTHERS_KEY", "models": ["llama-*"]},
+            "gone": {"base_url": f"http://127.0.0.1:{closed_port()}/v1", "discover_windows": False},
+        },
+        "models": [{"match": "*", "context_window": 8_000}],
+        "summary": {"model": "llama-s", "upstream": "other", "timeout_seconds": 1.0},
+        "compaction": {"wait_seconds": 10.0},
+        "limits": {"body_bytes": 150_000, "in_flight_bytes": 80_000, "receive_seconds": 0.5},
+    }
+    (folder / "steno.yaml").write_text(json.dumps(settings))
+    return commands.serve(
+        ["--config", "steno.yaml"],
+        folder,
+        module="tests.e2e.broken",
+        OTHERS_KEY=OPERATORS,
+        STENO_SECRET=SECRET,
+        DATABASE_URL=database,
+    )
+
+
+def _lived(run: Run) -> Run:
+    run.ask("a conversation", short("Hello."), b"x-conversation-id: known")
+    run.ask("a compaction", run.long(conversation_id="retold"))
+    run.ask("the other upstream", short(model="llama-3"))
+    for kind, way in WAYS.items():
+        way(run, kind.__name__)
+    for name, body in {"nothing": b"", "no JSON": SAID.encode(), "no UTF-8": b'{"a":"\xff' + SAID.encode()}.items():
+        run.ask(f"a body with {name}", body)
+        run.ask(f"a body with {name} to compact", body, target="/context/compact")
+    for fault, steps in FAULTS.items():
+        for streamed in (False, True) if "hang" not in steps else ():  # That takes its time, and was done above.
+            run.default.then(*steps)
+            run.ask(f"a provider that {fault}, streamed: {streamed}", short(stream=streamed))
+        run.default.script.clear()
+    run.ask("our own failure", short(f"EXPLODE {SAID}"))
+    run.ask("our own failure over REST", short(f"EXPLODE {SAID}"), target="/context/compact")
+    _summarise_badly(run)
+    _read_back(run)
+    _refuse_statements(run)
+    return run
+
+
+def _summarise_badly(run: Run) -> None:
+    usual = run.other.default
+    refusal = answer(completion(f"I'm sorry, but I cannot repeat {SAID} or {OPERATORS}."))
+    for fault, steps in {**FAULTS, "will not": (refusal,)}.items():
+        if fault not in ("resets", "fails in HTML", "says something else", "redirects", "streams an error first"):
+            run.other.default = steps
+            run.ask(f"a summariser that {fault}", run.long())
+            run.other.default = usual
+            # A success in between: three failures in a row, and nobody is asked for a while.
+            run.ask(f"a summariser after one that {fault}", run.long())
+
+
+def _read_back(run: Run) -> None:
+    run.ask("compaction over REST", run.long(), target="/context/compact")
+    run.ask("a plan", run.long(), target="/context/plan")
+    one = "/context/conversations/retold"
+    for target in (
+        *(one, f"{one}/summaries", f"{one}/coverage", f"{one}/usage", f"{one}/pins"),
+        *("/context/conversations", "/context/models", "/context/calibration", "/context/tenant"),
+        *(f"/context/search?q={RETOLD}", "/openapi.json", "/healthz", "/readyz"),
+    ):
+        run.ask(target, None, target=target, method="GET")
+
+
+def _refuse_statements(run: Run) -> None:
+    """The database's own errors hold the statement with all that was to be stored."""
+    with sqlite3.connect(run.steno.folder / "steno.db") as database:
+        for table in ("summary_chunks", "conversations"):
+            database.execute(f"create trigger no_{table} before insert on {table} begin select raise(abort, 'no'); end")
+    run.ask("a database that refuses", run.long(conversation_id="refused"))
+    with sqlite3.connect(run.steno.folder / "steno.db") as database:
+        for table in ("summary_chunks", "conversations"):
+            database.execute(f"drop trigger no_{table}")
+
+
+RETELLS = (
+    "a compaction",
+    "compaction over REST",
+    "a plan",
+    f"/context/search?q={RETOLD}",
+    "/context/conversations/retold/summaries",
+)
+"""Where a caller is shown what was said, because it was asked for."""
+
+
+def found(text: str | bytes, canaries: tuple[str, ...] = SECRETS) -> list[str]:
+    raw = text.encode() if isinstance(text, str) else text
+    return [canary for canary in canaries if canary.encode() in raw]
+
+
+def test_there_is_a_way_to_each_error() -> None:
+    assert set(WAYS) == every_error()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WAYS if kind is not errors.StorageUnavailable], ids=lambda k: k.code)
+def test_each_error_was_brought_about(run: Run, kind: type[errors.StenoError]) -> None:
+    assert run.code(kind.__name__) == kind.code
+
+
+def test_every_way_of_failing_was_met(run: Run) -> None:
+    """Else the searches below find nothing because nothing happened."""
+    events = {line["event"] for line in run.steno.log}
+    assert {"compacted", "compaction failed", "summariser fails", "provider refused"} <= events
+    reasons = {line.get("reason") for line in run.steno.log if line["event"] == "compaction failed"}
+    assert len(reasons) >= 6, reasons
+    assert any("exception" in line for line in run.steno.log)
+    assert [what for what in RETELLS if RETOLD in run.answers[what].body.decode()] == [
+        what for what in RETELLS if what not in ("a compaction", "a plan")
+    ]
+
+
+def test_no_key_and_no_message_is_logged(run: Run) -> None:
+    for name in ("stdout", "stderr"):
+        logged = (run.steno.folder / name).read_text()
+        hits = [line for line in logged.splitlines() if found(line, (*SECRETS, SAID, RETOLD))]
+        assert hits == []
+
+
+def test_no_key_is_stored_and_messages_only_as_summaries(run: Run) -> None:
+    for path in run.steno.folder.glob("steno.db*"):
+        assert found(path.read_bytes(), (*SECRETS, SAID)) == [], path.name
+    with sqlite3.connect(run.steno.folder / "steno.db") as database:
+        tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
+        holding = {
+            (table, column)
+            for table in tables
+            for row in database.execute(f'select * from "{table}"')  # noqa: S608
+            for (column, *_), value in zip(database.execute(f'select * from "{table}"').description, row, strict=True)  # noqa: S608
+            if RETOLD in str(value)
+        }
+    assert "summary_chunks" in tables
+    assert holding == HOLDS_TEXT
+
+
+def test_no_answer_of_ours_holds_a_key_or_what_was_not_asked_for(run: Run) -> None:
+    for what, answered in run.answers.items():
+        headers = [header for header in answered.headers if header[0].startswith("x-context-")]
+        assert found(repr(headers), (*SECRETS, SAID, RETOLD)) == [], what
+        if what.startswith(("a provider that", "the other upstream")):
+            continue  # The provider's words.
+        assert found(answered.body, (*SECRETS, SAID)) == [], what
+        if what not in RETELLS:
+            assert found(answered.body, (RETOLD,)) == [], what
+
+
+def test_no_key_reaches_an_upstream_that_it_is_not_meant_for(run: Run) -> None:
+    assert len(run.other.requests) > 10
+    for received in run.other.requests:
+        assert found(received.head) == [OPERATORS]
+    for received in run.default.requests:
+        assert found(received.head, (OPERATORS, SECRET, PASSWORD)) == []
+
+
+# Starts that fail, and what the doctor says
+
+
+@contextmanager
+def refusing_database() -> Iterator[int]:
+    """The port of a PostgreSQL that takes no password."""
+    refusal = b'SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user "steno"\0\0'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, suppress(OSError):
+                        while len(begun := connection.recv(8)) == 8 and begun[4:] == b"\x04\xd2\x16\x2f":
+                            connection.sendall(b"N")  # It was asked for TLS.
+                        connection.recv(1 << 12)
+                        connection.sendall(b"R\0\0\0\x08\0\0\0\x03")
+                        connection.recv(1 << 12)
+                        connection.sendall(b"E" + (4 + len(refusal)).to_bytes(4, "big") + refusal)
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join(5)
+
+
+def starts(refusing: int) -> list[tuple[list[str], dict[str, str], str]]:
+    """Commands, their environment and their settings file: nothing of it can be used."""
+    closed, either = closed_port(), ("serve", "doctor")
+    databases = [
+        f"postgresql://steno:{PASSWORD}@127.0.0.1:none/steno",
+        f"mysql://steno:{PASSWORD}@127.0.0.1/steno",
+        f"postgresql://steno:{PASSWORD}@127.0.0.1:{refusing}/steno",
+        f"postgresql://steno:{PASSWORD}@127.0.0.1:{refusing}/steno?sslmode={PASSWORD}&password={PASSWORD}",
+        f"sqlite:////dev/null/steno.db?password={PASSWORD}",
+    ]
+    addresses = [f"http://user:{PASSWORD}@127.0.0.1/v1", f"http://{PASSWORD}:@127.0.0.1/v1"]
+    files = [
+        f"upstream: {{api_key: {OPERATORS}}}",
+        f"upstream: {{api_key_env: {OPERATORS}}}",
+        f"upstream:\n  api_key: '{OPERATORS}\n  base_url: x: y",
+        f"upstream:\n\tapi_key: {OPERATORS}",
+        f"secret: {{a: {SECRET}}}",
+        f"secret: [{SECRET}]",
+        f"storage: {{url: [{PASSWORD}]}}",
+        f"storage: {{url: 'postgresql://u:{PASSWORD}@127.0.0.1:none/x'}}",
+        f"{SECRET}",
+        f"- {SECRET}",
+    ]
+    every = [([command], {"DATABASE_URL": url}, "") for url in databases for command in (*either, "migrate")]
+    every += [(["doctor"], {"DATABASE_URL": f"postgresql://steno:{PASSWORD}@127.0.0.1:{closed}/steno"}, "")]
+    every += [(["migrate"], {"DATABASE_URL": f"postgresql://steno:{PASSWORD}@127.0.0.1:{closed}/steno"}, "")]
+    every += [([command], {"STENO_UPSTREAM__BASE_URL": url}, "") for url in addresses for command in either]
+    every += [([command], {}, text) for text in files for command in either]
+    every += [
+        (["serve"], {"STENO_UPSTREAM__API_KEY_ENV": "OTHERS_KEY", "OTHERS_KEY": f"{OPERATORS} {OPERATORS}"}, ""),
+        (["serve"], {"STENO_UPSTREAM__API_KEY_ENV": OPERATORS}, ""),
+        (["serve"], {"STENO_UPSTREAM__API_KEY": OPERATORS}, ""),
+        (["serve"], {"STENO_SECRET": SECRET, "STENO_SECRET_FILE": f"/nowhere/{'x' * 300}"}, ""),
+        (["serve"], {"STENO_UPSTREAMS": f'{{"a": {{"api_key": "{OPERATORS}"}}'}, ""),
+        (["doctor"], {"STENO_SECRET": SECRET, "STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed}/v1"}, ""),
+    ]
+    return every
+
+
+STARTING = """
+import json, os, sys
+from pathlib import Path
+from app import cli
+usual = dict(os.environ)
+for number, (arguments, variables, text) in enumerate(json.load(sys.stdin)):
+    os.environ.clear()
+    secret = {} if "secret" in text else {"STENO_SECRET": "a secret of the tests"}
+    os.environ.update(usual | {"STENO_SERVER__PORT": "0", "STENO_LOG__LEVEL": "debug"} | secret | variables)
+    Path("steno.yaml").write_text(text or "{}")
+    sys.argv = ["steno", *arguments, *(["--config", "steno.yaml"] if arguments != ["migrate"] else [])]
+    print("\\x1e", number, flush=True)
+    try:
+        cli.main()
+    except SystemExit as end:
+        print("end", end.code, flush=True)
+    sys.stdout.flush()
+"""
+
+
+def test_a_start_that_fails_and_the_doctor_tell_no_key_and_no_password(tmp_path: Path) -> None:
+    with refusing_database() as refusing:
+        every = starts(refusing)
+        ended = subprocess.run(  # noqa: S603 - our own
+            [sys.executable, "-c", STARTING],
+            cwd=tmp_path,
+            env=commands.environment({"STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed_port()}/v1"}),
+            input=json.dumps(every),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    printed = ended.stdout.split("\x1e")[1:]
+    assert len(printed) == len(every), ended.stderr
+    assert [n for n, said in enumerate(printed) if "end 1" not in said and "end 2" not in said] == []
+    assert [(every[n], said) for n, said in enumerate(printed) if found(said)] == []
+    assert found(ended.stderr) == [], ended.stderr
+    assert "password authentication failed" in ended.stderr + ended.stdout
+
+
+def test_a_database_that_is_away_tells_no_password(tmp_path: Path) -> None:
+    away = f"postgresql://steno:{PASSWORD}@127.0.0.1:{closed_port()}/steno"
+    with ScriptedProvider((answer(completion()),)) as default, ScriptedProvider((answer(completion(NOTES)),)) as other:
+        steno = _started(tmp_path, default, other, away)
+        try:
+            run = Run(steno, default, other)
+            run.ask("a compaction", run.long())
+            run.ask("a list", None, target="/context/conversations", method="GET")
+            run.ask("ready", None, target="/readyz", method="GET")
+            assert run.answers["a compaction"].status == 200
+            assert run.code("a list") == errors.StorageUnavailable.code
+            logged = (tmp_path / "stdout").read_text() + (tmp_path / "stderr").read_text()
+            assert "storage" in logged
+            assert found(logged + repr(run.answers), (*SECRETS, SAID)) == []
+            assert found(logged, (RETOLD,)) == []
+        finally:
+            steno.kill()

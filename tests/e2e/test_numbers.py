@@ -1,0 +1,244 @@
+"""Numbers of any size, wherever a client can write one: what came is answered, refused or forwarded, never a 500."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import cycle, islice
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e import running
+from tests.e2e.conftest import TABLES
+from tests.e2e.histories import MODEL, long_history
+from tests.e2e.raw import CHAT, Answer, request_bytes, send
+from tests.e2e.running import WINDOW, Steno
+
+NUMBERS = {
+    "400 digits": "1" + "0" * 400,
+    "minus 400 digits": "-1" + "0" * 400,
+    "5,000 digits": "9" * 5_000,
+    "1e999": "1e999",
+    "-1e999": "-1e999",
+    "1e308": "1e308",
+    "1e-999": "1e-999",
+    "2 to the 63rd": str(2**63),
+    "2 to the 64th": str(2**64),
+    "2 to the 53rd and 1": str(2**53 + 1),
+    "-0": "-0",
+    "-0.0": "-0.0",
+    "-1": "-1",
+    "0": "0",
+    "a half": "0.5",
+    "NaN": "NaN",
+    "Infinity": "Infinity",
+    "-Infinity": "-Infinity",
+    "true": "true",
+    "a text": '"1e999"',
+    "a text of 400 digits": '"' + "7" * 400 + '"',
+    "other digits": '"\u0661\u00b2\u2460"',
+    "leading zeros": "007",
+    "underscores": '"1_000"',
+    "null": "null",
+    "a list": "[1e999]",
+    "an object": '{"a":1e999}',
+}
+
+MEMBERS = (
+    *("max_tokens", "max_completion_tokens", "n", "seed", "temperature", "top_logprobs", "stream", "user", "model"),
+    *("conversation_id", "metadata", "context", "context_management", "stream_options", "tools", "tool_choice"),
+    *("response_format", "prompt_cache_key", "messages"),
+)
+NESTED = (
+    '"context":{"pin":%s}',
+    '"context":{"pin":[%s]}',
+    '"context":{"preset":%s}',
+    '"context":{"instructions":%s}',
+    '"context":{"compaction":%s}',
+    '"context":{"trigger":%s}',
+    '"context":{"trigger":{"tokens":%s}}',
+    '"context":{"trigger":{"token_ratio":%s}}',
+    '"context":{"trigger":{"since_checkpoint_ratio":%s}}',
+    '"context":{"trigger":{"remaining_tokens":%s}}',
+    '"context":{"trigger":{"turns":%s}}',
+    '"context":{"trigger":{"messages":%s}}',
+    '"context":{"trigger":{"any":%s}}',
+    '"context":{"trigger":{"any":[{"tokens":%s,"turns":%s}]}}',
+    '"context_management":[{"type":"compaction","compact_threshold":%s}]',
+    '"context_management":[{"type":%s,"compact_threshold":%s}]',
+    '"metadata":{"conversation_id":%s}',
+    '"metadata":{"session_id":%s}',
+    '"stream_options":{"include_usage":%s}',
+    '"tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":%s,"enum":[%s]}}}]',
+    '"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"minimum":%s}}}',
+)
+DECIDING = [member for member in NESTED if '"trigger":{' in member or "threshold" in member]
+MESSAGES = (
+    '{"role":"user","content":%s}',
+    '{"role":%s,"content":"a"}',
+    '{"role":"user","content":"a","name":%s}',
+    '{"role":"user","content":"a","weight":%s}',
+    '{"role":"user","content":[{"type":"text","text":%s}]}',
+    '{"role":"user","content":[{"type":"text","text":"a","weight":%s}]}',
+    '{"role":"user","content":[{"type":"image_url","image_url":{"url":"a","detail":%s}}]}',
+    '{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"UklGRg==","format":%s}}]}',
+    '{"role":"assistant","tool_calls":[{"id":%s,"type":"function","function":{"name":%s,"arguments":%s}}]}',
+    '{"role":"assistant","tool_calls":[{"id":"a","index":%s,"function":{"name":"f","arguments":"{}","strict":%s}}]}',
+    '{"role":"assistant","content":null,"function_call":{"name":%s,"arguments":%s}}',
+    '{"role":"tool","tool_call_id":%s,"content":"a"}',
+)
+HEADERS = (
+    *("x-stainless-read-timeout", "x-stainless-timeout", "x-stainless-retry-count", "x-context-compaction"),
+    *("x-context-events", "x-context-preset", "x-context-conversation-id", "x-conversation-id", "session_id"),
+    *("x-context-hops", "steno-hops", "keep-alive", "max-forwards", "retry-after", "x-request-id", "content-encoding"),
+)
+IN_A_HEADER = {
+    **{name: NUMBERS[name] for name in ("400 digits", "1e999", "-0", "NaN", "-Infinity", "2 to the 64th", "-1")},
+    "nothing": "",
+    "a sign": "-",
+    "hexadecimal": "0x1p9999",
+    "underscores": "1_000",
+    "a date": "9" * 20 + " GMT",
+}
+
+ONE = '{"role":"user","content":"a"}'
+HISTORY = json.dumps(long_history())[1:-1]
+FORCED = "/context/conversations/known/compact"
+OWN_ROUTES = ("/context/plan", "/context/compact", FORCED)
+
+
+@pytest.fixture(scope="module")
+def steno() -> Iterator[Steno]:
+    simulator = Simulator(window=WINDOW, tables=TABLES, max_messages=None, lenient_messages=True)
+    with pytest.MonkeyPatch.context() as patched, simulator.serve() as server:
+        running.forget_environment(patched)
+        steno = running.start(server.url, {"identity": {"use_prompt_cache_key": True, "use_user": True}})
+        try:
+            yield steno
+        finally:
+            steno.stop()
+
+
+def ask(steno: Steno, body: str, target: str = CHAT, method: str = "POST", *headers: bytes) -> Answer:
+    return send(steno.url, request_bytes(body.encode(), *headers, method=method, target=target))
+
+
+def body_with(member: str, number: str, messages: str = HISTORY) -> str:
+    """The member in a request that has to be compacted; it stands there once."""
+    name = member.partition(":")[0]
+    usual = {'"model"': f'"{MODEL}"', '"messages"': f"[{messages}]"}
+    others = "".join(f",{key}:{value}" for key, value in usual.items() if key != name)
+    return "{" + member.replace("%s", number) + others + "}"
+
+
+def fails(answered: Answer) -> bool:
+    """An answer of 500 or more, or one that is no JSON, or an envelope that names nothing."""
+    if answered.status >= 500:
+        return True
+    events = answered.header("content-type") or ""
+    if events.startswith("text/event-stream"):
+        return b"internal_error" in answered.body
+    told = json.loads(answered.body)
+    return answered.status >= 400 and not (isinstance(told, dict) and told["error"]["message"])
+
+
+@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
+def test_no_number_in_a_body_is_an_error_of_ours(steno: Steno, number: str) -> None:
+    known = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "a"}], "conversation_id": "known"})
+    assert ask(steno, known).status == 200
+    members = [*(f'"{member}":%s' for member in MEMBERS), *NESTED]
+    bodies = {member: body_with(member, number, ONE) for member in members}
+    bodies |= {
+        message: body_with('"n":%s', "1", f'{message.replace("%s", number)},{{"role":"user","content":"b"}}')
+        for message in MESSAGES
+    }
+    first = [*NUMBERS.values()].index(number)
+    targets = islice(cycle((CHAT, *OWN_ROUTES)), first, None)  # Each member meets each of them with some number.
+    bad = [
+        (target, member, answered.status, answered.body[:200])
+        for (member, body), target in zip(bodies.items(), targets, strict=False)
+        if fails(answered := ask(steno, body, target))
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("target", [CHAT, *OWN_ROUTES])
+def test_a_threshold_of_any_size_is_over_every_window(steno: Steno, target: str) -> None:
+    known = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "a"}], "conversation_id": "known"})
+    ask(steno, known)
+    threshold = '"context_management":[{"type":"compaction","compact_threshold":%s}]'
+    answers = [ask(steno, body_with(threshold, number, ONE), target) for number in ("9" * 400, str(2**53 - 1))]
+    assert [answered.status for answered in answers] == [200, 200]
+
+
+@pytest.mark.parametrize("number", [*NUMBERS.values()][::4])
+def test_no_number_in_a_request_that_is_compacted_is_an_error_of_ours(steno: Steno, number: str) -> None:
+    """The members that decide about compaction, where one is due."""
+    deciding = [*DECIDING, '"max_tokens":%s', '"n":%s']
+    bad = [
+        (member, answered.status, answered.body[:200])
+        for member in deciding
+        if fails(answered := ask(steno, body_with(member, number)))
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
+def test_no_number_of_the_own_routes_is_an_error_of_ours(steno: Steno, number: str) -> None:
+    pins = "/context/conversations/known/pins"
+    bodies = [f'{{"indexes":{number}}}', f'{{"indexes":[{number}]}}', f"[{number}]", number]
+    bad = [
+        (body[:60], answered.status, answered.body[:200])
+        for body in bodies
+        if fails(answered := ask(steno, body, pins, "PUT"))
+    ]
+    instructions = body_with('"instructions":%s', number, ONE)
+    bad += [("instructions", 0, answered.body) for answered in [ask(steno, instructions, FORCED)] if fails(answered)]
+    assert bad == []
+
+
+@pytest.mark.parametrize("value", IN_A_HEADER.values(), ids=IN_A_HEADER)
+def test_no_number_in_a_header_is_an_error_of_ours(steno: Steno, value: str) -> None:
+    body = body_with('"n":%s', "1")
+    bad = [
+        (header, answered.status, answered.body[:200])
+        for header in HEADERS
+        if fails(answered := ask(steno, body, CHAT, "POST", f"{header}: {value}".encode()))
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("value", IN_A_HEADER.values(), ids=IN_A_HEADER)
+def test_no_number_in_a_path_or_a_query_is_an_error_of_ours(steno: Steno, value: str) -> None:
+    written = value.replace(" ", "%20") or "%20"
+    ids = [
+        f"/context/conversations/{written}",
+        f"/context/conversations/{written}/summaries/{written}",
+        f"/context/conversations/known/pins?limit={written}",
+        *(f"/context/{name}?limit={written}" for name in ("conversations", "models", "calibration", "search")),
+        *(f"/context/{name}?after={written}" for name in ("conversations", "models", "calibration")),
+        f"/context/conversations/known/usage?limit={written}&after={written}&by={written}",
+        f"/context/conversations/known/usage?limit={written}",
+        f"/context/conversations/known/usage?after={written}",
+        f"/context/conversations/known/summaries?limit={written}",
+        f"/context/conversations/known/summaries?after={written}",
+        f"/context/conversations/known/coverage?limit={written}",
+        f"/context/search?q=a&limit={written}",
+        f"/context/search?q={written}&after={written}",
+        f"/c/{written}/v1/models",
+        f"/u/{written}/v1/models",
+        f"/context/{written}",
+    ]
+    bad = [
+        (target[:80], answered.status, answered.body[:200])
+        for target in ids
+        if fails(answered := send(steno.url, request_bytes(method="GET", target=target)))
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("length", ["1" + "0" * 400, "9" * 5_000, str(2**64), "-1", "1e3", "0x10", "+5", "5 5", ""])
+def test_no_length_that_is_announced_is_an_error_of_ours(steno: Steno, length: str) -> None:
+    request = request_bytes(None, f"content-length: {length}".encode()) + b"{}"
+    assert 400 <= send(steno.url, request).status < 500

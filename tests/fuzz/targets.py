@@ -1,0 +1,399 @@
+"""Targets: what is done with each input, and what must hold then. Each raises for a finding."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from random import Random
+from tempfile import mkdtemp
+from typing import Any
+
+import msgspec
+
+from app.api.asgi import Answer
+from app.api.gate import Gate
+from app.api.headers import NOT_FORWARDED, for_summary, forwarded, media_type, returned
+from app.api.intake import ANNOUNCED_TIMEOUTS, _seconds
+from app.api.naming import encoded_name, name_in_header, name_in_json, name_in_path
+from app.api.pins import read_indexes
+from app.core.budget import MOST_TOKENS, Shares, Window, budget_for
+from app.core.identity import Identity
+from app.core.overflow import classify
+from app.core.view import Altered, Conversation, Costs, View, whole
+from app.credentials import keys_in
+from app.errors import InvalidRequest, LoopDetected
+from app.hops import check_hops, hops_in, with_hop
+from app.main import create_app
+from app.policies import read_preset, read_trigger
+from app.settings import load
+from app.wire.chat_completions import OWN_MEMBERS, ChatRequest, MessageReader, read_request, render
+from app.wire.completions import AnswerReader, decoded
+from app.wire.members import RawObject, Unreadable
+from app.wire.provider_errors import error_body
+from app.wire.retries import is_repeatable, named_pause
+from app.wire.sse import ChunkHead, FrameSplitter, StreamEditor
+from tests.unit.refusals import NEGATIVES, OVERFLOWS
+
+Check = Callable[[bytes, Random], None]
+
+IDENTITY = Identity(b"a secret for the fuzzer")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    check: Check
+    seeds: Sequence[bytes]
+
+
+# Bodies
+
+
+def _body(**members: Any) -> bytes:
+    return json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello."}], **members}).encode()
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+PARTS = [
+    {"type": "text", "text": "see"},
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}},
+    {"type": "input_audio", "input_audio": {"data": "UklGRgAAAABXQVZF", "format": "wav"}},
+    {"type": "refusal", "refusal": "no"},
+    {"type": "thinking", "thinking": "hm"},
+]
+MESSAGES = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": PARTS, "name": "ann"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL, {**CALL, "id": "d"}]},
+    {"role": "tool", "tool_call_id": "c", "content": "found"},
+    {"role": "tool", "tool_call_id": "d", "content": [{"type": "text", "text": "Error: no"}]},
+    {"role": "assistant", "content": "So.", "function_call": {"name": "old", "arguments": "{}"}},
+    {"role": "function", "name": "old", "content": "1"},
+    {"role": "user", "content": "And?"},
+]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "maximum": 5}}}]
+BODIES = (
+    _body(),
+    _body(messages=MESSAGES, tools=TOOLS, stream=True, n=2, stream_options={"include_usage": False}),
+    _body(messages=MESSAGES, context={"pin": [0, 7], "preset": "rolling", "instructions": "dates"}, max_tokens=10),
+    _body(context={"trigger": {"any": [{"tokens": 5}, {"turns": 3, "token_ratio": 0.5}]}}, conversation_id="one"),
+    _body(context_management=[{"type": "compaction", "compact_threshold": 4000}], metadata={"session_id": "two"}),
+    json.dumps({"indexes": [0, 4]}).encode(),
+    b' {\t"model":"m" ,"messages":[ {"role":"user","content":"\\u00e9"} ],"seed":1.0e3,"a":{"b":[]}}\r\n',
+)
+
+
+class _Twice(Exception):
+    """A key stands more than once."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Twice
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _by_json(data: bytes) -> dict[str, Any] | None:
+    """What Python's own decoder finds in an object; None where it finds none, or too much to compare."""
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_int=str)
+    except (ValueError, RecursionError, _Twice):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def check_body(data: bytes, random: Random) -> None:
+    known = _by_json(data)
+    try:
+        found = RawObject(data)
+    except Unreadable:
+        assert known is None or not _is_plain(data), "json.loads reads what RawObject does not"
+        return
+    assert found.spliced() == data
+    if known is not None:
+        assert list(found.members) == list(known)
+        assert all(_same(found.raw(name), value) for name, value in known.items())
+        removed = {name for name in known if random.random() < 0.3}
+        left = _by_json(found.spliced(remove=removed, add=b'"added here":7'))
+        expected = {name: value for name, value in known.items() if name not in removed} | {"added here": "7"}
+        assert left == expected or "added here" in known
+        RawObject(found.with_status(b'"context_status":"full","context":{}'))
+    _check_request(data)
+    _refused(lambda: read_indexes(data))
+
+
+def _is_plain(data: bytes) -> bool:
+    """Without what decoders differ about: lone surrogates, how deep, how large."""
+    return b"\\ud" not in data.lower() and data.count(b"[") + data.count(b"{") < 100
+
+
+def _same(raw: bytes | None, value: Any) -> bool:
+    return raw is not None and json.loads(raw.decode(), parse_int=str) == value
+
+
+def _check_request(data: bytes) -> None:
+    try:
+        request = read_request(data)
+    except (Unreadable, InvalidRequest):
+        return
+    known = _by_json(data)
+    _ = list(request.names), request.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
+    request.mentions(128_000)
+    request.declarations()
+    if not any(name in request.source for name in OWN_MEMBERS):
+        assert request.untouched == data
+    for ask_usage in (False, True):
+        sent = request.with_messages(request.raw_messages, ask_usage)
+        if known is not None:
+            theirs = _by_json(sent)
+            assert theirs is not None
+            assert all(theirs[name] == known[name] for name in known if name not in (*OWN_MEMBERS, "stream_options"))
+    _decide(request)
+    try:
+        messages = MessageReader(IDENTITY, ("a+b",)).read(request.raw_messages)
+    except Unreadable:
+        return
+    talk = Conversation(messages, IDENTITY, "tenant", lambda: Costs([1] * len(messages), 0), None)
+    assert render(talk, whole(talk)) == list(request.raw_messages)
+    changed = tuple(
+        Altered(index, tuple("x" for _ in said.texts), 1, "masked", tuple((n, "{}") for n in range(len(said.calls))))
+        for index, said in enumerate(talk.transcript.messages)
+    )
+    for raw in render(talk, View(changed, 1), alternate=True):
+        assert isinstance(msgspec.json.decode(raw), dict)
+
+
+def _decide(request: ChatRequest) -> None:
+    """What the numbers of a request decide."""
+    _refused(lambda: read_preset(request.options.get("preset")))
+    _refused(lambda: read_trigger(request.options.get("trigger")))
+    for reserve in (None, 0.05):
+        budget = budget_for(
+            Window(8_000, "config"), request.output, Shares(reserve=reserve), threshold=request.threshold
+        )
+        assert 0 <= budget.target <= budget.limit <= 8_000
+    for member, raw in request.names:
+        _refused(lambda: name_in_json(member, raw))  # noqa: B023 - called at once
+
+
+def _refused(read: Callable[[], object]) -> None:
+    try:
+        read()
+    except InvalidRequest as error:
+        assert len(error.envelope) < 2_000  # noqa: PT017 - what is allowed to be raised, and how
+        assert json.loads(error.envelope)["error"]["message"]  # noqa: PT017
+
+
+# Streams
+
+_CHUNKS = (
+    {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
+    {"id": "c", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"content": "Yes, \u00e9."}}]},
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}}]},
+    {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": None},
+    {"id": "c", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}},
+)
+_STREAM = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in _CHUNKS) + b"data: [DONE]\n\n"
+STREAMS = (
+    _STREAM,
+    _STREAM.replace(b"\n", b"\r\n"),
+    _STREAM.replace(b"\n", b"\r"),
+    b": hello\n\n" + _STREAM.replace(b"data: ", b"event: message\nid: 1\ndata:"),
+    b'data: {"error":{"message":"no","code":"x"}}\n\n',
+    b'data: {"choices":\ndata: [{"index":0,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n',
+    b'  \n{"choices":[{"index":0,"message":{"content":"Yes."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}',
+    b'[{"error":{"code":429,"message":"later"}}]',
+)
+_FIRST, _LAST = b'"context_status":"full"', b'"context_status":"full","context":{"tokens":{}}'
+_HEAD = ChunkHead("chatcmpl-1", 7, "gpt-4o")
+
+
+def _pieces(data: bytes, random: Random) -> Iterator[bytes]:
+    size = random.choice((1, 2, 3, 7, 64, 1_000))
+    start = 0
+    while start < len(data):
+        stop = start + random.randint(1, size)
+        yield data[start:stop]
+        start = stop
+
+
+def _frames(pieces: Iterator[bytes]) -> list[bytes]:
+    splitter = FrameSplitter()
+    found = [frame for piece in pieces for frame in splitter.feed(piece)]
+    return [*found, splitter.flush()]
+
+
+def check_stream(data: bytes, random: Random) -> None:
+    whole_frames, frames = _frames(iter([data])), _frames(_pieces(data, random))
+    assert b"".join(frames) == data
+    assert b"".join(whole_frames) == data
+    untold = StreamEditor(b"", b"")
+    assert b"".join(map(untold.edit, frames)) == data, "a stream that nothing is told in changes"
+    for sent in (None, _HEAD):
+        for hides in (False, True):
+            edited = [
+                b"".join(map(StreamEditor(_FIRST, _LAST, sent, 1, hides).edit, split))
+                for split in (whole_frames, frames)
+            ]
+            # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
+            assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"
+    one, other = AnswerReader(), AnswerReader()
+    for piece in _pieces(data, random):
+        one.feed(piece)
+    one.end()
+    other.feed(data)
+    other.end()
+    same = (one.answer, one.error, one.unreadable) == (other.answer, other.error, other.unreadable)
+    assert same or b"\r" in data, "an answer depends on how it was split"
+
+
+# Refusals
+
+_BODIES: list[Any] = [*(refused.body for refused in OVERFLOWS), *(other.body for other in NEGATIVES)]
+REFUSALS = tuple(body if isinstance(body, bytes) else json.dumps(body).encode() for body in _BODIES)
+STATUSES = (200, 400, 401, 404, 413, 422, 429, 500, 503)
+
+
+def check_refusal(data: bytes, random: Random) -> None:
+    body = decoded(data)
+    for status in STATUSES:
+        found = classify(status, body, first_frame=status == 200)
+        if found is None:
+            continue
+        _ = found.fixable, found.learn_window
+        for number in (found.limit, found.prompt, found.requested):
+            assert number is None or 0 <= number <= 2 * MOST_TOKENS
+        assert found.limit is None or found.limit >= 1_000
+    status = random.choice(STATUSES)
+    headers = [(b"retry-after", data[:40]), (b"x-request-id", data[-40:])]
+    told = msgspec.json.decode(error_body(status, headers, data, 1.7e9))
+    assert isinstance(told["error"], dict)
+    assert told["error"]["message"] or status == 200 or data
+
+
+# Headers
+
+HEADERS = (
+    b"GET /v1/models?a=b\nauthorization: Bearer sk-a\nx-api-key: k\nconnection: close, x-a\nx-a: 1",
+    b"POST /c/my%20chat/v1/chat/completions\nx-context-conversation-id: a%2Fb\ncontent-type: application/json; charset",
+    b"POST /u/other/c/%C3%A9/v1/responses\nretry-after: Wed, 21 Oct 2099 07:28:00 GMT\nretry-after-ms: 1500.5",
+    b"GET /context/conversations/a%2Fb/summaries?limit=5\nsteno-hops: 0123456789abcdef, 0123456789abcdef\nx_api_key: 1",
+    b"POST /v1/chat/completions/\nx-stainless-read-timeout: 600\nx-stainless-timeout: 1e3\nte: trailers\nvia: 1",
+    b"PUT /openai/deployments/a/chat\napi-key: Bearer\nretry-after: 5\ncontent-encoding: gzip\nx-should-retry: true",
+    b"GET /v1/a/../b\nhost: a\nhost: b\nexpect: 100-continue\nretry-after: Mon, 01 Jan 0001 00:00:00 -0000",
+    b"GET /v1/%2e%2e/x\nretry-after: Mon, 31 Dec 9999 23:59:59 -9999\ndate: now\ncookie: a=b",
+)
+
+
+@cache
+def _gate() -> tuple[type[Gate], Mapping[str, Any]]:
+    """The gate, with the limits and lists that an application gives it."""
+    folder = Path(mkdtemp(prefix="steno-fuzz-"))
+    at = {"base_url": "http://127.0.0.1:9/v1", "discover_windows": False}
+    app = create_app(load(upstream=at, storage={"url": "memory"}, tokenizer={"directory": str(folder)}))
+    [arguments] = [added.kwargs for added in app.user_middleware if "passthrough" in added.kwargs]
+    return Gate, arguments
+
+
+def _request(data: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
+    """A method, a target and headers, as a server that reads HTTP would hand them on."""
+    line, *rest = data.split(b"\n")
+    method, _, target = line.partition(b" ")
+    pairs = (header.partition(b":") for header in rest)
+    headers = [
+        (name.strip().lower(), value.strip().translate(None, b"\r\0")) for name, _, value in pairs if name.strip()
+    ]
+    return method, target, headers
+
+
+async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    statuses: list[int] = []
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        assert isinstance(scope["path"], str)
+        await Answer(send).whole(204, [], b"")
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+            assert all(b"\n" not in value and b"\r" not in value for _, value in message["headers"])
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    path, _, query = target.partition(b"?")
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method.decode("latin-1"),
+        "path": path.decode("latin-1"),
+        "raw_path": path,
+        "query_string": query,
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+        "scheme": "http",
+    }
+    gate, arguments = _gate()
+    await gate(app, **{**arguments, "chat": app, "passthrough": app})(scope, receive, send)
+    [status] = statuses
+    return status
+
+
+def check_headers(data: bytes, random: Random) -> None:
+    method, target, headers = _request(data)
+    status = asyncio.run(_passes(method, target, headers)) if random.random() < 0.2 else 204
+    assert status == 204 or 400 <= status < 500 or status == 508
+    for read_here in (False, True):
+        kept = {name for name, _ in forwarded(headers, read_here)}
+        assert not kept & (NOT_FORWARDED - {b"accept-encoding"})
+    assert not {name for name, _ in for_summary(headers)} & {b"content-length", b"connection", b"cookie"}
+    returned(headers, [(b"x-a", b"1")], body_changed=True)
+    media_type(headers)
+    assert all(key and key == key.strip() for key in keys_in(headers))
+    assert all(len(hop) == 16 for hop in hops_in(headers))
+    assert len(with_hop(headers, b"0" * 16)) <= len(headers) + 1
+    with suppress(LoopDetected):
+        check_hops(headers, b"0123456789abcdef")
+    is_repeatable(random.choice(STATUSES), headers)
+    pause = named_pause(headers, 1.7e9)
+    assert pause is None or (isfinite(pause) and pause >= 0), f"a pause of {pause}"
+    for name, value in headers:
+        if name in ANNOUNCED_TIMEOUTS:
+            seconds = _seconds(value.decode("latin-1"))
+            assert seconds is None or (isfinite(seconds) and seconds >= 0)
+    for text in (target, *(value for _, value in headers)):
+        for read in (_in_header, _in_path, _in_json):
+            with suppress(InvalidRequest):
+                if (named := read(text)) is not None:
+                    assert name_in_header("x", encoded_name(named).decode()) == named
+
+
+def _in_header(text: bytes) -> str | None:
+    return name_in_header("x", text.decode("latin-1"))
+
+
+def _in_path(text: bytes) -> str | None:
+    return name_in_path("x", text)
+
+
+def _in_json(text: bytes) -> str | None:
+    return name_in_json("x", text)
+
+
+TARGETS: Mapping[str, Target] = {
+    "body": Target(check_body, BODIES),
+    "stream": Target(check_stream, STREAMS),
+    "refusal": Target(check_refusal, REFUSALS),
+    "headers": Target(check_headers, HEADERS),
+}
