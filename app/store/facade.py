@@ -326,22 +326,22 @@ class Store:
             found = await self._bounded(self._read(search.find_unindexed, last, INDEXED_ROWS), TASK_SECONDS)
             if found.missing:
                 words = await asyncio.to_thread(lambda: [(*key, words_in(text)) for *key, text in found.missing])  # noqa: B023 - awaited here
-                await self._bounded(self._write(search.index_summaries, words), TASK_SECONDS)
+                await self._bounded(self._write(search.index_summaries, words, patient=True), TASK_SECONDS)
             if (last := found.last) is None:
                 return
             await asyncio.sleep(TIDY_PAUSE_SECONDS)
 
     async def remove_old_leases(self) -> None:
         """Those that ended a day ago."""
-        await self._repeat(self._write(lease.remove_old_leases, TIDY_ROWS), TIDY_ROWS)
+        await self._repeat(self._write(lease.remove_old_leases, TIDY_ROWS, patient=True), TIDY_ROWS)
 
     async def remove_unused(self) -> None:
         """What nobody used for as long as things are kept."""
-        await self._repeat(self._write(retention.date_chunks, TIDY_ROWS), TIDY_ROWS)
+        await self._repeat(self._write(retention.date_chunks, TIDY_ROWS, patient=True), TIDY_ROWS)
         if self._kept_ms is None:
             return
         for remove in retention.REMOVALS:
-            await self._repeat(self._write(remove, self._kept_ms, REMOVED_ROWS), REMOVED_ROWS)
+            await self._repeat(self._write(remove, self._kept_ms, REMOVED_ROWS, patient=True), REMOVED_ROWS)
 
     async def _repeat(self, change: Callable[[], Coroutine[Any, Any, int]], most: int) -> None:
         """A few at a time, so that nobody waits long for the write lock of SQLite."""
