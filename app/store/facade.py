@@ -35,6 +35,7 @@ from app.store.errors import (
     DATABASE_ERRORS,
     Contended,
     DatabaseUnusable,
+    Queued,
     SchemaTooNew,
     StatementRefused,
     StoreUnavailable,
@@ -61,6 +62,8 @@ REST_SECONDS = 5.0
 FLUSH_AT_CLOSE_SECONDS = 5.0
 REQUEST_TURNS = 8
 """Calls of one tenant's requests that are under way at once: about half of the connections."""
+QUEUE_SECONDS = 2.0
+"""How long a request waits for others of this process that write."""
 REST_TURNS = 2
 ALL_REST_TURNS = 4
 """Calls for the REST API likewise, of one tenant and of all: what they cost is not bounded by a request's history."""
@@ -541,7 +544,13 @@ class Store:
         self._require_ready()
         # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
         async with self._request_turns.taken(tenant):
-            return await self._guard.call(work, self._timeout, late)
+            began = monotonic()
+            while True:
+                try:
+                    return await self._guard.call(work, self._timeout, late)
+                except Queued:
+                    if monotonic() - began > QUEUE_SECONDS:
+                        raise
 
     async def _bounded(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
         self._require_ready()
