@@ -20,7 +20,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
-from app.store.errors import Contended, DatabaseURLError
+from app.store.errors import DatabaseURLError, Queued
 
 CONNECT_SECONDS = 3.0
 COMMAND_SECONDS = 5.0
@@ -131,7 +131,7 @@ class Database:
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
         """One transaction. On SQLite it holds the write lock from its first moment, so what it reads stays true.
 
-        It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Contended`.
+        It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Queued`.
         """
         async with self._turn_to_write(patient), self.engine.begin() as connection:
             if self.address.kind == "postgresql" and (limits := self._limits(connection, patient)):
@@ -150,7 +150,7 @@ class Database:
             async with asyncio.timeout(PATIENT_LOCK_SECONDS if patient else self._lock_seconds / 2):
                 await self._writer.acquire()
         except TimeoutError as error:
-            raise Contended("others of this process are writing") from error
+            raise Queued("others of this process are writing") from error
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ StoreError
 ├── StoreUnavailable        not now: unreachable, too slow, or the breaker is open
 │   ├── StatementRefused    the database is well, but does not take this statement
 │   └── Contended           the database is well, but somebody else has a lock that this needs
+│       └── Queued          somebody else of this process
 ├── DatabaseUnusable        not before somebody changes something
 │   ├── DatabaseURLError
 │   ├── AccessRefused
@@ -51,6 +52,10 @@ class StatementRefused(StoreUnavailable):
 
 class Contended(StoreUnavailable):
     """Says nothing about the database's health either, but the same call may work in a moment."""
+
+
+class Queued(Contended):
+    """Behind others of this process, who are let in one by one."""
 
 
 class DatabaseUnusable(StoreError):

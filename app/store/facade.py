@@ -35,6 +35,7 @@ from app.store.errors import (
     DATABASE_ERRORS,
     Contended,
     DatabaseUnusable,
+    Queued,
     SchemaTooNew,
     StatementRefused,
     StoreUnavailable,
@@ -61,6 +62,8 @@ REST_SECONDS = 5.0
 FLUSH_AT_CLOSE_SECONDS = 5.0
 REQUEST_TURNS = 8
 """Calls of one tenant's requests that are under way at once: about half of the connections."""
+QUEUE_SECONDS = 2.0
+"""How long a request waits for others of this process that write."""
 REST_TURNS = 2
 ALL_REST_TURNS = 4
 """Calls for the REST API likewise, of one tenant and of all: what they cost is not bounded by a request's history."""
@@ -326,22 +329,22 @@ class Store:
             found = await self._bounded(self._read(search.find_unindexed, last, INDEXED_ROWS), TASK_SECONDS)
             if found.missing:
                 words = await asyncio.to_thread(lambda: [(*key, words_in(text)) for *key, text in found.missing])  # noqa: B023 - awaited here
-                await self._bounded(self._write(search.index_summaries, words), TASK_SECONDS)
+                await self._bounded(self._write(search.index_summaries, words, patient=True), TASK_SECONDS)
             if (last := found.last) is None:
                 return
             await asyncio.sleep(TIDY_PAUSE_SECONDS)
 
     async def remove_old_leases(self) -> None:
         """Those that ended a day ago."""
-        await self._repeat(self._write(lease.remove_old_leases, TIDY_ROWS), TIDY_ROWS)
+        await self._repeat(self._write(lease.remove_old_leases, TIDY_ROWS, patient=True), TIDY_ROWS)
 
     async def remove_unused(self) -> None:
         """What nobody used for as long as things are kept."""
-        await self._repeat(self._write(retention.date_chunks, TIDY_ROWS), TIDY_ROWS)
+        await self._repeat(self._write(retention.date_chunks, TIDY_ROWS, patient=True), TIDY_ROWS)
         if self._kept_ms is None:
             return
         for remove in retention.REMOVALS:
-            await self._repeat(self._write(remove, self._kept_ms, REMOVED_ROWS), REMOVED_ROWS)
+            await self._repeat(self._write(remove, self._kept_ms, REMOVED_ROWS, patient=True), REMOVED_ROWS)
 
     async def _repeat(self, change: Callable[[], Coroutine[Any, Any, int]], most: int) -> None:
         """A few at a time, so that nobody waits long for the write lock of SQLite."""
@@ -541,7 +544,13 @@ class Store:
         self._require_ready()
         # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
         async with self._request_turns.taken(tenant):
-            return await self._guard.call(work, self._timeout, late)
+            began = monotonic()
+            while True:
+                try:
+                    return await self._guard.call(work, self._timeout, late)
+                except Queued:
+                    if monotonic() - began > QUEUE_SECONDS:
+                        raise
 
     async def _bounded(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
         self._require_ready()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from sqlalchemy import Row, Select, Table, tuple_
+from sqlalchemy import FromClause, Row, Select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.errors import UnknownCursor
@@ -27,7 +27,7 @@ class Page(Generic[T]):
 
 async def read_page(
     connection: AsyncConnection,
-    table: Table,
+    table: FromClause,
     rows: Select[Any],
     build: Callable[[Row[Any]], T],
     *,

@@ -13,6 +13,7 @@ import os
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -89,12 +90,21 @@ class Actor:
 
     async def act(self) -> None:
         person = self._random.choice(self._people)
-        doings = [
-            *(10, self.chat), *(2, self.stream), *(2, self.compact), *(2, self.force), *(2, self.plan), *(3, self.pin),
-            *(8, self.read), *(6, self.guess), *(3, self.search), *(1, self.forget), *(1, self.export),
-        ]  # fmt: skip
-        [doing] = self._random.choices(doings[1::2], weights=doings[::2])
-        self.done[doing.__name__] += 1
+        doings: dict[Callable[[Person], Awaitable[None]], int] = {
+            self.chat: 10,
+            self.stream: 2,
+            self.compact: 2,
+            self.force: 2,
+            self.plan: 2,
+            self.pin: 3,
+            self.read: 8,
+            self.guess: 6,
+            self.search: 3,
+            self.forget: 1,
+            self.export: 1,
+        }
+        [doing] = self._random.choices(list(doings), weights=list(doings.values()))
+        self.done[getattr(doing, "__name__", "")] += 1
         await doing(person)
 
     def _talk(self, person: Person) -> tuple[str, list[Any]]:
@@ -195,7 +205,7 @@ async def act_all(url: str, people: list[Person], watch: Watch) -> Counter[str]:
 
         async def run(seed: int) -> None:
             actor = Actor(client, watch, people, seed)
-            for _ in range(OPERATIONS // SIDE_BY_SIDE):
+            for _ in range(-(-OPERATIONS // SIDE_BY_SIDE)):
                 await actor.act()
             done.update(actor.done)
 
