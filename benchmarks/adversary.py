@@ -94,6 +94,7 @@ ANSWERS: dict[str, Answer] = {
     "summary_of_values": lambda: iter([plain(PLAIN % (b"{}," * 1_300_000 + b"{}"))]),
     "summary_frame_of_values": lambda: stream(iter([b'data: {"choices":[' + b"{}," * 1_300_000 + b"{}]}\n\n"])),
     "summary_of_one_letter_frames": lambda: stream(repeated(frame(b"a"), 20_000_000)),
+    "summary_of_3_mb": lambda: iter([plain(PLAIN % (CHOICE % (b"word " * 600_000)))]),
     "summary_without_end": lambda: unending(CLOSING + b"application/json\r\n\r\n" + b'{"choices":[', b" ", 50_000_000),
     "summary_refused_at_length": lambda: iter([plain(b"[" + b"{}," * 5_000_000 + b"{}]", b"400 Bad Request")]),
     "summary_of_a_long_reason": lambda: iter([plain(PLAIN % CHOICE.replace(b"stop", b"context" * 500_000) % TEXT)]),
