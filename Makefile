@@ -4,6 +4,7 @@ PORT ?=
 UPSTREAM ?=
 CONFIG ?=
 SEED ?=
+SHAPES ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
@@ -19,7 +20,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -82,6 +83,10 @@ faults: dev-env ## every fault of database, provider and summariser, then random
 	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
 		tests/e2e/test_processes.py tests/e2e/test_outages.py -k "not random" $(PYTEST_ARGS)
 	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/e2e/test_faults.py -k random
+
+hostile: dev-env ## hostile bodies, answers, headers and connections beside a victim; options: SHAPES='header *' SEED=7
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.hostile $(if $(SHAPES),--shapes '$(SHAPES)') $(if $(SEED),--seed $(SEED))
 
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables

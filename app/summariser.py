@@ -33,6 +33,8 @@ PAUSED = "summariser_paused"
 """Why nobody was asked: none that may be asked has worked of late."""
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
+LONGEST_SUMMARY = 250_000
+"""Characters, which are counted; sixty thousand tokens have so many."""
 RETRY_PAUSE_SECONDS = 0.25
 """Before a call that failed by accident is repeated."""
 CAPS = ("max_tokens", "max_completion_tokens")
@@ -246,7 +248,7 @@ class Summariser:
         else:
             setback = _setback(reader, call.prefix)
         # What came after the end of the answer is not missed.
-        return reader.answer or setback
+        return setback if _too_large(reader) else reader.answer or setback
 
     def _manners_of(self, call: _Call) -> _Manners:
         return self._manners.get(call.key) or _Manners(CAPS[_reasons(call)])
@@ -262,9 +264,13 @@ def _reasons(call: _Call) -> bool:
 async def _read(reader: AnswerReader, answering: Answering) -> None:
     async for chunk in answering.chunks():
         reader.feed(chunk)
-        if reader.done or reader.held > LARGEST_OWN_ANSWER:
+        if reader.done or _too_large(reader):
             return
     reader.end()
+
+
+def _too_large(reader: AnswerReader) -> bool:
+    return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
 
 
 def _refused(answering: Answering, body: bytes, prefix: Prefix | None) -> _Setback:
@@ -284,7 +290,7 @@ def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)
         failure = Failure("summariser_error_frame", overflow)
         return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow)
-    if reader.held > LARGEST_OWN_ANSWER:
+    if _too_large(reader):
         return _Setback(Failure("summariser_answer_too_large"))
     if reader.unreadable:
         return _Setback(Failure("summariser_answer_unreadable"), model_fails=True)

@@ -41,6 +41,8 @@ A = TypeVar("A", bound=Answering)
 
 UNREADABLE = "unreadable"
 """The reason where the provider has to judge what came."""
+FRAMES_AT_ONCE = 64
+"""Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
 INTERNAL_ERROR = "internal_error"
 """The reason where our own code failed; the log has the rest."""
 
@@ -391,7 +393,11 @@ class Exchange:
         broken: StenoError | None = None
         try:
             async for chunk in answering.chunks():
-                await self.answer.body(b"".join(map(editor.edit, splitter.feed(chunk))))
+                frames = splitter.feed(chunk)
+                for start in range(0, len(frames), FRAMES_AT_ONCE):
+                    if start:
+                        await asyncio.sleep(0)
+                    await self.answer.body(b"".join(map(editor.edit, frames[start : start + FRAMES_AT_ONCE])))
         except StenoError as error:
             broken = error
         rest = editor.edit(splitter.flush())

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import httptools
 from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.headers import shown
@@ -26,8 +27,38 @@ MOST_WAITING = 16
 """Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
 SPARE_CONNECTIONS = 100
 """Beyond the limit, to be told so; what comes beyond them is closed without a word."""
+PIECE_BYTES = 8_192
+"""Fed at once, at most."""
+MOST_STEPS = 400
+"""What the parser may find in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
 TELLING_SECONDS = 1.0
 """For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
+
+
+class HeldFlow(FlowControl):
+    """Reads nothing more from a client as long as what was read is held back, whoever else wants to read on."""
+
+    held = False
+
+    def hold(self) -> None:
+        self.held = True
+        if not self.read_paused:
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        self.held = False
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        if not self.held:
+            super().pause_reading()
+        self.read_paused = True
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+        self.read_paused = False
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -50,10 +81,13 @@ class StrictProtocol(HttpToolsProtocol):
     """Between the beginning of a request and the end of its headers."""
     _in_body = False
     """Between the end of a request's headers and its own end."""
-    _progress = False
-    """Something came of the bytes that were fed last: a request's beginning, its headers, a piece of its body."""
+    _unfed = b""
+    """What was received, and waits for its turn."""
+    _steps = 0
+    """What came of the bytes that were fed last: a request's beginning, its headers, pieces of its body, its end."""
     _unaccounted = 0
     """Bytes that came since then: of headers, trailers, or what may stand beside a chunk."""
+    _flow: HeldFlow
     _offers = False
     """The headers that were read last offer another protocol."""
     _served: RequestResponseCycle | None = None
@@ -65,15 +99,36 @@ class StrictProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        if self._refusal is not None or self._closing:
-            return
-        self._progress = False
+        self._unfed += data
+        if not self._flow.held:
+            self._feed_in_pieces()
+
+    def _feed_in_pieces(self) -> None:
+        """As long as little comes of them. What much comes of, such as tiny chunks, goes on in the next turn."""
+        unfed, self._unfed = self._unfed, b""
+        for start in range(0, len(unfed), PIECE_BYTES):
+            if self._refusal is not None or self._closing or self.transport.is_closing():
+                return
+            self._feed_piece(unfed[start : start + PIECE_BYTES])
+            if self._steps > MOST_STEPS:
+                self._unfed = unfed[start + PIECE_BYTES :]
+                self._flow.hold()
+                self.loop.call_soon(self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        if not self.transport.is_closing():
+            self._flow.release()
+            self._feed_in_pieces()
+
+    def _feed_piece(self, data: bytes) -> None:
+        self._steps = 0
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self.send_400_response("")
             return
-        self._unaccounted = 0 if self._progress else self._unaccounted + len(data)
+        self._unaccounted = 0 if self._steps else self._unaccounted + len(data)
         if self._unaccounted > self.head_bytes:
             told = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
             self._refuse(HeadersTooLarge(told, "headers"))
@@ -103,7 +158,8 @@ class StrictProtocol(HttpToolsProtocol):
         return b"\r\n".join((*lines, b"", b""))
 
     def on_message_begin(self) -> None:
-        self._in_head = self._progress = True
+        self._in_head = True
+        self._steps += 1
         self._offers = False
         super().on_message_begin()
 
@@ -113,18 +169,19 @@ class StrictProtocol(HttpToolsProtocol):
             super().on_header(name, value.rstrip(b" \t"))  # Space at the end belongs to the line.
 
     def on_body(self, body: bytes) -> None:
-        self._progress = True
+        self._steps += 1
         if not self._offers:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._progress = True
+        self._steps += 1
         if not self._offers:
             self._in_body = False
             super().on_message_complete()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
+        self.flow = self._flow = HeldFlow(transport)
         if len(self.connections) > self.most_connections and self.idle:
             oldest = next(iter(self.idle))
             oldest.transport.close()
@@ -142,7 +199,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._owing = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
 
     def on_headers_complete(self) -> None:
-        self._progress = True
+        self._steps += 1
         if self.parser.get_method() == b"CONNECT":
             raise InvalidRequest("This is no proxy: CONNECT is not served.")
         if len(self.pipeline) >= MOST_WAITING:

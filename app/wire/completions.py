@@ -101,6 +101,11 @@ class AnswerReader:
         return self._incomplete + self._message.size + len(self._json or b"")
 
     @property
+    def length(self) -> int:
+        """Characters of the answer's text."""
+        return self._message.length
+
+    @property
     def is_stream(self) -> bool:
         return self._json is None
 
@@ -167,6 +172,7 @@ class _Message:
         self.finish = ""
         self.size = 0
         """Bytes that the texts take, roughly."""
+        self.length = 0
         self._texts: list[str] = []
         self._calls = False
         self._refused = False
@@ -186,6 +192,7 @@ class _Message:
             return False
         texts = _texts(said.get("content"))
         self._texts += texts
+        self.length += sum(map(len, texts))
         self.size += sum(STRING_BYTES + len(text) for text in texts)
         self._calls = self._calls or bool(said.get("tool_calls") or said.get("function_call"))
         self._refused = self._refused or bool(said.get("refusal"))

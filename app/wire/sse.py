@@ -25,6 +25,8 @@ LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
 MOST_VALUES = 200_000
 """In a frame that is decoded; a few bytes of JSON can become many objects."""
+LONGEST_TEXT = 1 << 20
+"""Bytes of a frame whose text is counted; a longer one holds a picture."""
 LONGEST_NAME = 1_000
 """Bytes of what a provider calls its answer, that we tell."""
 
@@ -122,7 +124,8 @@ class StreamEditor:
         if text.startswith(b"[DONE]"):
             self.done = True
             return frame
-        self.text_bytes += sum(len(written[1]) for written in _TEXT.finditer(text))
+        if len(text) <= LONGEST_TEXT:
+            self.text_bytes += sum(len(written[1]) for written in _TEXT.finditer(text))
         told = self.seen_first and self.sent is None
         tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
         if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:

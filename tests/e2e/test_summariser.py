@@ -135,6 +135,9 @@ async def test_an_answer_without_end_is_given_up_at_four_megabytes(scripted: Scr
 # What is tried again on the same route
 
 
+LONG_SUMMARY = b'{"choices":[{"message":{"content":"%b"},"finish_reason":"stop"}]}' % (b"word " * 60_000)
+
+
 @pytest.mark.parametrize(
     "fault",
     [
@@ -171,6 +174,7 @@ async def test_an_accident_is_tried_again_once(simulator: Simulator, provider: R
         (Fault(error_frame={"message": "The server had an error."}, after=3), "summariser_error_frame", 2),
         (Fault(body=b"<html>"), "summariser_answer_cut", 2),
         (Fault(body=b"{}"), "summariser_answer_unreadable", 1),
+        (Fault(body=LONG_SUMMARY), "summariser_answer_too_large", 1),
         (Fault(body=b'{"a": "' + b"a" * (5 << 20) + b'"}'), "summariser_answer_too_large", 1),
     ],
 )

@@ -219,6 +219,12 @@ def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
     assert reader.held > 50_000
 
 
+def test_a_frame_of_many_keys_passes_as_it_came() -> None:
+    """Finding the place of each would take time that others have to wait for."""
+    frame = b"data: {%b}\n\n" % b",".join(b'"k%d":0' % number for number in range(50_000))
+    assert StreamEditor(b'"a":1', b'"a":1').edit(frame) == frame
+
+
 def test_choices_without_an_end_are_not_all_remembered() -> None:
     editor = StreamEditor(b"", b"", choices=2)
     for index in range(1_000):
