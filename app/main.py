@@ -47,7 +47,8 @@ from app.tenants import Tenants
 from app.tokenizer import Tokenizer
 from app.upstream import HttpxUpstream
 from app.windows import Windows
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions import Bounds, MessageReader
+from app.work import Work
 
 log = structlog.get_logger("steno")
 
@@ -62,8 +63,8 @@ def create_app(settings: Settings) -> FastAPI:
     store = open_store(settings)
     instance = new_instance()
     providers = open_providers(settings, store, instance)
-    tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
-    summary = settings.summary
+    tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of), Work()
+    summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     services = Services(
         settings=settings,
@@ -73,12 +74,14 @@ def create_app(settings: Settings) -> FastAPI:
         identity=identity,
         reader=MessageReader(identity, settings.identity.ignore),
         estimator=Estimator(tokenizer),
-        compactor=Compactor(store, summariser, tasks, ledger, holder=secrets.token_hex(8)),
+        compactor=Compactor(store, summariser, tasks, work, ledger, holder=secrets.token_hex(8)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated),
         repeats=Repeats(),
+        work=work,
+        bounds=Bounds(limits.values, limits.messages),
     )
     app = FastAPI(
         title="Steno",
@@ -92,7 +95,6 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (compact, pins, search, tenant, usage, context):  # The last one answers every other path.
         app.include_router(module.router)
     _add_error_handlers(app)
-    limits = settings.limits
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
     app.add_middleware(
         Gate,
@@ -219,6 +221,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             await services.providers.stop()
             await services.providers.close()
             await services.store.close()
+            await services.work.stop()
 
     return lifespan
 

@@ -16,7 +16,8 @@ from app.settings import Settings
 from app.store import Store
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions import Bounds, MessageReader
+from app.work import Work
 
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
@@ -37,3 +38,5 @@ class Services:
     tasks: OwnedTasks
     tenants: Tenants
     repeats: Repeats
+    work: Work
+    bounds: Bounds

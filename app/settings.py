@@ -596,6 +596,10 @@ class LimitSettings(_Section):
     """Largest chat request body."""
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies that are being served."""
+    values: int = Field(200_000, ge=1_000)
+    """Most values in a chat request body that is read; one with more is forwarded as it is."""
+    messages: int = Field(10_000, ge=100)
+    """Most messages of a chat request that is read; one with more is forwarded as it is."""
     header_count: int = Field(100, ge=10)
     """Most request headers."""
     header_bytes: int = Field(32_768, ge=1_024)

@@ -27,7 +27,7 @@ HEAD = b"{" + MODEL + b',"messages":[' + ASKED + b"]"
 def filled(before: bytes, unit: bytes, after: bytes, size: int = SIZE, between: bytes = b"") -> bytes:
     """`unit` as often as the size allows, between two fixed texts."""
     times = max(1, (size - len(before) - len(after)) // (len(unit) + len(between)))
-    return before + between.join([unit] * times) + after if between else before + unit * times + after
+    return before + (unit + between) * (times - 1) + unit + after
 
 
 def member(name: str, before: bytes, unit: bytes, after: bytes, between: bytes = b"", size: int = SIZE) -> bytes:
@@ -95,6 +95,21 @@ def named_model(number: int = 0, length: int = 300, unit: str = "gpt-4-") -> byt
     return b'{"model":%b,"messages":[%b]}' % (json.dumps(name).encode(), ASKED)
 
 
+def properties(count: int) -> bytes:
+    """One tool with so many parameters."""
+    named = b",".join(b'"p%d":{"type":"string"}' % number for number in range(count))
+    function = b'{"name":"f","parameters":{"type":"object","properties":{%b}}}' % named
+    return HEAD + b',"tools":[{"type":"function","function":%b}]}' % function
+
+
+def calls_with(arguments: bytes, count: int = 1) -> bytes:
+    """Calls whose arguments, as they stand in a string, share the size."""
+    held = filled(b"[0", arguments, b"]", SIZE // count - 500)
+    call = b'{"id":"c%d","type":"function","function":{"name":"f","arguments":"%b"}}'
+    calls = b",".join(call % (number, held) for number in range(count))
+    return messages([ASKED, b'{"role":"assistant","tool_calls":[%b]}' % calls, ASKED])
+
+
 def one_call_message(unit: bytes, name: bytes = b"tool_calls") -> bytes:
     start = b"{" + MODEL + b',"messages":[' + ASKED + b',{"role":"assistant","content":null,"' + name + b'":['
     return filled(start, unit, b"]}," + ASKED + b"]}", between=b",")
@@ -129,7 +144,7 @@ SHAPES: dict[str, Shape] = {
     "history_10000_of_1900": lambda: long_history(10_000, 1_900),
     "history_1000_of_19000": lambda: long_history(1_000, 19_000),
     "history_2000_of_100": lambda: long_history(2_000, 100),
-    "tool_results_10000": lambda: tool_results(10_000),
+    "tool_results_10000": lambda: tool_results(9_998),
     "tool_results_9000_of_1500": lambda: tool_results(9_000, 1_500),
     "one_tool_turn_of_100000": lambda: tool_results(100_000),
     # One message.
@@ -143,6 +158,10 @@ SHAPES: dict[str, Shape] = {
     "message_member_of_one_key": lambda: filled(
         b"{" + MODEL + b',"messages":[{"role":"user","content":"x","', b"k", b'":1}]}'
     ),
+    "arguments_of_lists": lambda: calls_with(b",[]"),
+    "arguments_of_lists_50": lambda: calls_with(b",[]", 50),
+    "arguments_of_escapes": lambda: calls_with(rb",\"\\u0041\""),
+    "arguments_of_backslashes": lambda: calls_with(b"\\\\" * 4),
     # Texts.
     "text_of_one_letter": lambda: text_of(b"a"),
     "text_of_spaces": lambda: text_of(b" "),
@@ -185,6 +204,7 @@ SHAPES: dict[str, Shape] = {
         b',"b":{"type":"string"}',
         b"}}}}]",
     ),
+    "one_tool_of_60000_properties": lambda: properties(60_000),
     "one_tool_with_a_long_description": lambda: member(
         "tools", b'[{"type":"function","function":{"name":"f","description":"', b"word ", b'"}}]'
     ),

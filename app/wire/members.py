@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 
-_KEY = re.compile(rb'[\s,]*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+LONGEST_KEY = 65_536
+"""Bytes of a key, with the space around it."""
+# Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
+_KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
+
+BLOCK = 65_536
+"""Bytes that are looked at in one step: other threads wait for the end of each."""
+_MARKS = b",[{"
+"""What stands before a value, the outermost one aside."""
 
 
 STATUS_MEMBERS = ("context_status", "context")
@@ -19,9 +28,24 @@ STATUS_MEMBERS = ("context_status", "context")
 class Unreadable(ValueError):
     """These bytes are not what Steno can read; the provider judges them."""
 
+    reason: ClassVar[str] = "unreadable"
+    """As the answer says it, and the log."""
+
 
 class RepeatedKey(Unreadable):
     """A top-level key stands twice: parsers differ on which one counts."""
+
+
+class KeyTooLong(Unreadable):
+    """Longer than any that has a meaning."""
+
+    reason = "key_too_long"
+
+
+class TooManyValues(Unreadable):
+    """Reading them all would take time that others have to wait for, and many times the body's memory."""
+
+    reason = "too_many_values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +68,22 @@ class RawObject:
         self.text = text
         self.members: dict[str, Member] = {}
         position = text.index(b"{") + 1
-        while (key := _KEY.match(text, position)) is not None:
+        while (key := _KEY.match(text, position, position + LONGEST_KEY)) is not None:
+            start = key.end()
+            if start - position == LONGEST_KEY:  # There may be more space.
+                break
             name = msgspec.json.decode(key[1], type=str)
             value = bytes(values[name])
-            start = key.end()
             # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
             if name in self.members or not text.startswith(value, start):
-                raise RepeatedKey(f"The key {name!r} stands more than once.")
+                raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
             position = start + len(value)
             self.members[name] = Member(key.start(1), start, position)
         self.end = text.rindex(b"}")
-        if text[position : self.end].strip(_SPACE):  # A value that begins like the last one of its key.
-            raise RepeatedKey("A key stands more than once.")
+        if text[position : self.end].strip(_SPACE):
+            if self.end - position > LONGEST_KEY:
+                raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
+            raise RepeatedKey("A key stands more than once.")  # A value that begins like the last one of its key.
 
     def __contains__(self, name: str) -> bool:
         return name in self.members
@@ -104,6 +132,43 @@ class RawObject:
             after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
             return self.members[name].key_start, after
         return self.members[names[index - 1]].stop, self.members[name].stop
+
+
+def holds_more_values(body: bytes, most: int) -> bool:
+    """Whether JSON holds more than `most` values, without reading it. An empty object or list counts twice.
+
+    Counted is what stands before values, in blocks, first anywhere and then outside strings only; at the latest when
+    there are too many, it ends. Bytes that are no JSON get some answer, in the same time.
+    """
+    if len(body) <= 2 * most:  # Hardly any JSON has more values than half of its bytes.
+        return False
+    anywhere = 0
+    for start in range(0, len(body), BLOCK):
+        anywhere += _marks(body[start : start + BLOCK])
+        if anywhere > most:
+            return _holds_more_outside_strings(body, most)
+    return False
+
+
+def _holds_more_outside_strings(body: bytes, most: int) -> bool:
+    marks = quotes = 0
+    left = b""
+    for start in range(0, len(body), BLOCK):
+        block = left + body[start : start + BLOCK]
+        # Without escapes every quote left opens or ends a string. A block ends before the backslashes at its end.
+        held = block.rstrip(b"\\")
+        left = b"\\" * ((len(block) - len(held)) % 2)
+        pieces = held.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        marks += _marks(b"".join(pieces[quotes % 2 :: 2]))
+        quotes += len(pieces) - 1
+        # A string is a value, or the key of one.
+        if marks > most or quotes > 4 * (most + 1):
+            return True
+    return False
+
+
+def _marks(text: bytes) -> int:
+    return len(text) - len(text.translate(None, _MARKS))
 
 
 def split_array(raw: bytes) -> list[bytes]:
