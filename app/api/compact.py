@@ -32,7 +32,7 @@ from app.core.ladder import Decision
 from app.core.view import build_view, widest_path
 from app.errors import InvalidRequest
 from app.services import Services
-from app.wire.chat_completions import Bounds, ChatRequest, check_values, read_focus, read_request
+from app.wire.chat_completions import Bounds, ChatRequest, read_focus, read_request
 from app.wire.members import RawObject, Unreadable
 
 
@@ -49,6 +49,11 @@ class CompactionOut(BaseModel):
 class ForcedCompactionOut(CompactionOut):
     summaries: list[SummaryOut] = Field(description="Those that were made for it.")
 
+
+NO_MESSAGES = (
+    "Steno does not keep messages, so it can only compact those you send:"
+    ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
+)
 
 router = APIRouter(prefix="/context", tags=["context"])
 
@@ -97,21 +102,23 @@ async def compact_conversation(
 
 def _read_forced(body: bytes, bounds: Bounds) -> ChatRequest:
     """Raises `InvalidRequest`."""
-    with readable():
-        check_values(body, bounds)
     try:
-        source = RawObject(body)
-    except Unreadable:
-        source = RawObject(b"{}")
-    if source.value("messages") in (None, []):
-        raise InvalidRequest(
-            "Steno does not keep messages, so it can only compact those you send:"
-            ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.',
-            "messages",
-        )
-    with readable():
         chat = read_request(body, bounds)
-    return replace(chat, focus=read_focus(source.value("instructions"), "instructions") or chat.focus)
+    except Unreadable as error:
+        if error.reason == Unreadable.reason and _lacks_messages(body):
+            raise InvalidRequest(NO_MESSAGES, "messages") from error
+        with readable():
+            raise
+    if not chat.raw_messages:
+        raise InvalidRequest(NO_MESSAGES, "messages")
+    return replace(chat, focus=read_focus(chat.source.value("instructions"), "instructions") or chat.focus)
+
+
+def _lacks_messages(body: bytes) -> bool:
+    try:
+        return RawObject(body).value("messages") is None
+    except Unreadable:
+        return True
 
 
 def _threshold(understood: Understood, chunks: Iterable[SummaryChunk]) -> int:

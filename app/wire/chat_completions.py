@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -148,7 +148,8 @@ def read_request(body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
 
     What may be large is looked at here, so that it is done beside the event loop where the body is.
     """
-    check_values(body, bounds)
+    if holds_more_values(body, bounds.values):  # Before anything is decoded: each value takes many times its bytes.
+        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
     source = RawObject(body)
     messages = source.raw("messages")
     if messages is None:
@@ -182,12 +183,6 @@ def read_request(body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
     )
-
-
-def check_values(body: bytes, bounds: Bounds = BOUNDS) -> None:
-    """Raises `TooManyValues`. Before anything is decoded: each value takes many times its bytes."""
-    if holds_more_values(body, bounds.values):
-        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
 
 
 def model_in(body: bytes) -> str:
@@ -481,12 +476,13 @@ def _part_left(part: Any, texts: Iterator[str]) -> Any:
     return {**part, "text": text} if text or not part["text"] else None
 
 
-def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Iterable[str] = ()) -> bytes:
+def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
     """A message with some members replaced or removed."""
     try:
         return RawObject(raw).spliced(replaced, removed)
-    except Unreadable:  # A key that stands twice: as it was read, with the last of them.
-        return RawObject(msgspec.json.encode(_decoded(raw))).spliced(replaced, removed)
+    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+        left = {name: value for name, value in _decoded(raw).items() if name not in removed}
+        return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
 
 
 def _with_calls(

@@ -11,6 +11,7 @@ import msgspec
 
 LONGEST_KEY = 65_536
 """Bytes of a key, with the space around it."""
+MOST_MEMBERS = 2_000
 # Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
@@ -42,6 +43,12 @@ class KeyTooLong(Unreadable):
     reason = "key_too_long"
 
 
+class TooManyMembers(Unreadable):
+    """Finding the places of all would take time that others have to wait for."""
+
+    reason = "too_many_members"
+
+
 class TooManyValues(Unreadable):
     """Reading them all would take time that others have to wait for, and many times the body's memory."""
 
@@ -65,6 +72,8 @@ class RawObject:
             values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unreadable(str(error)) from error
+        if len(values) > MOST_MEMBERS:
+            raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
         self.members: dict[str, Member] = {}
         position = text.index(b"{") + 1
