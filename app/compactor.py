@@ -10,14 +10,27 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 import structlog
 
 from app.breakers import HistoryBreaker
 from app.core.changing import changes_every_turn, successions
 from app.core.chunks import ChunkRange, SummaryChunk
-from app.core.compaction import LEASE_LOST, Announce, Failure, Flow, Outcome, Reply, Summarise, Together, compact
+from app.core.compaction import (
+    LEASE_LOST,
+    Announce,
+    Effect,
+    Failure,
+    Flow,
+    Outcome,
+    Reply,
+    Summarise,
+    Together,
+    compact,
+)
 from app.core.compaction import Store as StoreChunk
 from app.core.gate import Answer
 from app.core.ladder import Decision, untouched
@@ -37,8 +50,11 @@ from app.summariser import PAUSED, Prefix, Summariser
 from app.tasks import OwnedTasks
 from app.turn import Job, OnStart, Started, Turn, begin, nobody
 from app.wire.usage import read_usage
+from app.work import Work
 
 log = structlog.get_logger("steno.compactor")
+
+T = TypeVar("T")
 
 HEARTBEAT_SECONDS = 5.0
 RACE_SECONDS = 0.25
@@ -47,7 +63,6 @@ SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once."""
 ATTEMPTS = 2
 """Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
-MANY_MESSAGES = 500
 NO_STORE = "storage"
 """The reason where the database is away."""
 ROUNDS = 3
@@ -75,11 +90,19 @@ class _Stored:
 
 class Compactor:
     def __init__(
-        self, store: Store, summariser: Summariser, tasks: OwnedTasks, ledger: Ledger, quotas: Quotas, holder: str
+        self,
+        store: Store,
+        summariser: Summariser,
+        tasks: OwnedTasks,
+        work: Work,
+        ledger: Ledger,
+        quotas: Quotas,
+        holder: str,
     ) -> None:
         self._store = store
         self._summariser = summariser
         self._tasks = tasks
+        self._work = work
         self._ledger = ledger
         self._quotas = quotas
         self._holder = holder
@@ -95,16 +118,16 @@ class Compactor:
             return early
         turn = begin(job, on_start)
         while not await self._use_store(turn):
-            self._recall(turn)
-            if turn.is_settled or turn.can_do_without:
+            await self._recall(turn)
+            if await self._beside(turn.job, lambda: turn.is_settled or turn.can_do_without):
                 break
             if not await self._recovers(turn):
                 await self._compact_unstored(turn)
                 break
         if turn.made and turn.outcome is None and not turn.without_store:
-            after = turn.case.widest_view().tokens
+            after = await self._widest(turn)
             self._breaker.finished(job.history(), job.conversation.tokens, turn.before, after, job.budget.limit)
-        decision = await _settled(turn)
+        decision = await self._beside(job, turn.settle)
         return replace(decision, reason=decision.reason or NO_STORE) if turn.without_store else decision
 
     async def _use_store(self, turn: Turn) -> bool:
@@ -114,7 +137,7 @@ class Compactor:
             while True:
                 await self._read(turn)
                 await self._mask(turn)
-                if turn.is_settled or not await self._compact(turn):
+                if await self._is_settled(turn) or not await self._compact(turn):
                     break
         except StatementRefused:
             turn.recoveries = RECOVERIES  # It is there, and will say the same again.
@@ -134,8 +157,8 @@ class Compactor:
             await self._read(turn)
         except StoreUnavailable:
             turn.reason = NO_STORE
-        if turn.can_do_without or not job.policy.summarises:
-            return await _settled(turn)
+        if not job.policy.summarises or await self._can_do_without(turn):
+            return await self._beside(job, turn.settle)
         return await self.prepare(job, on_start)
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
@@ -144,12 +167,30 @@ class Compactor:
             return early, ()
         turn = begin(job)
         await self._read(turn, bind=False)
-        if (boundary := turn.plan_mask()) is not None:
-            turn.learn_masks([boundary])
-        if not turn.is_settled and (plan := turn.plan()) is not None:
-            turn.made = _imagine(_flow(job, plan)).made
-            turn.learn(turn.made)
-        return await _settled(turn), turn.made
+
+        def imagine() -> Decision:
+            if (boundary := turn.plan_mask()) is not None:
+                turn.learn_masks([boundary])
+            if not turn.is_settled and (plan := turn.plan()) is not None:
+                turn.made = _imagine(_flow(job, plan)).made
+                turn.learn(turn.made)
+            return turn.settle()
+
+        return await self._beside(job, imagine), turn.made
+
+    async def _beside(self, job: Job, work: Callable[[], T]) -> T:
+        """Works something out about a request; in a worker thread where its history is long."""
+        return await self._work.do(job.tenant, work) if job.is_long else work()
+
+    async def _is_settled(self, turn: Turn) -> bool:
+        return await self._beside(turn.job, lambda: turn.is_settled)
+
+    async def _can_do_without(self, turn: Turn) -> bool:
+        return await self._beside(turn.job, lambda: turn.can_do_without)
+
+    async def _widest(self, turn: Turn) -> int:
+        """Tokens of the view with every chunk and mask in use."""
+        return await self._beside(turn.job, lambda: turn.case.widest_view().tokens)
 
     async def _read(self, turn: Turn, *, bind: bool = True) -> None:
         job = turn.job
@@ -170,12 +211,13 @@ class Compactor:
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
-    def _recall(self, turn: Turn) -> None:
+    async def _recall(self, turn: Turn) -> None:
         """What this process remembers, and masks where even that is too large."""
         job = turn.job
         turn.learn(self._memory.chunks_in(job.tenant, job.series, job.conversation.cut_digests))
-        if not turn.can_do_without and (boundary := turn.plan_mask()) is not None:
-            turn.learn_masks([boundary])
+        due = await self._beside(job, lambda: None if turn.can_do_without else turn.plan_mask())
+        if due is not None:
+            turn.learn_masks([due])
 
     async def _recovers(self, turn: Turn) -> bool:
         """Whether the database may be asked once more, instead of doing without."""
@@ -187,18 +229,18 @@ class Compactor:
         """A summary that cannot be stored yet; other processes know nothing of it."""
         job, undertaking = turn.job, turn.job.history(NO_STORE)
         failure: str | None = None
-        while not (turn.is_settled or self._tasks.draining):
+        while not (self._tasks.draining or await self._is_settled(turn)):
             if (why := self._setbacks.pauses(undertaking)) is not None:
                 failure = joined(why, FAILED_LATELY)
                 break
-            plan = turn.plan()
+            plan = await self._beside(job, turn.plan)
             if plan is None or not turn.seconds_left:
                 break
             started = _started(plan)
             if (work := self._under_way(job, plan)) is not None:
                 turn.tell(started)
                 await asyncio.wait({work}, timeout=turn.seconds_left)
-                self._recall(turn)
+                await self._recall(turn)
                 continue
             if (failure := self._quotas.begin(*job.place)) is not None:
                 break
@@ -237,7 +279,7 @@ class Compactor:
 
     async def _mask(self, turn: Turn) -> None:
         """Masks tool results where that is due."""
-        job, boundary = turn.job, turn.plan_mask()
+        job, boundary = turn.job, await self._beside(turn.job, turn.plan_mask)
         if boundary is None or job.policy.mask is None:
             return
         place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
@@ -246,7 +288,7 @@ class Compactor:
 
     async def _compact(self, turn: Turn) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
-        job, plan = turn.job, turn.plan()
+        job, plan = turn.job, await self._beside(turn.job, turn.plan)
         if plan is None:
             return False
         turn.reason = await self._objection(turn, plan)
@@ -279,7 +321,7 @@ class Compactor:
             turn.reason = "summary_takes_too_long"
             return False
         outcome = work.result()
-        turn.before = turn.before or turn.case.widest_view().tokens
+        turn.before = turn.before or await self._widest(turn)
         turn.made += outcome.made
         turn.learn(outcome.made)
         turn.reason = turn.outcome = outcome.failure
@@ -295,7 +337,7 @@ class Compactor:
         often = budget.trigger.counts_turns
         if (why := self._breaker.blocks(job.history(), tokens, budget.limit, often=often)) is not None:
             return why
-        can_do_without = turn.can_do_without
+        can_do_without = await self._can_do_without(turn)
         why = self._setbacks.pauses(_undertaking(job, plan))
         if why is not None and (can_do_without or job.policy.prune):
             return joined(why, FAILED_LATELY)
@@ -324,7 +366,7 @@ class Compactor:
                 if await self._store.lease_ended(job.tenant, job.conversation_id, plan.range, chain, turn.seconds_left):
                     return True
             except StoreUnavailable:
-                if turn.can_do_without or not await self._recovers(turn):
+                if await self._can_do_without(turn) or not await self._recovers(turn):
                     raise
         turn.reason = "summary_takes_too_long"
         return False
@@ -397,13 +439,11 @@ class Compactor:
         """Performs what the flow asks for, until it returns. Without a lease nothing is stored."""
         reply: Reply = None
         while True:
-            try:
-                effect = flow.send(reply)
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
+            effect = await self._beside(job, partial(_step, flow, reply))
             reply = None
             match effect:
+                case Outcome():
+                    return effect
                 case Announce():
                     announce()
                 case Summarise(request):
@@ -442,7 +482,9 @@ class Compactor:
         return tuple(task.result() for task in driven)
 
     async def _ask(self, request: SummaryRequest, job: Job) -> Answer | Failure:
-        prefix = Prefix(job.shown(request.shown), job.declared) if request.shown is not None else None
+        prefix = None
+        if (view := request.shown) is not None:
+            prefix = Prefix(await self._beside(job, lambda: job.shown(view)), job.declared)
         deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.request_id)
         if isinstance(reply, Answer):
@@ -468,13 +510,6 @@ class Compactor:
             await self._store.release(lease)
         except StoreUnavailable:
             log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
-
-
-async def _settled(turn: Turn) -> Decision:
-    """What is to be sent; worked out beside the event loop where that takes more than some 10 ms."""
-    if len(turn.job.conversation.transcript) > MANY_MESSAGES:
-        return await asyncio.to_thread(turn.settle)
-    return turn.settle()
 
 
 def _untouched(job: Job) -> Decision | None:
@@ -540,16 +575,22 @@ def _summary_call(job: Job, answer: Answer) -> Call:
     )
 
 
+def _step(flow: Flow, reply: Reply) -> Effect | Outcome:
+    """What a flow asks for next, or what came of it."""
+    try:
+        return flow.send(reply)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
 def _imagine(flow: Flow) -> Outcome:
     """Drives a flow without acting: every summary is as long as it may be, and is kept nowhere."""
     reply: Reply = None
     while True:
-        try:
-            effect = flow.send(reply)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return outcome
-        match effect:
+        match _step(flow, reply):
+            case Outcome() as outcome:
+                return outcome
             case Summarise(request):
                 reply = Answer(" a" * (request.max_tokens // 2), "stop")
             case Together(flows):

@@ -51,7 +51,8 @@ from app.tenants import Tenants
 from app.tokenizer import Tokenizer
 from app.upstream import HttpxUpstream
 from app.windows import Windows
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions import Bounds, MessageReader
+from app.work import Work
 
 log = structlog.get_logger("steno")
 
@@ -66,10 +67,9 @@ def create_app(settings: Settings) -> FastAPI:
     store = open_store(settings)
     instance = new_instance()
     providers = open_providers(settings, store, instance)
-    tasks, ledger = OwnedTasks(), Ledger(store, settings.price_of)
-    summary = settings.summary
+    tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of), Work()
+    summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
-    limits = settings.limits
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     services = Services(
         settings=settings,
@@ -79,13 +79,15 @@ def create_app(settings: Settings) -> FastAPI:
         identity=identity,
         reader=MessageReader(identity, settings.identity.ignore),
         estimator=Estimator(tokenizer),
-        compactor=Compactor(store, summariser, tasks, ledger, quotas, holder=secrets.token_hex(8)),
+        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
         quotas=quotas,
+        work=work,
+        bounds=Bounds(limits.values, limits.messages),
     )
     app = FastAPI(
         title="Steno",
@@ -229,6 +231,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             await services.providers.stop()
             await services.providers.close()
             await services.store.close()
+            await services.work.stop()
 
     return lifespan
 

@@ -13,8 +13,11 @@ import msgspec
 DATA = Path(__file__).parent / "data" / "models.json"
 
 LONGEST_NAME = 300
+MOST_SEPARATORS = 24
+"""What has more of them is no model's name, and is not taken apart: the known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
 """What says in a name that the model is another one than without it, with another window."""
+_SEPARATORS = re.compile(r"[-@:/.]")
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Bedrock's regions and vendors: `us.anthropic.claude-...`."""
 
@@ -53,7 +56,11 @@ def names_of(model: str) -> Iterator[str]:
     A name is shortened only as long as it holds a digit: `gpt-4o-2024-08-06`, `gpt-4o-mine` and
     `ft:gpt-4o:org::id` are gpt-4o, but `mistral-mine` is not every Mistral.
     """
-    whole = [spelled(name) for name in _without_prefixes(model[:LONGEST_NAME].strip().lower().removeprefix("ft:"))]
+    name = model[:LONGEST_NAME].strip().lower().removeprefix("ft:")
+    if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
+        yield spelled(name)
+        return
+    whole = [spelled(name) for name in _without_prefixes(name)]
     yield from whole
     for name in whole:
         yield from _shortened(name)

@@ -17,7 +17,8 @@ from app.settings import Settings
 from app.store import Store
 from app.tasks import OwnedTasks
 from app.tenants import Tenants
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions import Bounds, MessageReader
+from app.work import Work
 
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
@@ -39,3 +40,5 @@ class Services:
     tenants: Tenants
     repeats: Repeats
     quotas: Quotas
+    work: Work
+    bounds: Bounds

@@ -653,6 +653,10 @@ class LimitSettings(_Section):
     """Largest body of any other request; it is passed on as it comes."""
     connections: int = Field(1_000, ge=1)
     """Most open connections of clients."""
+    values: int = Field(200_000, ge=1_000)
+    """Most values in a chat request body that is read; one with more is forwarded as it is."""
+    messages: int = Field(10_000, ge=100)
+    """Most messages of a chat request that is read; one with more is forwarded as it is."""
     header_count: int = Field(100, ge=10)
     """Most request headers."""
     header_bytes: int = Field(32_768, ge=1_024)

@@ -18,6 +18,10 @@ from app.core.view import Conversation, Masking, Note, Pins, View
 from app.histories import History
 from app.summariser import Route
 
+MANY_MESSAGES = 500
+MANY_BYTES = 1 << 18
+"""What is worked out about a longer history takes more than some 10 ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -52,6 +56,12 @@ class Job:
     wait_seconds: float
     request_id: str
     """For the ledger and the log."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether what is worked out about it is worked out beside the event loop."""
+        messages = self.conversation.transcript.messages
+        return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
 
     @property
     def place(self) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from app.api.bypass import bypassed, log_bypass, unless_told
 from app.api.early import EarlyStream
 from app.api.gate import CHAT_PATH, CONVERSATION, TARGET, UPSTREAM
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
-from app.api.intake import Understood, understand
+from app.api.intake import Understood, read, understand
 from app.api.observe import REFUSALS, Observation, Opened, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
 from app.api.patience import Patience
@@ -28,7 +29,7 @@ from app.providers import Provider
 from app.services import Services
 from app.turn import Started
 from app.upstream import Answering
-from app.wire.chat_completions import read_request
+from app.wire.chat_completions import model_in
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 from app.wire.retries import is_repeatable
 from app.wire.sse import FrameSplitter, StreamEditor, event
@@ -39,8 +40,6 @@ log = structlog.get_logger("steno.chat")
 
 A = TypeVar("A", bound=Answering)
 
-UNREADABLE = "unreadable"
-"""The reason where the provider has to judge what came."""
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
 INTERNAL_ERROR = "internal_error"
@@ -158,9 +157,9 @@ class Exchange:
             return
         try:
             understood = await self._understand()
-        except Unreadable:
-            log_bypass(self.services.repeats, CHAT_PATH.decode(), UNREADABLE)
-            await self._relay_unread(bypassed(UNREADABLE))
+        except Unreadable as error:
+            log_bypass(self.services.repeats, CHAT_PATH.decode(), error.reason)
+            await self._relay_unread(bypassed(error.reason))
         except StenoError:
             raise
         except Exception:
@@ -173,7 +172,7 @@ class Exchange:
     async def _understand(self) -> Understood:
         if value_of(self.headers, b"content-encoding"):
             raise Unreadable("The body is encoded.")
-        request = read_request(self.body)
+        request = await read(self.services, self.tenant, self.body)
         named = self.scope[CONVERSATION], self.scope[UPSTREAM]
         return await understand(self.services, request, self.tenant, self.headers, self.record.request_id, *named)
 
@@ -325,7 +324,8 @@ class Exchange:
 
     async def _send_observed(self, observed: Observation, attempt: Attempt) -> Answering:
         understood = observed.understood
-        answering = attempt.opened(await self._send(observed.body(), understood.provider, understood.job.model))
+        body = await understood.beside(observed.body)
+        answering = attempt.opened(await self._send(body, understood.provider, understood.job.model))
         observed.answered(answering.status)
         return answering
 
@@ -339,18 +339,16 @@ class Exchange:
     async def _relay_unread(self, own: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
         self.own_headers = own
-        answering = await self._send(self.body, self._provider())
+        answering = await self._send(self.body, await self._provider())
         try:
             await self._relay_as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
 
-    def _provider(self) -> Provider:
+    async def _provider(self) -> Provider:
         """Where a body goes that was not understood: its model may still be readable."""
-        model: object = None
-        with suppress(Unreadable):
-            model = RawObject(self.body).value("model")
-        return self.services.providers.of(model if isinstance(model, str) else "", self.scope[UPSTREAM])
+        model = await self.services.work.do(self.tenant, partial(model_in, self.body))
+        return self.services.providers.of(model, self.scope[UPSTREAM])
 
     async def _relay_as_sent(self, answering: Answering, own: Headers) -> None:
         """Nothing is added to the body, but a stream that is cut still ends with an error."""

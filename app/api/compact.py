@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from time import monotonic
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from app.api.intake import Understood, understand
+from app.api.intake import Understood, read, understand
 from app.api.naming import encoded_name
 from app.api.observe import Observation
 from app.api.record import REQUEST, Record
@@ -32,7 +33,7 @@ from app.core.ladder import Decision
 from app.core.view import build_view, widest_path
 from app.errors import InvalidRequest, TooManyCompactions
 from app.services import Services
-from app.wire.chat_completions import ChatRequest, read_focus, read_request
+from app.wire.chat_completions import Bounds, ChatRequest, read_focus, read_request
 from app.wire.members import RawObject, Unreadable
 
 
@@ -50,6 +51,11 @@ class ForcedCompactionOut(CompactionOut):
     summaries: list[SummaryOut] = Field(description="Those that were made for it.")
 
 
+NO_MESSAGES = (
+    "Steno does not keep messages, so it can only compact those you send:"
+    ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
+)
+
 router = APIRouter(prefix="/context", tags=["context"])
 
 
@@ -60,9 +66,10 @@ async def compact(request: Request, services: TheServices, tenant: Tenant) -> Re
     _count(services, tenant)
     body = await body_of(request, services)
     with readable():
-        understood = await understand(services, read_request(body), tenant, request.scope["headers"], record.request_id)
+        chat = await read(services, tenant, body)
+        understood = await understand(services, chat, tenant, request.scope["headers"], record.request_id)
     decision = await _prepare(services, understood, record)
-    return _answer(_compaction(services, understood, decision))
+    return _answer(await understood.beside(lambda: _compaction(services, understood, decision)))
 
 
 @router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
@@ -74,14 +81,16 @@ async def compact_conversation(
     record: Record = request.scope[REQUEST]
     _count(services, tenant)
     await known(services, tenant, conversation_id)
-    chat = _read_forced(await body_of(request, services))
+    body = await body_of(request, services)
+    chat = await services.work.do(tenant, lambda: _read_forced(body, services.bounds))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
     with readable():
         understood = await understand(services, chat, tenant, headers, record.request_id)
     await understood.counted()
     held = await _chunks(services, understood)
-    due = replace(chat, threshold=_threshold(understood, held.values()))
+    threshold = await understood.beside(partial(_threshold, understood, held.values()))
+    due = replace(chat, threshold=threshold)
     with readable():
         understood = await understand(services, due, tenant, headers, record.request_id)
     # Masking alone would do for the numbers, but what was asked for is a summary.
@@ -90,7 +99,8 @@ async def compact_conversation(
     decision = await _prepare(services, understood, record)
     made = [chunk for id_, chunk in (await _chunks(services, understood)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
-    return _answer({**_compaction(services, understood, decision), "summaries": summaries})
+    shown = await understood.beside(lambda: _compaction(services, understood, decision))
+    return _answer({**shown, "summaries": summaries})
 
 
 def _count(services: Services, tenant: str) -> None:
@@ -104,21 +114,25 @@ def _count(services: Services, tenant: str) -> None:
         )
 
 
-def _read_forced(body: bytes) -> ChatRequest:
+def _read_forced(body: bytes, bounds: Bounds) -> ChatRequest:
     """Raises `InvalidRequest`."""
     try:
-        source = RawObject(body)
+        chat = read_request(body, bounds)
+    except Unreadable as error:
+        if error.reason == Unreadable.reason and _lacks_messages(body):
+            raise InvalidRequest(NO_MESSAGES, "messages") from error
+        with readable():
+            raise
+    if not chat.raw_messages:
+        raise InvalidRequest(NO_MESSAGES, "messages")
+    return replace(chat, focus=read_focus(chat.source.value("instructions"), "instructions") or chat.focus)
+
+
+def _lacks_messages(body: bytes) -> bool:
+    try:
+        return RawObject(body).value("messages") is None
     except Unreadable:
-        source = RawObject(b"{}")
-    if source.value("messages") in (None, []):
-        raise InvalidRequest(
-            "Steno does not keep messages, so it can only compact those you send:"
-            ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.',
-            "messages",
-        )
-    with readable():
-        chat = read_request(body)
-    return replace(chat, focus=read_focus(source.value("instructions"), "instructions") or chat.focus)
+        return True
 
 
 def _threshold(understood: Understood, chunks: Iterable[SummaryChunk]) -> int:
@@ -143,7 +157,7 @@ async def _prepare(services: Services, understood: Understood, record: Record) -
     decision = await services.compactor.prepare(understood.job)
     await understood.counted()
     record.decided(understood, decision, began)
-    services.store.record(understood.seen(decision))
+    services.store.record(await understood.beside(lambda: understood.seen(decision)))
     return decision
 
 

@@ -11,7 +11,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.api.intake import understand
+from app.api.intake import read, understand
 from app.api.record import REQUEST
 from app.api.rest import (
     CHAT_BODY,
@@ -35,7 +35,6 @@ from app.errors import InvalidRequest, SummaryNotFound
 from app.providers import Provider
 from app.services import Services
 from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
-from app.wire.chat_completions import read_request
 
 STATUSES = ", ".join(get_args(Status))
 
@@ -221,7 +220,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
     with readable():
         understood = await understand(
             services,
-            read_request(body),
+            await read(services, tenant, body),
             tenant,
             request.scope["headers"],
             request.scope[REQUEST].request_id,
@@ -234,7 +233,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanO
     return PlanOut(
         context_status=prepared.status,
         context=understood.report(prepared),
-        parts=coverage_of(job.conversation, prepared.view, budget.line),
+        parts=await understood.beside(lambda: coverage_of(job.conversation, prepared.view, budget.line)),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
         budget={

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -33,15 +32,19 @@ from app.services import HEURISTIC_CAUTION, Services
 from app.settings import PromptSettings
 from app.store import ConversationSeen
 from app.summariser import Route
-from app.turn import Job, Started
-from app.wire.chat_completions import ChatRequest, render
+from app.turn import MANY_MESSAGES, Job, Started
+from app.wire.chat_completions import ChatRequest, read_request, render
 from app.wire.events import EVENT_SHAPES, EventShape
 from app.wire.sse import ChunkHead, StreamEditor
 
 log = structlog.get_logger("steno.intake")
 
+T = TypeVar("T")
+
 INLINE_BYTES = 32_768
 """More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
+INLINE_BODY = 1 << 19
+"""A body of more bytes is read in a worker thread."""
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
@@ -72,9 +75,15 @@ class Understood:
     recognised: Recognised
     events: EventShape
 
+    services: Services
+
     async def counted(self) -> None:
         """Counts what was not counted yet; long text in a worker thread."""
-        await _count(self.job.conversation, self.prompt)
+        await _count(self.services, self.job.tenant, self.job.conversation, self.prompt)
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """Works something out about this request; in a worker thread where it is long."""
+        return await self.services.work.do(self.job.tenant, work) if self.job.is_long else work()
 
     def forwarded(self, prepared: Decision) -> int:
         """Our estimate of what is sent."""
@@ -173,6 +182,12 @@ class Understood:
         )
 
 
+async def read(services: Services, tenant: str, body: bytes) -> ChatRequest:
+    """Raises `Unreadable` and `InvalidRequest`."""
+    reading = partial(read_request, body, services.bounds)
+    return await services.work.do(tenant, reading) if len(body) > INLINE_BODY else reading()
+
+
 async def understand(
     services: Services,
     request: ChatRequest,
@@ -202,7 +217,7 @@ async def understand(
         window = replace(window, context=rules.compaction.default_window)
     budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
 
-    def read() -> tuple[Conversation, Prompt]:
+    def converse() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
         scale = provider.calibrations.picture_scale(model, formula)
         declared, declarations = request.declared, request.declarations
@@ -210,11 +225,14 @@ async def understand(
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     if not estimator.is_ready(counted_as):
-        await asyncio.to_thread(estimator.make_ready, counted_as)
-    unread = services.reader.unread_bytes(request.raw_messages)
-    conversation, prompt = await asyncio.to_thread(read) if unread > INLINE_BYTES else read()
+        await services.work.do(tenant, lambda: estimator.make_ready(counted_as))
+    is_short = len(request.source.text) <= INLINE_BODY and len(request.raw_messages) <= MANY_MESSAGES
+    if is_short and services.reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
+        conversation, prompt = converse()
+    else:
+        conversation, prompt = await services.work.do(tenant, converse)
     if rules.policy.needs_count(conversation, budget):
-        await _count(conversation, prompt)
+        await _count(services, tenant, conversation, prompt)
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)
     writing = Writing(rules, provider, model, tenant, request.focus)
@@ -240,7 +258,7 @@ async def understand(
         wait_seconds=_patience(rules, events, headers),
         request_id=request_id,
     )
-    return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events)
+    return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events, services)
 
 
 def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:
@@ -250,9 +268,9 @@ def _rules(services: Services, provider: Provider, request: ChatRequest, headers
     return services.policies.of(provider, request.model, preset, read_trigger(options.get("trigger")))
 
 
-async def _count(conversation: Conversation, prompt: Prompt) -> None:
+async def _count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
     if prompt.uncounted > INLINE_BYTES:
-        await asyncio.to_thread(conversation.count)
+        await services.work.do(tenant, conversation.count)
     else:
         conversation.count()
 

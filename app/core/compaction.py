@@ -128,8 +128,8 @@ def _summarised(maker: _ChunkMaker, span: Span, halvings: int = 0) -> Flow:
     result = yield from maker.summarise(span)
     if not isinstance(result, Failure):
         return Outcome((result,))
-    parts = halves(maker.conversation.transcript, span)
-    if not result.overflow or len(parts) == 1 or halvings == MAX_HALVINGS:
+    parts = halves(maker.conversation.transcript, span) if result.overflow and halvings < MAX_HALVINGS else (span,)
+    if len(parts) == 1:
         return Outcome((), result.reason)
     made: list[SummaryChunk] = []
     for part in parts:
@@ -156,8 +156,8 @@ def _go_on(maker: _ChunkMaker, plan: Plan) -> Flow:
         if not isinstance(result, Failure):
             prior = reached = result
             continue
-        parts = halves(maker.conversation.transcript, span)
-        if not result.overflow or len(parts) == 1 or halvings == MAX_HALVINGS:
+        parts = halves(maker.conversation.transcript, span) if result.overflow and halvings < MAX_HALVINGS else (span,)
+        if len(parts) == 1:
             failure = result.reason
         else:
             halvings += 1

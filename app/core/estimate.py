@@ -42,7 +42,11 @@ MAX_SCHEMA_DEPTH = 60
 CHANNEL_TOKENS = 2
 """What names the channel of an assistant's text to gpt-5."""
 
-_ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))+")
+LONGEST_COMPACTED = 200_000
+"""Characters of a call's arguments; longer ones are counted with the space they have."""
+
+# Possessive: in a long run of escapes no place to go back to is remembered.
+_ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: Rules, count: Count) -> int:
@@ -230,6 +234,8 @@ def _tool_calls(message: Message) -> list[ToolCall]:
 
 def _compact(arguments: str) -> str:
     """JSON without whitespace and needless escapes, never longer than it was; what is no JSON stays as it is."""
+    if len(arguments) > LONGEST_COMPACTED:
+        return arguments
     try:
         compact = msgspec.json.format(arguments, indent=-1)
     except (ValueError, RecursionError):

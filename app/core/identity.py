@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
+
+from app.core.lazy import lazy
 
 DIGEST_BYTES = 16
 
@@ -43,7 +44,7 @@ class Chain:
 
     digests: Sequence[bytes]
 
-    @cached_property
+    @lazy
     def positions(self) -> dict[bytes, int]:
         return {digest: position for position, digest in enumerate(self.digests)}
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate
 
 from app.core.estimate import Cost
+from app.core.lazy import lazy
 from app.core.messages import RESULT_ROLES, Message, Transcript
 
 
@@ -97,13 +97,13 @@ class Masks:
         """Results before this position have been answered before the boundary."""
         return self._last_text[boundary]
 
-    @cached_property
+    @lazy
     def _last_text(self) -> tuple[int, ...]:
         """For each boundary the position of the last text of the assistant before it; 0 without one."""
         spoken = (i if _speaks(message) else 0 for i, message in enumerate(self._transcript.messages))
         return tuple(accumulate(spoken, max, initial=0))
 
-    @cached_property
+    @lazy
     def _masks(self) -> dict[int, Mask]:
         transcript, settings = self._transcript, self._settings
         found: dict[int, Mask] = {}
@@ -120,7 +120,7 @@ class Masks:
                 found[index] = Mask(texts, tokens)
         return found
 
-    @cached_property
+    @lazy
     def _saved_before(self) -> tuple[int, ...]:
         transcript, masks = self._transcript, self._masks
         saved = (transcript.tokens_of(i) - masks[i].tokens if i in masks else 0 for i in range(len(transcript)))

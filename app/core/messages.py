@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
+
+from app.core.lazy import lazy
 
 INSTRUCTION_ROLES = frozenset({"system", "developer"})
 RESULT_ROLES = frozenset({"tool", "function"})
@@ -86,14 +87,14 @@ class Transcript:
         """Estimate of one message."""
         return self._tokens_before[index + 1] - self._tokens_before[index]
 
-    @cached_property
+    @lazy
     def _tokens_before(self) -> tuple[int, ...]:
         return (0, *accumulate(self._costs()))
 
     def is_instruction(self, index: int) -> bool:
         return self.messages[index].role in INSTRUCTION_ROLES
 
-    @cached_property
+    @lazy
     def first_instruction(self) -> int:
         """Index of the first instruction in the middle of the conversation; its length without one."""
         return next((index for index in range(len(self)) if self.is_instruction(index)), len(self))
@@ -112,21 +113,21 @@ class Transcript:
         question = self.tokens_of(split) if split is not None and start <= split < stop else 0
         return self._instructions_before[stop] - self._instructions_before[start] + question
 
-    @cached_property
+    @lazy
     def _instructions_before(self) -> tuple[int, ...]:
         costs = (self.tokens_of(index) if self.is_instruction(index) else 0 for index in range(len(self)))
         return tuple(accumulate(costs, initial=0))
 
-    @cached_property
+    @lazy
     def turn_starts(self) -> tuple[int, ...]:
         return tuple(index for index, message in enumerate(self.messages) if message.role == "user")
 
-    @cached_property
+    @lazy
     def last_user(self) -> int:
         """Index of the last user message; -1 without one."""
         return self.turn_starts[-1] if self.turn_starts else -1
 
-    @cached_property
+    @lazy
     def cuts(self) -> tuple[int, ...]:
         """Positions between units, ascending, from 0 to the start of the last unit."""
         return unit_starts(self.messages)
@@ -142,7 +143,7 @@ class Transcript:
         message = self.messages[index]
         return self._called.get(message.answers) or message.name
 
-    @cached_property
+    @lazy
     def _called(self) -> dict[str, str]:
         return {call.id: call.name for message in self.messages for call in message.calls}
 

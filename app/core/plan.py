@@ -27,6 +27,9 @@ AIMED_SHARE = 0.5
 SMALLEST_PART = 100
 """Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
 
+MOST_PARTS = 64
+"""Summaries that one compaction makes: of a history that takes more, the rest is for the compactions after it."""
+
 MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
 
@@ -104,8 +107,10 @@ def plan_compaction(
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()
     else:
-        spans = _spans(conversation, base, Span(start, cut), summary)
-        if not _worth_it(conversation, base, spans, budget, summary):
+        all_spans = _spans(conversation, base, Span(start, cut), summary)
+        spans = all_spans[:MOST_PARTS]
+        cut = spans[-1].stop
+        if not _worth_it(conversation, base, spans, budget, summary, is_last=spans == all_spans):
             return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
 
@@ -120,10 +125,17 @@ def _plan_cumulative(
         return None
     start = 0 if summary.strategy == "full" else base.covered
     spans = _spans(conversation, base if start else empty, Span(start, cut), summary)
+    if len(spans) > MOST_PARTS and start < base.covered:  # Too long to be read anew each time.
+        start = base.covered
+        spans = _spans(conversation, base, Span(start, cut), summary)
+    is_last = len(spans) <= MOST_PARTS
+    spans = spans[:MOST_PARTS]
+    cut = spans[-1].stop
     if replaced_tokens(conversation.transcript, Span(0, cut), cut) < SMALLEST_PART:
         return None
     view = _present_view(conversation, base)
-    if not _frees_enough(conversation, view, _expected_view(conversation, empty, cut, 1, budget, summary), cut, budget):
+    expected = _expected_view(conversation, empty, cut, 1, budget, summary)
+    if not _frees_enough(conversation, view, expected, cut, budget, is_last=is_last):
         return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
 
@@ -188,22 +200,30 @@ def plan_mask(
 
 
 def _worth_it(
-    conversation: Conversation, base: Path, spans: Sequence[Span], budget: Budget, summary: SummarySettings
+    conversation: Conversation,
+    base: Path,
+    spans: Sequence[Span],
+    budget: Budget,
+    summary: SummarySettings,
+    *,
+    is_last: bool,
 ) -> bool:
     """Whether the compaction frees a tenth of the request and brings it under the trigger.
 
-    Over the limit, whether it frees anything: there the choice is between less and nothing.
+    Over the limit, or where others have to follow it, whether it frees anything.
     """
     cut = spans[-1].stop
     if any(replaced_tokens(conversation.transcript, span, cut) < SMALLEST_PART for span in spans):
         return False
     view = _present_view(conversation, base)
     expected = _expected_view(conversation, base, cut, len(spans), budget, summary)
-    return _frees_enough(conversation, view, expected, cut, budget)
+    return _frees_enough(conversation, view, expected, cut, budget, is_last=is_last)
 
 
-def _frees_enough(conversation: Conversation, view: int, expected: int, cut: int, budget: Budget) -> bool:
-    if view > budget.limit:
+def _frees_enough(
+    conversation: Conversation, view: int, expected: int, cut: int, budget: Budget, *, is_last: bool
+) -> bool:
+    if view > budget.limit or not is_last:  # Over the limit the choice is between less and nothing.
         return expected < view
     tail = conversation.transcript.tokens(cut)
     after = size_after(conversation, cut, expected, budget.trigger.tail_turns, tail)
@@ -354,7 +374,8 @@ def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
 
 def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
     """The span in two parts of about equal size, or as it is where it cannot be cut."""
-    inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
+    cuts = transcript.cuts
+    inside = cuts[bisect_right(cuts, span.start) : bisect_left(cuts, span.stop)]
     if not inside:
         return (span,)
     half = transcript.tokens(span.start, span.stop) / 2

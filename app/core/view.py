@@ -12,11 +12,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Literal
 
 from app.core.chunks import SummaryChunk
 from app.core.identity import Identity
+from app.core.lazy import lazy
 from app.core.mask import Boundary, Masks
 from app.core.messages import INSTRUCTION_ROLES, Message, Transcript, split_instructions
 from app.core.trigger import Size, Trigger
@@ -143,7 +144,7 @@ class Conversation:
     def holds_media(self) -> bool:
         return any(message.media for message in (*self.instructions, *self.transcript.messages))
 
-    @cached_property
+    @lazy
     def instruction_tokens(self) -> int:
         """What no compaction can take away: instructions, tools, priming."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
@@ -175,7 +176,7 @@ class Conversation:
         )
         return self.floor + unit
 
-    @cached_property
+    @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
         """The chain's digests at which a summary or a mask may begin or end: what is looked up in the store."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
@@ -186,13 +187,13 @@ class Conversation:
         for known in ("pinned_units", "untouchable"):
             self.__dict__.pop(known, None)
 
-    @cached_property
+    @lazy
     def pinned_units(self) -> tuple[tuple[int, int], ...]:
         """The units of the pinned messages: start and stop of each, ascending."""
         units = {self.transcript.unit_of(position) for position in self.pins.positions}
         return tuple(sorted(units))
 
-    @cached_property
+    @lazy
     def untouchable(self) -> frozenset[int]:
         """The messages that no stage may change or leave out."""
         pinned = (index for start, stop in self.pinned_units for index in range(start, stop))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -20,7 +20,7 @@ from app.core.view import Altered, Carried, Conversation, Note, Pinned, Pruned, 
 from app.errors import InvalidRequest
 from app.wire.declarations import MEMBERS, read_declarations
 from app.wire.media import read_media
-from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
 
 Json = Mapping[str, Any]
 
@@ -38,8 +38,28 @@ LONGEST_MODEL = 300
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""
 
+MOST_ARGUMENT_VALUES = 200_000
+"""What holds more is no call's arguments, and counts as text."""
+
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9])[,._' ](?=[0-9])")
 REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
+
+
+class TooManyMessages(Unreadable):
+    """Planning what becomes of each of them would take time that others have to wait for."""
+
+    reason = "too_many_messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a body may be that is read: one that passes them goes to the provider as it is."""
+
+    values: int = 200_000
+    messages: int = 10_000
+
+
+BOUNDS = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +84,13 @@ class ChatRequest:
     """What the summariser is to look after in this conversation: `context.instructions`."""
     pins: tuple[int, ...]
     """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
-
-    @property
-    def names(self) -> Iterator[tuple[str, bytes]]:
-        """The members that may name the conversation, the first choice first, with their JSON as received."""
-        if (raw := self.source.raw("conversation_id")) is not None:
-            yield "conversation_id", raw
-        try:
-            metadata = RawObject(self.source.raw("metadata") or b"{}")
-        except Unreadable:  # It is the provider's.
-            return
-        for name in ("conversation_id", "session_id"):
-            if (raw := metadata.raw(name)) is not None:
-                yield f"metadata.{name}", raw
-
-    @property
-    def wants_usage(self) -> bool:
-        """Whether the client asked for the tokens a stream cost."""
-        options = self.source.value("stream_options")
-        return isinstance(options, dict) and options.get("include_usage") is True
-
-    @property
-    def has_tools(self) -> bool:
-        return any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions"))
-
-    @property
-    def forbids_tools(self) -> bool:
-        """Whether the model may not call what is declared."""
-        return "none" in (self.source.value("tool_choice"), self.source.value("function_call"))
+    names: tuple[tuple[str, bytes], ...]
+    """The members that may name the conversation, the first choice first, with their JSON as received."""
+    wants_usage: bool
+    """Whether the client asked for the tokens a stream cost."""
+    has_tools: bool
+    forbids_tools: bool
+    """Whether the model may not call what is declared."""
 
     @property
     def is_typical(self) -> bool:
@@ -148,8 +147,13 @@ class ChatRequest:
         return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
 
 
-def read_request(body: bytes) -> ChatRequest:
-    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours."""
+def read_request(body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
+    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+
+    What may be large is looked at here, so that it is done beside the event loop where the body is.
+    """
+    if holds_more_values(body, bounds.values):  # Before anything is decoded: each value takes many times its bytes.
+        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
     source = RawObject(body)
     messages = source.raw("messages")
     if messages is None:
@@ -161,6 +165,11 @@ def read_request(body: bytes) -> ChatRequest:
     choices = source.value("n")
     options = _options(source)
     raw_messages = tuple(split_array(messages))
+    if len(raw_messages) > bounds.messages:
+        raise TooManyMessages(
+            f"It has {len(raw_messages)} messages. Send at most {bounds.messages}, or raise limits.messages."
+        )
+    stream_options = source.value("stream_options")
     return ChatRequest(
         source=source,
         model=model,
@@ -173,7 +182,40 @@ def read_request(body: bytes) -> ChatRequest:
         threshold=_threshold(source.value("context_management")),
         focus=read_focus(options.get("instructions")),
         pins=_pins(options.get("pin"), len(raw_messages)),
+        names=tuple(_names(source)),
+        wants_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
+        has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
+        forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
     )
+
+
+def model_in(body: bytes) -> str:
+    """The model that a body names which is not read any further; empty if that cannot be told."""
+    try:
+        model = msgspec.json.decode(body, type=_Named).model
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return model if len(model) <= LONGEST_MODEL else ""
+
+
+class _Named(msgspec.Struct):
+    """Other members are skipped, whatever they hold."""
+
+    model: str = ""
+
+
+def _names(source: RawObject) -> Iterator[tuple[str, bytes]]:
+    if (raw := source.raw("conversation_id")) is not None:
+        yield "conversation_id", raw
+    if "metadata" not in source:
+        return
+    try:
+        metadata = RawObject(source.raw("metadata") or b"{}")
+    except Unreadable:  # It is the provider's.
+        return
+    for name in ("conversation_id", "session_id"):
+        if (raw := metadata.raw(name)) is not None:
+            yield f"metadata.{name}", raw
 
 
 def _options(source: RawObject) -> Json:
@@ -339,11 +381,18 @@ def _canonical_call(call: Any) -> Any:
 
 def _canonical_function(function: Json) -> Any:
     arguments = function.get("arguments")
+    return {**function, "arguments": _canonical_arguments(arguments) if isinstance(arguments, str) else arguments}
+
+
+def _canonical_arguments(arguments: str) -> msgspec.Raw | str:
+    """JSON inside a string, as its values; written again at once: one call's values are held at a time."""
     try:
-        parsed = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-    except (msgspec.DecodeError, RecursionError):
-        parsed = arguments
-    return {**function, "arguments": parsed}
+        raw = arguments.encode()
+        if holds_more_values(raw, MOST_ARGUMENT_VALUES):
+            return arguments
+        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(raw), order="deterministic"))
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
@@ -431,12 +480,13 @@ def _part_left(part: Any, texts: Iterator[str]) -> Any:
     return {**part, "text": text} if text or not part["text"] else None
 
 
-def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Iterable[str] = ()) -> bytes:
+def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
     """A message with some members replaced or removed."""
     try:
         return RawObject(raw).spliced(replaced, removed)
-    except Unreadable:  # A key that stands twice: as it was read, with the last of them.
-        return RawObject(msgspec.json.encode(_decoded(raw))).spliced(replaced, removed)
+    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+        left = {name: value for name, value in _decoded(raw).items() if name not in removed}
+        return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
 
 
 def _with_calls(

@@ -11,14 +11,18 @@ import pytest
 from app.core.messages import Media, ToolCall
 from app.core.view import Altered, Conversation, Costs, Path, Verbatim, View, build_view, whole
 from app.errors import InvalidRequest
+from app.wire import chat_completions, members
 from app.wire.chat_completions import (
+    Bounds,
     ChatRequest,
     MessageReader,
+    TooManyMessages,
     canonical,
+    model_in,
     read_request,
     render,
 )
-from app.wire.members import RepeatedKey, Unreadable
+from app.wire.members import RepeatedKey, TooManyValues, Unreadable
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (
@@ -39,6 +43,70 @@ def talk(*messages: dict[str, Any]) -> Conversation:
 
 def digest(message: dict[str, Any], ignore: tuple[str, ...] = ()) -> bytes:
     return reader(ignore).read([json.dumps(message).encode()])[0].digest
+
+
+LIMITS = Bounds(values=1_000, messages=100)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b'"tools":[%b{}]' % (b"{}," * 700),
+        b'"metadata":{%b"k":0}' % b"".join(b'"k%d":0,' % n for n in range(1_001)),
+        b'"context":{"pin":[%b0]}' % (b"0," * 1_001),
+        b'"stop":%b' % (b"[" * 1_001 + b"]" * 1_001),
+        b",".join(b'"k%d":0' % n for n in range(1_001)),
+    ],
+    ids=["tools", "metadata", "pins", "nesting", "members"],
+)
+def test_too_many_values_are_seen_before_anything_is_decoded(member: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[object] = []
+    monkeypatch.setattr(members, "RawObject", decoded.append)
+    monkeypatch.setattr(chat_completions, "RawObject", decoded.append)
+    with pytest.raises(TooManyValues, match=r"more than 1000 values.*limits\.values"):
+        read_request(b'{"model":"m","messages":[],%b}' % member, LIMITS)
+    assert not decoded
+
+
+def test_text_may_hold_any_number_of_commas_and_brackets() -> None:
+    text = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (rb"[1, {\"a\": 2}]," * 5_000)
+    assert len(read_request(text, LIMITS).raw_messages) == 1
+
+
+def test_a_request_has_at_most_so_many_messages() -> None:
+    body = b'{"model":"m","messages":[%b]}'
+    assert len(read_request(body % b",".join([b"{}"] * 100), LIMITS).raw_messages) == 100
+    with pytest.raises(TooManyMessages, match=r"101 messages.*100.*limits\.messages"):
+        read_request(body % b",".join([b"{}"] * 101), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("body", "model"),
+    [
+        (b'{"model":"m","messages":[%b{}]}' % (b"{}," * 9_000), "m"),
+        (b'{"messages":[[]],"model":"m"}', "m"),
+        (b'{"model":"%b"}' % (b"m" * 301), ""),
+        (b'{"model":7}', ""),
+        (b'{"model":"m"', ""),
+        (b"[" * 9_000, ""),
+        (b"{}", ""),
+        (b"\xff", ""),
+    ],
+)
+def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, model: str) -> None:
+    assert model_in(body) == model
+
+
+def test_arguments_with_too_many_values_count_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_completions, "MOST_ARGUMENT_VALUES", 10)
+
+    def digested(arguments: str) -> bytes:
+        return canonical({"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]})
+
+    few, many = "[1, 2, 3, 4, 5, 6, 7, 8]", "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]"
+    assert digested(few) == digested(few.replace(" ", ""))
+    assert digested(many) != digested(many.replace(" ", ""))
+    assert digested('{"b": 1, "a": 1.50}') == digested('{"a":1.5,"b":1}') != digested('{"a":"1.5","b":1}')
 
 
 def test_a_request_is_read_as_far_as_steno_needs_it() -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.members import RawObject, Unreadable, split_array
+from app.wire import members
+from app.wire.members import (
+    LONGEST_KEY,
+    KeyTooLong,
+    RawObject,
+    RepeatedKey,
+    Unreadable,
+    holds_more_values,
+    split_array,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -65,3 +75,95 @@ def test_an_array_is_split_into_its_elements() -> None:
     assert split_array(b'[ {"a": 1.0} ,2]') == [b'{"a": 1.0}', b"2"]
     with pytest.raises(Unreadable):
         split_array(b"{}")
+
+
+KEYS = st.text(st.sampled_from('ab"\\\n\u00e9\U0001f600{[,:'), max_size=5)
+SPACE = st.text(st.sampled_from(" \t\r\n"), max_size=3)
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=5), SPACE, st.booleans())
+def test_a_key_that_stands_twice_is_found_and_all_others_are_read_as_json_reads_them(
+    pairs: list[tuple[str, Any]], space: str, ascii_only: bool
+) -> None:
+    written = (
+        f"{space}{json.dumps(key, ensure_ascii=ascii_only)}{space}:{space}{json.dumps(value)}" for key, value in pairs
+    )
+    text = f"{space}{{{f'{space},'.join(written)}{space}}}{space}".encode()
+    if len({key for key, _ in pairs}) < len(pairs):
+        with pytest.raises(RepeatedKey):
+            RawObject(text)
+    else:
+        found = RawObject(text)
+        assert {name: json.loads(found.raw(name) or b"") for name in found.members} == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [b"k" * LONGEST_KEY, rb"\\" * LONGEST_KEY, rb"\"" * LONGEST_KEY, rb"\u0041" * LONGEST_KEY, b"k" * 4_000_000],
+    ids=["letters", "backslashes", "quotes", "escapes", "megabytes"],
+)
+def test_a_key_longer_than_any_is_not_read_and_takes_little_memory(key: bytes) -> None:
+    text = b'{"a":1,"%b":2}' % key
+    tracemalloc.start()
+    try:
+        with pytest.raises(KeyTooLong, match="65536"):
+            RawObject(text)
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("place", [b'{%b"a":1,"b":2}', b'{"a":1%b,"b":2}', b'{"a":1,"b"%b:2}', b'{"a":1,"b":%b2}'])
+def test_space_around_a_key_counts_as_the_key(place: bytes) -> None:
+    assert RawObject(place % (b" " * (LONGEST_KEY - 20))).raw("b") == b"2"
+    with pytest.raises(KeyTooLong):
+        RawObject(place % (b" " * LONGEST_KEY))
+
+
+def test_space_elsewhere_may_be_any() -> None:
+    space = b" " * LONGEST_KEY
+    assert RawObject(space + b'{"a":[1,' + space + b"2]" + space + b"}" + space).raw("a") == b"[1," + space + b"2]"
+
+
+def _marks(value: Any) -> int:
+    """Values inside, and one more for each that is empty."""
+    if not isinstance(value, dict | list):
+        return 0
+    inside = value.values() if isinstance(value, dict) else value
+    return max(1, len(value)) + sum(map(_marks, inside))
+
+
+@given(VALUES, INDENTS, st.booleans(), st.integers(0, 12), st.integers(1, 9))
+def test_values_are_counted_as_json_has_them_wherever_a_block_ends(
+    value: Any, indent: Any, ascii_only: bool, most: int, block: int
+) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(members, "BLOCK", block)
+        assert holds_more_values(text, most) == (len(text) > 2 * most and _marks(value) > most)
+
+
+@given(st.text(st.sampled_from('\\",[{a'), min_size=3), st.integers(1, 5))
+def test_what_stands_in_a_string_is_no_value(text: str, block: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(members, "BLOCK", block)
+        assert not holds_more_values(json.dumps([text]).encode(), 1)
+        assert holds_more_values(json.dumps([text, text]).encode(), 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 400_000, b"{" * 400_000, b"," * 400_000, b'"",' * 400_000, b"[[],{}" * 100_000],
+    ids=["lists", "objects", "commas", "strings", "empty ones"],
+)
+def test_counting_ends_when_there_are_too_many(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    marks = members._marks
+
+    def noted(text: bytes) -> int:
+        looked_at.append(len(text))
+        return marks(text)
+
+    monkeypatch.setattr(members, "_marks", noted)
+    assert holds_more_values(body + b"x" * 10_000_000, 1_000)
+    assert sum(looked_at) < 1_000_000

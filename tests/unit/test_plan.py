@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.plan import Span, choose_cut, halves, plan_compaction, split_span
+from app.core.chunks import SummaryChunk
+from app.core.plan import MOST_PARTS, Span, choose_cut, halves, plan_compaction, split_span
 from app.core.policy import Strategy
 from app.core.trigger import Condition, Trigger
-from app.core.view import Conversation, Path, Pins, widest_path
+from app.core.view import Conversation, Path, Pins, build_view, widest_path
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, message, turns, words
 
 QUESTION = message("user", "the last question")
@@ -315,3 +316,43 @@ def test_pins_count_in_what_a_compaction_brings() -> None:
         talk = conversation(*turns(10, size=40), message("user", "last"))
         talk.pin(Pins(tuple(range(pinned))))
         assert (plan_compaction(talk, [], budget(), SETTINGS, "additive") is not None) == worth_it
+
+
+def test_a_history_of_many_parts_is_summarised_over_several_compactions() -> None:
+    """A first sight of 1.5 million tokens in parts of 16,384: 64 of them, and the rest next time."""
+    talk = conversation(*turns(1_500, size=500), QUESTION)
+    settings = replace(SETTINGS, input_tokens=16_384, part_tokens=16_384, source_tokens=16_384)
+    limits = budget(128_000, summary=400)
+    chunks: list[SummaryChunk] = []
+    sizes = []
+    while build_view(talk, widest_path(talk, chunks)).tokens > limits.target:
+        plan = plan_compaction(talk, chunks, limits, settings, "additive")
+        assert plan is not None
+        assert plan.range.through_digest == talk.chain[plan.spans[-1].stop]
+        chunks += [chunk(talk, span.start, span.stop) for span in plan.spans]
+        sizes.append(len(plan.spans))
+    assert sizes == [MOST_PARTS, 30]
+
+
+def test_many_parts_are_made_although_they_do_not_suffice_yet() -> None:
+    talk = conversation(*turns(1_000, size=500), QUESTION)
+    tiny = replace(SETTINGS, source_tokens=1_200)
+    plan = plan_compaction(talk, [], budget(1_200_000, summary=400), tiny, "additive")
+    assert plan is not None
+    assert len(plan.spans) == MOST_PARTS
+
+
+@pytest.mark.parametrize("strategy", ["full", "rolling"])
+def test_one_summary_of_everything_is_made_in_steps_where_it_takes_many_parts(strategy: Strategy) -> None:
+    talk = conversation(*turns(1_000, size=500), QUESTION)
+    settings = replace(SETTINGS, strategy=strategy, input_tokens=5_000, part_tokens=5_000)
+    limits = budget(128_000, summary=400)
+    chunks: list[SummaryChunk] = []
+    starts = []
+    while build_view(talk, widest_path(talk, chunks)).tokens > limits.target:
+        plan = plan_compaction(talk, chunks, limits, settings, strategy)
+        assert plan is not None
+        assert len(plan.spans) <= MOST_PARTS
+        starts.append(plan.spans[0].start)
+        chunks.append(chunk(talk, 0, plan.spans[-1].stop))
+    assert starts == [0, 512, 1_024, 1_536]

@@ -1,0 +1,78 @@
+"""Work: what takes longer than a few milliseconds is done beside the event loop, by a few threads, for everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+THREADS = 4
+"""More would not do more: but for counting tokens one of them runs at a time."""
+AT_ONCE = 2
+"""Pieces of one tenant: with all its work it leaves threads to others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    work: Callable[[], Any]
+    result: asyncio.Future[Any]
+
+
+class Work:
+    """Tenants take turns: whoever has a hundred pieces waits for his own."""
+
+    def __init__(self, threads: int = THREADS, at_once: int = AT_ONCE) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
+        self._free = threads
+        self._at_once = at_once
+        self._waiting: dict[str, deque[_Piece]] = {}
+        """By tenant; whose turn it is comes first."""
+        self._running: Counter[str] = Counter()
+
+    async def do(self, tenant: str, work: Callable[[], T]) -> T:
+        """The work's result. Who is cancelled meanwhile is not waited for, but what has begun goes on to its end."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(_Piece(work, result))
+        self._begin()
+        return await result
+
+    async def stop(self) -> None:
+        """Waits for what has begun. Comes after the requests are over."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    def _begin(self) -> None:
+        while self._free:
+            tenant = next((each for each in self._waiting if self._running[each] < self._at_once), None)
+            if tenant is None:
+                return
+            pieces = self._waiting.pop(tenant)
+            piece = pieces.popleft()
+            if pieces:  # At the end: all others come before the next one.
+                self._waiting[tenant] = pieces
+            if not piece.result.cancelled():
+                self._start(tenant, piece)
+
+    def _start(self, tenant: str, piece: _Piece) -> None:
+        self._free -= 1
+        self._running[tenant] += 1
+        loop = piece.result.get_loop()
+        self._pool.submit(piece.work).add_done_callback(
+            lambda done: loop.call_soon_threadsafe(self._end, tenant, piece, done)
+        )
+
+    def _end(self, tenant: str, piece: _Piece, done: Future[Any]) -> None:
+        self._free += 1
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+        if not piece.result.cancelled():
+            if (error := done.exception()) is not None:
+                piece.result.set_exception(error)
+            else:
+                piece.result.set_result(done.result())
+        self._begin()

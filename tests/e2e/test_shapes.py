@@ -1,0 +1,145 @@
+"""Bodies of unusual shapes: they go on as they came, and nobody waits for one while it is read or planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+
+from app import turn
+from app.api import chat as chat_route
+from app.api import intake
+from app.core.view import Conversation
+from app.estimator import Prompt
+from app.turn import Turn
+from app.wire.chat_completions import MessageReader
+from benchmarks.shapes import SHAPES, generated
+from tests.e2e.histories import HELLO, chat, long_history
+from tests.e2e.raw import get, post
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import ScriptedProvider, answer
+
+LIMITS = {"values": 3_000, "messages": 100}
+VICTIM = b"authorization: Bearer sk-victim"
+
+TOO_MUCH = {
+    "too_many_values": (chat(tools=[{}] * 3_001), "more than 3000 values", "limits.values"),
+    "too_many_messages": (chat([*HELLO * 101]), "101 messages", "limits.messages"),
+    "too_many_members": (
+        chat().replace(b"{", b"{" + b"".join(b'"k%d":1,' % number for number in range(1_999)), 1),
+        "2001 members",
+        "2000",
+    ),
+    "key_too_long": (chat().replace(b"{", b'{"%b":1,' % (b"k" * 70_000), 1), "65536 bytes", "key"),
+}
+
+
+@pytest.mark.parametrize("reason", TOO_MUCH)
+def test_a_body_over_a_limit_reaches_the_provider_as_it_is(
+    scripted: ScriptedProvider, before_scripted: StartSteno, reason: str
+) -> None:
+    scripted.then(answer(b'{"choices":[]}'))
+    answered = post(before_scripted(limits=LIMITS).url, TOO_MUCH[reason][0])
+    assert scripted.requests[0].body == TOO_MUCH[reason][0]
+    assert (answered.status, answered.body) == (200, b'{"choices":[]}')
+    assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", reason)
+
+
+@pytest.mark.parametrize("reason", TOO_MUCH)
+@pytest.mark.parametrize("route", ["/context/plan", "/context/compact", "/context/conversations/one/compact"])
+def test_our_own_routes_tell_the_number_and_the_setting(steno: StartSteno, route: str, reason: str) -> None:
+    url = steno(limits=LIMITS).url
+    post(url, chat(conversation_id="one"))
+    body, number, setting = TOO_MUCH[reason]
+    refused = post(url, body, target=route)
+    message = refused.json["error"]["message"]
+    assert (refused.status, refused.json["error"]["code"]) == (400, "invalid_request")
+    assert number in message
+    assert setting in message
+
+
+def test_where_the_model_chooses_the_upstream_a_body_that_is_not_read_goes_there(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    scripted.then(answer(b'{"choices":[]}'))
+    other = {"other": {"base_url": "http://127.0.0.1:9/v1", "models": ["gpt-*"]}}
+    url = before_scripted(limits=LIMITS, upstreams=other).url
+    assert post(url, TOO_MUCH["too_many_values"][0]).status == 502
+    assert post(url, TOO_MUCH["too_many_values"][0].replace(b'"gpt-4o"', b'"mine"')).status == 200
+
+
+@contextmanager
+def held_up(owner: Any, name: str, is_long: Callable[..., bool]) -> Iterator[Event]:
+    """A step of ours waits, for long requests only, until it is let go; set as soon as one has begun it."""
+    begun, gate = Event(), Event()
+    step = getattr(owner, name)
+
+    def wait(*arguments: Any, **named: Any) -> Any:
+        if is_long(*arguments):
+            begun.set()
+            assert gate.wait(10.0)
+        return step(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, wait)
+        try:
+            yield begun
+        finally:
+            gate.set()
+
+
+def _many(deciding: Turn, *_: object) -> bool:
+    return len(deciding.job.conversation.transcript) > 100
+
+
+STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
+    "reading the body": (intake, "read_request", lambda body, _: len(body) > 100_000),
+    "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
+    "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
+    "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
+    "masking": (Turn, "plan_mask", _many),
+    "planning": (Turn, "plan", _many),
+    "settling": (Turn, "settle", _many),
+    "the body that goes on": (intake, "render", lambda conversation, *_: len(conversation.transcript) > 100),
+    "the model of a body that is not read": (chat_route, "model_in", lambda body: len(body) > 100_000),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_others_are_answered_while_a_long_request_is_worked_on(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Two at once, which is what one tenant may have; its others wait for these."""
+    for module in (turn, intake):
+        monkeypatch.setattr(module, "MANY_MESSAGES", 100)
+    monkeypatch.setattr(intake, "INLINE_BODY", 100_000)
+    url = steno().url
+    body = b"[" * 200_000 if step == "the model of a body that is not read" else chat(long_history(60))
+    post(url, chat(), VICTIM)
+    with ThreadPoolExecutor() as attackers, held_up(*STEPS[step]) as begun:
+        under_way = [attackers.submit(post, url, body, timeout=20.0) for _ in range(6)]
+        assert begun.wait(10.0)
+        victims = [post(url, chat(), VICTIM).status for _ in range(3)]
+        middling = post(url, chat(long_history(20)), VICTIM).status
+        assert not any(each.done() for each in under_way)
+    assert (victims, middling) == ([200] * 3, 200)
+    assert {each.result().status for each in under_way} <= {200, 400}
+
+
+def test_a_sample_of_shapes_is_answered_and_leaves_steno_well(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """All of them, with what the victim waits: `make hostile`."""
+    url = before_scripted().url
+    sample = ("one_key", "tools_empty", "context_pin_99000", "named_model")
+    shapes = {name: SHAPES[name] for name in sample} | dict(generated(7, 6, 400_000))
+    for name, shape in shapes.items():
+        scripted.then(answer(b'{"choices":[]}'))
+        answered = post(url, shape(), timeout=30.0)
+        assert answered.status in (200, 400), (name, answered)
+        assert "internal_error" not in (answered.header("x-context-reason") or ""), name
+    assert get(url, "/readyz").status == 200

@@ -1,0 +1,103 @@
+"""Work beside the event loop: in turn for all tenants, a few pieces at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, get_ident
+
+import pytest
+
+from app.work import Work
+
+PATIENCE = 10.0
+
+
+class Bench:
+    """Pieces of work that wait until they are let go, and the order in which they began."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.gate = Event()
+
+    def piece(self, name: str) -> Callable[[], str]:
+        def work() -> str:
+            self.begun.append(name)
+            assert self.gate.wait(PATIENCE)
+            return name
+
+        return work
+
+    async def until_begun(self, number: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.begun) < number:  # noqa: ASYNC110 - threads tell it
+                await asyncio.sleep(0.001)
+
+
+async def test_the_loop_goes_on_while_work_is_done() -> None:
+    """The work ends only because the loop lets it go."""
+    work, bench = Work(), Bench()
+    doing = asyncio.ensure_future(work.do("a", bench.piece("one")))
+    await bench.until_begun(1)
+    bench.gate.set()
+    assert await doing == "one"
+    assert await work.do("a", get_ident) != get_ident()
+    await work.stop()
+
+
+async def test_a_tenant_with_much_work_leaves_threads_to_others_and_takes_turns_with_them() -> None:
+    work, bench = Work(threads=3, at_once=2), Bench()
+    many = [asyncio.ensure_future(work.do("a", bench.piece("a"))) for _ in range(20)]
+    await bench.until_begun(2)
+    await asyncio.sleep(0.02)
+    assert bench.begun == ["a", "a"]
+    others = [asyncio.ensure_future(work.do(name, bench.piece(name))) for name in "bcd"]
+    await bench.until_begun(3)
+    assert bench.begun == ["a", "a", "b"]
+    bench.gate.set()
+    await asyncio.gather(*many, *others)
+    assert sorted(bench.begun) == ["a"] * 20 + ["b", "c", "d"]
+    assert max(bench.begun.index(name) for name in "cd") < 10
+    await work.stop()
+
+
+async def test_what_is_cancelled_before_it_begins_is_not_done_and_what_has_begun_keeps_its_thread() -> None:
+    work, bench = Work(threads=1, at_once=1), Bench()
+    first, second, third = (asyncio.ensure_future(work.do("a", bench.piece(name))) for name in ("1", "2", "3"))
+    await bench.until_begun(1)
+    for task in (first, second):
+        task.cancel()
+    with suppress(asyncio.CancelledError):
+        await first
+    await asyncio.sleep(0.02)
+    assert bench.begun == ["1"]
+    bench.gate.set()
+    assert await third == "3"
+    assert bench.begun == ["1", "3"]
+    assert not work._waiting
+    assert not work._running
+    await work.stop()
+
+
+async def test_an_error_is_raised_where_the_work_was_asked_for() -> None:
+    work = Work()
+
+    def fail() -> None:
+        raise ValueError("odd")
+
+    with pytest.raises(ValueError, match="odd"):
+        await work.do("a", fail)
+    await work.stop()
+
+
+async def test_stopping_waits_for_what_has_begun() -> None:
+    work, bench = Work(), Bench()
+    doing = asyncio.ensure_future(work.do("a", bench.piece("one")))
+    await bench.until_begun(1)
+    stopping = asyncio.ensure_future(work.stop())
+    await asyncio.sleep(0.02)
+    assert not stopping.done()
+    bench.gate.set()
+    await stopping
+    assert await doing == "one"
