@@ -79,14 +79,15 @@ class Providers:
             raise UnknownUpstream(f"There is no upstream {name!r} (/u/{{name}}/v1). Known here: {known}.")
         return provider
 
-    def known(self, used: Iterable[str]) -> Mapping[str, list[Provider]]:
-        """The models known by name to somebody who used these, each with the upstreams that have something to tell."""
+    def known(self, tenant: str, used: Iterable[str]) -> Mapping[str, list[Provider]]:
+        """The models known by name to a tenant who used these, each with the upstreams that have something to tell."""
         used = list(used)
         found: dict[str, list[Provider]] = {}
         for provider in self.all:
             windows = provider.windows
-            for name in windows.names_for(used):
-                if windows.listed(name) or windows.of(name).source == "learnt" or self.of(name) is provider:
+            for name in windows.names_for(tenant, used):
+                learnt = windows.of(name, tenant).source == "learnt"
+                if windows.listed(name, tenant) or learnt or self.of(name) is provider:
                     found.setdefault(name, []).append(provider)
         return found
 

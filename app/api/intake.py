@@ -191,8 +191,8 @@ async def understand(
     provider = services.providers.of(model, upstream)
     counted_as = services.settings.base_model(model)
     formula = estimator.formula(counted_as)
-    await provider.windows.settled(model, headers if remember else ())
-    window = provider.windows.of(model)
+    await provider.windows.settled(model, tenant, headers if remember else ())
+    window = provider.windows.of(model, tenant)
     hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
     tools = request.has_tools and not hidden
     line = provider.calibrations.of(model, formula, tools).line
@@ -314,7 +314,7 @@ class Writing:
         summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
         formula = services.estimator.formula(services.settings.base_model(summariser))
         line = provider.calibrations.of(summariser, formula, tools=False).line
-        window = provider.windows.of(summariser)
+        window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
         return SummarySettings(

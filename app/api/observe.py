@@ -104,6 +104,7 @@ class Observation:
         if not whole:
             return
         try:
+            self.understood.provider.windows.accepts(self.understood.job.tenant)
             if streamed and not (self.asks_usage or self.understood.request.wants_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
@@ -121,7 +122,9 @@ class Observation:
             answer = told.completion or by_bytes(written)
             limit = prompt + answer // max(1, request.choices)
             if limit >= LEAST_LIMIT:
-                self.understood.provider.windows.learn(request.model, Overflow("context_window", limit))
+                self.understood.provider.windows.learn(
+                    self.understood.job.tenant, request.model, Overflow("context_window", limit)
+                )
         except Exception:
             log.exception("a full window was not learnt from")
 
@@ -152,22 +155,23 @@ class Observation:
             self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
-            if self.overflow is not None and self._trusts(self.overflow):
-                windows.learn(model, self.overflow, self.understood.request.output)
+            if self.overflow is not None and self._trusts(self.overflow, body):
+                windows.learn(self.understood.job.tenant, model, self.overflow, self.understood.request.output)
         except Exception:
             log.exception("a refusal was not learnt from")
 
-    def _trusts(self, overflow: Overflow) -> bool:
-        """Whether everybody's requests may be measured by what this refusal told.
+    def _trusts(self, overflow: Overflow, body: bytes) -> bool:
+        """Whether requests may be measured by what this refusal told.
 
-        Some errors quote the client. Its own words are no limit: a number that the request holds itself is not
-        learnt, nor one that does not fit what was sent.
+        Some errors quote the client. Its own words are no limit: a number that may be the request's is not learnt, nor
+        one that does not fit what was sent.
         """
         if overflow.limit is None:
             return False
         expected = self.understood.job.budget.line.reported(self.sent)
         told = overflow.prompt or overflow.requested or overflow.limit
-        return told <= MISJUDGED * expected and not self.understood.request.mentions(overflow.limit)
+        error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
+        return told <= MISJUDGED * expected and not self.understood.request.echoed_in(error, overflow.limit)
 
     def recovery(self) -> Job | None:
         """The request with the limits to send it once more with, or None where that cannot help."""
@@ -215,7 +219,7 @@ class Observation:
         reported = prompt_tokens(usage)
         if reported is None:
             return
-        provider.windows.succeeded(request.model, reported)
+        provider.windows.succeeded(self.understood.job.tenant, request.model, reported)
         if not self.services.settings.calibration.enabled:
             return
         if not request.is_typical:

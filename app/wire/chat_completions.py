@@ -13,6 +13,7 @@ import msgspec
 
 from app.core import prompts
 from app.core.declarations import Declarations
+from app.core.echoes import echoes
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
 from app.core.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
@@ -31,13 +32,14 @@ EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "trunc
 """Members by which a provider puts text of its own into the prompt, or leaves some out."""
 LEAST_THRESHOLD = 1
 LONGEST_FOCUS = 4_000
+LONGEST_COMPARED = 1 << 20
+"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
 LONGEST_MODEL = 300
 """Characters of a model's name."""
 
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""
 
-_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])[,._' ](?=[0-9])")
 REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
 
 
@@ -108,15 +110,15 @@ class ChatRequest:
         extended = any(name in self.source for name in EXTENSIONS) or "search" in self.model
         return not (unread or hosted or schema or extended)
 
-    def mentions(self, number: int) -> bool:
-        """Whether the client wrote that number anywhere: 128000, 128,000 or 128k. Also if that cannot be told."""
+    def echoed_in(self, error: str, number: int) -> bool:
+        """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
+        if len(self.source.text) > LONGEST_COMPARED:
+            return True
         try:
-            body = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
+            written = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
         except (msgspec.DecodeError, RecursionError):
             return True
-        thousands = (f"{number // unit} ?k" for unit in (1_000, 1_024) if number % unit == 0)
-        written = "|".join((str(number), *thousands))
-        return re.search(f"(?<![0-9])({written})(?![0-9])", _BETWEEN_DIGITS.sub("", body), re.IGNORECASE) is not None
+        return echoes(error, number, written)
 
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
