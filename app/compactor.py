@@ -427,7 +427,7 @@ class Compactor:
     async def _ask(self, request: SummaryRequest, job: Job) -> Answer | Failure:
         prefix = Prefix(job.shown(request.shown), job.declared) if request.shown is not None else None
         deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
-        reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.request_id)
+        reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         if isinstance(reply, Answer):
             self._ledger.record(_summary_call(job, reply))
         return reply

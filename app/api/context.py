@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -186,13 +187,13 @@ async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: 
 async def list_calibrations(
     services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
 ) -> Listing[CalibrationOut]:
-    """How estimates become the provider's tokens, for the models of the caller's conversations; newest first."""
+    """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()
     try:
         page = await services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
     except UnknownCursor as error:
         raise InvalidRequest(str(error), "after") from error
-    return listing(page, _calibration)
+    return listing(page, partial(_calibration, services))
 
 
 @router.get("/models")
@@ -306,8 +307,8 @@ def _model(services: Services, provider: Provider, name: str, tenant: str) -> Mo
     )
 
 
-def _calibration(stored: StoredCalibration) -> CalibrationOut:
-    key, calibration = stored.key, stored.calibration
+def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
+    key, calibration = stored.key, services.providers.in_force(stored)
     return CalibrationOut(
         id=key.id,
         upstream=key.upstream,

@@ -32,8 +32,6 @@ REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
 LONGEST_REFUSAL = 64 << 10
 FIRST_PIECE_SECONDS = 1.0
-MOST_REMEMBERED = 10_000
-"""Models."""
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
@@ -69,7 +67,8 @@ class Observation:
             and self.prepared.view is not None
             and request.stream
             and not request.wants_usage
-            and self.understood.provider.streamed_usage.get(request.model) is StreamedUsage.WHEN_ASKED
+            and self.understood.provider.streamed_usage.holding(self.understood.job.tenant, request.model)
+            is StreamedUsage.WHEN_ASKED
         )
 
     @property
@@ -105,7 +104,7 @@ class Observation:
             return
         try:
             self.understood.provider.windows.accepts(self.understood.job.tenant)
-            if streamed and not (self.asks_usage or self.understood.request.wants_usage):
+            if streamed and not (self.asks_usage or self.understood.request.says_whether_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
         except Exception:
@@ -205,35 +204,34 @@ class Observation:
         )
 
     def _remember(self, told: StreamedUsage) -> None:
-        """How the model's streams tell their usage. What it refused once it is not asked again."""
+        """How the model's streams tell their usage. What it refused once it is not asked again for a day."""
         known, model = self.understood.provider.streamed_usage, self.understood.request.model
-        if known.get(model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
+        tenant = self.understood.job.tenant
+        if known.own(tenant, model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
             return
-        if len(known) >= MOST_REMEMBERED:
-            known.clear()
-        known[model] = told
+        known.saw(tenant, model, told)
 
     def _usage(self, usage: object) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
-        provider = self.understood.provider
+        provider, tenant = self.understood.provider, self.understood.job.tenant
         reported = prompt_tokens(usage)
         if reported is None:
             return
-        provider.windows.succeeded(self.understood.job.tenant, request.model, reported)
+        provider.windows.succeeded(tenant, request.model, reported)
         if not self.services.settings.calibration.enabled:
             return
         if not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
         calibrations, formula, tools = provider.calibrations, self.understood.formula, self.understood.tools
         if not conversation.holds_media:
-            calibrations.learn(request.model, formula, tools, Sample(self.sent, reported))
+            calibrations.learn(tenant, request.model, formula, tools, Sample(self.sent, reported))
         elif self.prepared.view is None and (shown := self.understood.prompt.pictures()):
             # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
             plain, scaled = shown
-            text = calibrations.of(request.model, formula, tools)
+            text = calibrations.of(tenant, request.model, formula, tools)
             sample = picture_sample(text, self.sent - scaled, plain, reported)
             if sample is not None:
-                calibrations.learn(request.model, pictures_of(formula), False, sample)
+                calibrations.learn(tenant, request.model, pictures_of(formula), False, sample)
 
 
 @dataclass(slots=True)

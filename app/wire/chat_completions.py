@@ -86,6 +86,11 @@ class ChatRequest:
         return isinstance(options, dict) and options.get("include_usage") is True
 
     @property
+    def says_whether_usage(self) -> bool:
+        """Whether the client says anything about it: what comes then is not what comes unasked."""
+        return self.source.raw("stream_options") not in (None, b"null", b"{}")
+
+    @property
     def has_tools(self) -> bool:
         return any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions"))
 
