@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from app.histories import Histories, History, Recent
+from app.sightings import Sightings
 
 FAILURES = 3
 OPEN_SECONDS = 30.0
@@ -23,7 +24,7 @@ RESTING_GROWTH = 0.20
 
 @dataclass(frozen=True, slots=True)
 class _Failing:
-    """A model that did not answer the last time."""
+    """A model that did not answer a tenant the last time."""
 
     failures: int = 0
     """In a row."""
@@ -36,41 +37,48 @@ class _Failing:
 
 
 class ModelBreaker:
-    """Models that do not work: after three failures in a row nobody asks them for 30 seconds, then one caller does.
+    """Models that do not work: after three failures in a row a tenant asks them no more for 30 seconds, then one caller
+    does. If two tenants had as many, nobody asks meanwhile.
 
     The calls of one undertaking count once: many are made side by side, and fail for one reason.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._failing: Recent[Hashable, _Failing] = Recent()
+        self._failing: Recent[tuple[Hashable, str], _Failing] = Recent()
+        # A key that was made up is refused, and that is no failure: every tenant counts.
+        self._paused: Sightings[Hashable, str] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
-    def admits(self, model: Hashable) -> bool:
+    def admits(self, model: Hashable, tenant: str) -> bool:
         """Whether it may be asked now. Whoever may, after a pause, is the probe: the others wait for its result."""
-        failing = self._failing.get(model, _Failing())
+        failing = self._failing.get((model, tenant), _Failing())
         if failing.failures < FAILURES:
-            return True
+            return not self._paused.confirmed(model)
         if self._clock() < failing.until:
             return False
-        self._failing.keep(model, replace(failing, until=self._clock() + OPEN_SECONDS))
+        self._failing.keep((model, tenant), replace(failing, until=self._clock() + OPEN_SECONDS))
         return True
 
-    def why(self, model: Hashable) -> str | None:
+    def why(self, model: Hashable, tenant: str) -> str | None:
         """Why it failed the last time, if it did not answer since."""
-        failing = self._failing.get(model)
-        return failing.why if failing else None
+        failing = self._failing.get((model, tenant))
+        return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
-    def failed(self, model: Hashable, why: str, undertaking: Hashable = None) -> None:
+    def failed(self, model: Hashable, tenant: str, why: str, undertaking: Hashable = None) -> None:
         """`undertaking`: what the call was made for; None for one by itself."""
-        before = self._failing.get(model, _Failing())
+        before = self._failing.get((model, tenant), _Failing())
         known = before.undertakings
         if undertaking is None or undertaking not in known:
             before = replace(before, failures=before.failures + 1)
             known = known | {undertaking} if before.failures <= FAILURES else known
-        self._failing.keep(model, replace(before, undertakings=known, until=self._clock() + OPEN_SECONDS, why=why))
+        failing = replace(before, undertakings=known, until=self._clock() + OPEN_SECONDS, why=why)
+        self._failing.keep((model, tenant), failing)
+        if failing.failures >= FAILURES:
+            self._paused.saw(tenant, model, why)
 
-    def answered(self, model: Hashable) -> None:
-        self._failing.pop(model, None)
+    def answered(self, model: Hashable, tenant: str) -> None:
+        self._failing.pop((model, tenant), None)
+        self._paused.forget(tenant, model)
 
 
 @dataclass(frozen=True, slots=True)

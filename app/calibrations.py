@@ -1,4 +1,8 @@
-"""Calibrations: learnt in this process at once, shared with the other replicas a little later."""
+"""Calibrations: learnt in this process at once, shared with the other replicas a little later.
+
+Each tenant has lines of its own. As long as it has few samples it goes by what several other tenants' lines have in
+common, if there are any.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,19 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from time import monotonic
 
 import structlog
 
+from app.core.budget import Line
 from app.core.calibration import (
+    ENOUGH_OF_ONE,
     LONGEST_NAME,
     Calibration,
     Sample,
+    agreed_line,
     observe,
     picture_scale,
     pictures_of,
@@ -27,6 +36,10 @@ log = structlog.get_logger("steno.calibrations")
 
 MOST_REMEMBERED = 10_000
 """Calibrations in memory, about 3 kB each."""
+MOST_OF_TENANT = 500
+"""Of those of one tenant: whoever makes up names of models pushes out no others."""
+MOST_COMPARED = 32
+"""Tenants whose lines of one model are compared, those heard of last."""
 MOST_WAITING = 10_000
 """Samples that wait to be stored; more are dropped."""
 FLUSH_SECONDS = 1.0
@@ -51,6 +64,9 @@ class Calibrations:
         self._store = store
         self._upstream = upstream
         self._known: OrderedDict[CalibrationKey, Calibration] = OrderedDict()
+        self._of_tenant: dict[str, OrderedDict[CalibrationKey, None]] = {}
+        self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
+        """Of the tenants that have enough samples, by the key that is nobody's."""
         self._learnt_at: dict[CalibrationKey, float] = {}
         self._refused: dict[CalibrationKey, str | None] = {}
         """Why the latest usage was not learnt from."""
@@ -66,26 +82,39 @@ class Calibrations:
         self.dropped = 0
         """Samples that were not stored: too many waited, or the database refused them."""
 
-    def of(self, model: str, formula: str, tools: bool) -> Calibration:
-        """From memory; the prior if nothing was learnt yet."""
+    def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
+        """What the tenant's estimates are corrected by, from memory; the prior if nothing was learnt yet."""
         if len(model) > LONGEST_NAME:
             return Calibration(prior_for(model, formula, tools))
-        key = CalibrationKey(self._upstream, model, formula, tools)
+        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
+        return self.in_force(key, self._own(key))
+
+    def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
+        """A tenant's own calibration as long as it has enough samples, else with the line that others agree on."""
+        if own.samples >= ENOUGH_OF_ONE:
+            return own
+        told = self._lines.get(key.of_all, OrderedDict[str, Line]())
+        others = [told[tenant] for tenant in islice(reversed(told), MOST_COMPARED) if tenant != key.tenant]
+        line = agreed_line(own.prior, others)
+        return own if line is None else replace(own, held=line)
+
+    def picture_scale(self, tenant: str, model: str, formula: str) -> float:
+        """What the tokens of the model's pictures are multiplied with."""
+        return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).ratio)
+
+    def _own(self, key: CalibrationKey) -> Calibration:
         known = self._known.get(key)
         if known is None:
-            return Calibration(prior_for(model, formula, tools))
+            return Calibration(prior_for(key.model, key.formula, key.tools))
         self._known.move_to_end(key)
         return known
 
-    def picture_scale(self, model: str, formula: str) -> float:
-        """What the tokens of the model's pictures are multiplied with."""
-        return picture_scale(self.of(model, pictures_of(formula), tools=False).ratio)
-
-    def learn(self, model: str, formula: str, tools: bool, sample: Sample) -> None:
+    def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
         """In force at once, stored within about a second. Never waits. No model has a name too long."""
         if len(model) > LONGEST_NAME:
             return
-        before, key = self.of(model, formula, tools), CalibrationKey(self._upstream, model, formula, tools)
+        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
+        before = self._own(key)
         if before.samples >= ENOUGH and monotonic() - self._learnt_at.get(key, 0.0) < PAUSE_SECONDS:
             return
         reason = rejected(before, sample)
@@ -188,9 +217,27 @@ class Calibrations:
     def _remember(self, key: CalibrationKey, calibration: Calibration) -> None:
         self._known[key] = calibration
         self._known.move_to_end(key)
+        held = self._of_tenant.setdefault(key.tenant, OrderedDict())
+        held[key] = None
+        held.move_to_end(key)
+        if calibration.samples >= ENOUGH_OF_ONE:
+            told = self._lines.setdefault(key.of_all, OrderedDict())
+            told[key.tenant] = calibration.line
+            told.move_to_end(key.tenant)
+        if len(held) > MOST_OF_TENANT:
+            self._drop(next(iter(held)))
         if len(self._known) > MOST_REMEMBERED:
-            forgotten, _ = self._known.popitem(last=False)
-            self._learnt_at.pop(forgotten, None)
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, key: CalibrationKey) -> None:
+        del self._known[key], self._of_tenant[key.tenant][key]
+        if not self._of_tenant[key.tenant]:
+            del self._of_tenant[key.tenant]
+        if (told := self._lines.get(key.of_all)) is not None:
+            told.pop(key.tenant, None)
+            if not told:
+                del self._lines[key.of_all]
+        self._learnt_at.pop(key, None)
 
 
 def _number_of(samples: Mapping[CalibrationKey, Sequence[Sample]]) -> int:

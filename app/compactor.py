@@ -486,7 +486,7 @@ class Compactor:
         if (view := request.shown) is not None:
             prefix = Prefix(await self._beside(job, lambda: job.shown(view)), job.declared)
         deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
-        reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.request_id)
+        reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         if isinstance(reply, Answer):
             self._ledger.record(_summary_call(job, reply))
             self._quotas.spend(job.tenant, _tokens(request, reply))

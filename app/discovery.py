@@ -85,6 +85,20 @@ class Listing:
     changes: bool = False
     """Windows depend on how a model is loaded at the moment."""
 
+    def beside(self, other: Listing, most: int) -> Listing:
+        """This list, and what another one told beyond it; this one alone where together they are too long."""
+        models = dict(other.models) | {
+            name: window for name, window in self.models.items() if window or name not in other.models
+        }
+        if len(models) > most:
+            return self
+        return Listing(
+            models,
+            dict(other.aliases) | dict(self.aliases),
+            self.any_name or other.any_name,
+            self.changes or other.changes,
+        )
+
     def of(self, model: str) -> Window | None:
         window = self.models.get(model) or self.models.get(self.aliases.get(model.lower(), ""))
         return window or self.any_name

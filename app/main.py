@@ -37,11 +37,12 @@ from app.estimator import Estimator
 from app.hops import new_instance
 from app.ledger import Ledger
 from app.policies import Policies
-from app.providers import Provider, Providers
+from app.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
 from app.quotas import Quotas
 from app.repeats import Repeats
 from app.services import Services
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
+from app.sightings import Sightings
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.database import read_url
 from app.store.files import make_folder
@@ -144,7 +145,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     def provider(name: str, at: UpstreamSettings) -> Provider:
         upstream = _open_upstream(at, instance)
         windows = Windows(settings, at, upstream, store)
-        return Provider(name, at, upstream, windows, Calibrations(store, at.base_url))
+        usage: Sightings[str, StreamedUsage]
+        usage = Sightings(STREAMED_USAGE_SECONDS, counts=windows.answered.__contains__)
+        return Provider(name, at, upstream, windows, Calibrations(store, at.base_url), usage)
 
     named = (provider(name, at) for name, at in settings.upstreams.items())
     return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)

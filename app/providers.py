@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import urlsplit
 
 from app.calibrations import Calibrations
+from app.core.calibration import Calibration
 from app.errors import UnknownUpstream
 from app.presets import PresetName
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, TriggerSettings, UpstreamSettings
+from app.sightings import Sightings
+from app.store import StoredCalibration
 from app.upstream import Upstream
 from app.windows import Windows
+
+STREAMED_USAGE_SECONDS = 24 * 3600.0
+"""So long it is remembered how a model's streams tell their usage."""
 
 
 class StreamedUsage(Enum):
@@ -34,7 +40,7 @@ class Provider:
     upstream: Upstream
     windows: Windows
     calibrations: Calibrations
-    streamed_usage: dict[str, StreamedUsage] = field(default_factory=dict)
+    streamed_usage: Sightings[str, StreamedUsage]
     """How each model's streams tell their usage, as far as it was seen."""
 
     @property
@@ -79,16 +85,23 @@ class Providers:
             raise UnknownUpstream(f"There is no upstream {name!r} (/u/{{name}}/v1). Known here: {known}.")
         return provider
 
-    def known(self, used: Iterable[str]) -> Mapping[str, list[Provider]]:
-        """The models known by name to somebody who used these, each with the upstreams that have something to tell."""
+    def known(self, tenant: str, used: Iterable[str]) -> Mapping[str, list[Provider]]:
+        """The models known by name to a tenant who used these, each with the upstreams that have something to tell."""
         used = list(used)
         found: dict[str, list[Provider]] = {}
         for provider in self.all:
             windows = provider.windows
-            for name in windows.names_for(used):
-                if windows.listed(name) or windows.of(name).source == "learnt" or self.of(name) is provider:
+            for name in windows.names_for(tenant, used):
+                learnt = windows.of(name, tenant).source == "learnt"
+                if windows.listed(name, tenant) or learnt or self.of(name) is provider:
                     found.setdefault(name, []).append(provider)
         return found
+
+    def in_force(self, stored: StoredCalibration) -> Calibration:
+        """What a tenant's estimates are corrected by, as far as it is stored."""
+        at = (provider for provider in self.all if provider.settings.base_url == stored.key.upstream)
+        provider = next(at, None)  # None: it is in the settings no more.
+        return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration
 
     async def start(self, calibrate: bool) -> None:
         """Begins to ask the providers for their windows; loads calibrations, if they are to be used."""

@@ -18,8 +18,8 @@ from app.core.overflow import classify
 from app.core.prompts import SummaryRequest
 from app.core.reasons import joined
 from app.errors import StenoError, UpstreamTimedOut
-from app.histories import Recent
 from app.repeats import Repeats
+from app.sightings import Answered, Sightings
 from app.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream, read_refusal_into
 from app.wire.chat_completions import REASONING_MODELS
 from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
@@ -43,6 +43,13 @@ OPTIONAL = ("reasoning_effort", "stream_options", "stream")
 PAUSED = "summariser_paused"
 """The reason where every model that could be asked is left alone for a while."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
+
+
+TAUGHT_SECONDS = 24 * 3600.0
+"""So long it is remembered how a model wants to be asked."""
+
+_Asked = tuple[Upstream, str]
+"""A model behind an upstream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +120,12 @@ class _Call:
     request: SummaryRequest
     prefix: Prefix | None
     deadline: float
+    tenant: str
     undertaking: Hashable
     lessons: int
     """How often it may be refused for a member and asked otherwise: once for each, and for the cap."""
     retries: int = 1
-    key: tuple[Upstream, str] = field(init=False)
+    key: _Asked = field(init=False)
 
     def __post_init__(self) -> None:
         self.key = (self.route.upstream, self.route.model)
@@ -147,7 +155,13 @@ class Summariser:
         self._clock = clock
         self._breaker = ModelBreaker(clock)
         self._repeats = Repeats(clock)
-        self._manners: Recent[tuple[Upstream, str], _Manners] = Recent()
+        self._answered = Answered()
+        """Whom any model answered: whose sightings may confirm those of others."""
+        among = self._answered.__contains__
+        self._caps: Sightings[_Asked, str] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        """What each model wants its cap to be called."""
+        self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        """The members that each model does not take."""
 
     async def ask(
         self,
@@ -155,9 +169,10 @@ class Summariser:
         routes: Sequence[Route],
         prefix: Prefix | None,
         deadline: float,
+        tenant: str,
         undertaking: Hashable = None,
     ) -> Answer | Failure:
-        """One summary, from the first route that gives one by the deadline (of the clock, in seconds).
+        """One summary for a tenant, from the first route that gives one by the deadline (of the clock, in seconds).
 
         Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
         Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
@@ -166,11 +181,11 @@ class Summariser:
         failure: Failure | None = None
         for route in routes:
             lessons = 1 + len({*OPTIONAL, *self._parameters})
-            call = _Call(route, request, prefix, deadline, undertaking, lessons)
+            call = _Call(route, request, prefix, deadline, tenant, undertaking, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
-            if not self._breaker.admits(call.key):
-                failure = failure or Failure(joined(self._breaker.why(call.key), PAUSED) or PAUSED)
+            if not self._breaker.admits(call.key, tenant):
+                failure = failure or Failure(joined(self._breaker.why(call.key, tenant), PAUSED) or PAUSED)
                 self._fails(call, PAUSED)
                 continue
             reply = await self._ask(call)
@@ -186,11 +201,12 @@ class Summariser:
             options = manners.options(call.request.max_tokens, reasons, allowance, self._parameters)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, Answer):
+                self._answered.add(call.tenant)
                 self._works(call)
                 return replace(reply, model=call.route.model, upstream=call.route.name)
             if call.lessons and (taught := manners.taught(reply.refusal, options)):
                 call.lessons -= 1
-                self._manners.keep(call.key, taught)
+                self._keep(call, manners, taught)
                 if given_up := (taught.without - manners.without) & self._parameters.keys():
                     log.warning(
                         "the provider refused a member of summary.parameters: it is left out",
@@ -207,21 +223,21 @@ class Summariser:
 
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
-            self._breaker.failed(call.key, setback.failure.reason, call.undertaking)
+            self._breaker.failed(call.key, call.tenant, setback.failure.reason, call.undertaking)
             self._fails(call, setback.failure.reason)
         elif setback.model_fails is False:
             self._works(call)
 
     def _fails(self, call: _Call, reason: str) -> None:
-        if (times := self._repeats.again(call.key)) is not None:
+        if (times := self._repeats.again((call.key, call.tenant))) is not None:
             log.warning(
                 "summariser fails", upstream=call.route.name, model=call.route.model, reason=reason, times=times
             )
 
     def _works(self, call: _Call) -> None:
         """It answers, if only to refuse this request."""
-        self._breaker.answered(call.key)
-        if (ended := self._repeats.over(call.key)) is not None:
+        self._breaker.answered(call.key, call.tenant)
+        if (ended := self._repeats.over((call.key, call.tenant))) is not None:
             log.info(
                 "summariser works again",
                 upstream=call.route.name,
@@ -251,7 +267,16 @@ class Summariser:
         return setback if _too_large(reader) else reader.answer or setback
 
     def _manners_of(self, call: _Call) -> _Manners:
-        return self._manners.get(call.key) or _Manners(CAPS[_reasons(call)])
+        """As far as its refusals taught the tenant, or two others."""
+        names = (*OPTIONAL, *self._parameters)
+        without = (name for name in names if self._refused.holding(call.tenant, (call.key, name)))
+        return _Manners(self._caps.holding(call.tenant, call.key) or CAPS[_reasons(call)], frozenset(without))
+
+    def _keep(self, call: _Call, before: _Manners, taught: _Manners) -> None:
+        if taught.cap != before.cap:
+            self._caps.saw(call.tenant, call.key, taught.cap)
+        for name in taught.without - before.without:
+            self._refused.saw(call.tenant, (call.key, name), True)
 
     def _left(self, call: _Call) -> float:
         return call.deadline - self._clock()

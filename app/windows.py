@@ -1,8 +1,10 @@
 """Context windows: config > what the provider announces > learnt from an overflow > the bundled registry > a guess.
 
 A learnt limit lowers what is configured or announced and never raises it; over registry and guess it simply wins. It is
-kept for a day, for each provider and model, shared by the replicas through the database, and dropped as soon as a
-larger prompt is answered. A limit smaller than a prompt that was answered within a day is none.
+kept for a day, for each provider, model and tenant, and stored for the other replicas. It holds for the tenant that was
+told it, until it is answered a larger prompt; for everybody once a second tenant was told about the same. A limit is
+none that is smaller than a prompt the tenant, or two others, were answered within a day, or less than half of what the
+operator set.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import ge
 from time import monotonic
 from urllib.parse import urlsplit
 
@@ -22,8 +25,10 @@ from app.core.overflow import LEAST_LIMIT, Overflow, classify
 from app.credentials import CREDENTIALS
 from app.discovery import Discovery, Listing, ListingRefused
 from app.errors import StenoError, UpstreamTimedOut
+from app.histories import Recent
 from app.registry import LONGEST_NAME, bundled, look_up
 from app.settings import Settings, UpstreamSettings
+from app.sightings import Answered, Sightings
 from app.store import Store, StoreUnavailable
 from app.upstream import Headers, Upstream
 
@@ -47,25 +52,21 @@ WAIT_SECONDS = 1.0
 _FINE_TUNE = "ft:"
 SAME_CONTEXT = 0.07
 """Numbers this close are one number, rounded."""
+LEAST_OF_CONFIGURED = 0.5
+"""No refusal lowers what the operator set by more: whoever means it lowers the setting."""
 MOST_CACHED = 4_096
-MOST_LEARNT = 1_000
-MOST_ANSWERED = 10_000
+MOST_LEARNT = 10_000
+"""Sightings that are read from the database."""
+MOST_LISTED = 10_000
+"""Models in all lists together."""
+NOBODY = ""
+"""Who sees only what holds for everybody."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """What a listing may depend on."""
 
 
 Told = Listing | ListingRefused | StenoError
 """How a provider answered when it was asked for its models."""
-
-
-@dataclass(slots=True)
-class _Learnt:
-    """What is known of a window's size for a while, in tokens."""
-
-    limit: int
-    until: float
-    """By the monotonic clock."""
-    stored: bool = False
 
 
 class Windows:
@@ -91,16 +92,59 @@ class Windows:
         self._asked_at = 0.0
         self._due = 0.0
         self._wants_key = False
-        self._learnt: dict[str, _Learnt] = {}
-        self._answered: dict[str, _Learnt] = {}
-        """The largest prompt of each model that was answered lately."""
+        self._open_names: frozenset[str] = frozenset()
+        """What the provider lists without a caller's key."""
+        self._names: Recent[str, tuple[frozenset[str], float]] = Recent()
+        """What it listed to each tenant's own key, and until when that is not asked again."""
+        self.answered = Answered()
+        """Who had an answer from the provider, and so may confirm what others saw."""
+        among = self.answered.__contains__
+        self._learnt: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=about_the_same)
+        """The limit of each model that a refusal told."""
+        self._prompts: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=ge)
+        """The largest prompt of each model that was answered."""
+        self._stored: set[tuple[str, str]] = set()
+        """The limits, by tenant and model, that the database holds."""
         self._cache: dict[str, Window] = {}
+        """What is known of each model without learnt limits."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # What is known
 
-    def of(self, model: str) -> Window:
-        """The model's window as far as it is known now."""
+    def of(self, model: str, tenant: str = NOBODY) -> Window:
+        """The model's window as far as it is known now to the tenant."""
+        base = self._without_learnt(model)
+        limit = self._limit(base, model, tenant)
+        return base if limit is None else lowered(base, limit)
+
+    def names(self) -> list[str]:
+        """The models that are known by name: listed, configured without a glob, or with a learnt limit."""
+        return self._named(self._learnt, self._listing.models if self._listing else ())
+
+    def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
+        """As far as a tenant may know them who used these: a learnt limit, or a fine-tune, tells of its users, and a
+        list that was read with a key of whose key it is."""
+        return self._named(used, self._listed_to(tenant))
+
+    def listed(self, model: str, tenant: str = NOBODY) -> bool:
+        return model in self._listed_to(tenant)
+
+    def _named(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
+        configured = (entry.match for entry in self._settings.models if not set(entry.match) & set("*?["))
+        return sorted({*used, *configured, *(name for name in listed if not name.startswith(_FINE_TUNE))})
+
+    def _listed_to(self, tenant: str) -> frozenset[str]:
+        names, _ = self._names.get(tenant, (frozenset[str](), 0.0))
+        return self._open_names | names
+
+    def _limit(self, base: Window, model: str, tenant: str) -> int | None:
+        """The learnt limit that the tenant is to go by."""
+        own, confirmed = self._learnt.own(tenant, model), self._learnt.confirmed(model)
+        told = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
+        least = max(self._most_answered(model, tenant), least_of(base)) if told else 0
+        return min((limit for limit in told if limit >= least), default=None)
+
+    def _without_learnt(self, model: str) -> Window:
         window = self._cache.get(model)
         if window is None:
             if len(self._cache) >= MOST_CACHED:
@@ -108,27 +152,7 @@ class Windows:
             window = self._cache[model] = self._resolve(model)
         return window
 
-    def names(self) -> list[str]:
-        """The models that are known by name: listed, configured without a glob, or with a learnt limit."""
-        return self.names_for(self._learnt)
-
-    def names_for(self, used: Iterable[str]) -> list[str]:
-        """As far as somebody may know them who used these: a learnt limit, or a fine-tune, tells of its users."""
-        listed = self._listing.models if self._listing else ()
-        configured = (entry.match for entry in self._settings.models if not set(entry.match) & set("*?["))
-        return sorted({*used, *configured, *(name for name in listed if not name.startswith(_FINE_TUNE))})
-
-    def listed(self, model: str) -> bool:
-        return self._listing is not None and model in self._listing.models
-
     def _resolve(self, model: str) -> Window:
-        base = self._without_learnt(model)
-        learnt = self._learnt.get(model)
-        if learnt is None:
-            return base
-        return lowered(base, learnt.limit)
-
-    def _without_learnt(self, model: str) -> Window:
         entry = self._settings.of_model(model)
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
@@ -158,38 +182,51 @@ class Windows:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def settled(self, model: str, headers: Headers = ()) -> None:
+    async def settled(self, model: str, tenant: str = NOBODY, headers: Headers = ()) -> None:
         """Waits a moment for the first listing if it matters for the model.
 
-        `headers` are the caller's: a provider that wants a key is asked with them, and they are not kept.
+        `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.
         """
         entry = self._settings.of_model(model)
         if not self._at.discover_windows or (entry is not None and entry.context_window is not None):
             return
-        if self._wants_key and self._clock() >= self._due:
-            credentials = [(name, value) for name, value in headers if name in ASKED_WITH]
-            if credentials:
-                self._ask(credentials)
+        if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
+            self._ask(credentials, tenant)
         if self._listing is None and self._asking is not None:
             left = self._asked_at + WAIT_SECONDS - self._clock()
             if left > 0:
                 await asyncio.wait({self._asking}, timeout=left)
 
-    async def discover(self, headers: Headers = ()) -> Listing:
-        """Asks now. Raises `ListingRefused` or the upstream errors."""
+    async def show(self, tenant: str, headers: Headers) -> None:
+        """Asks with the tenant's own key for the names it may know, where the provider shows none without."""
+        _, until = self._names.get(tenant, (frozenset[str](), 0.0))
+        if self._wants_key and self._clock() >= until and (credentials := _credentials(headers)):
+            try:
+                await self.told(credentials, tenant)
+            except Exception:
+                log.exception("the provider's list of models was not understood")
+
+    async def discover(self, headers: Headers = (), tenant: str = NOBODY) -> Listing:
+        """Asks now; with `headers` of a tenant, only the tenant is shown the names. Raises `ListingRefused` or the
+        upstream errors."""
         try:
             async with asyncio.timeout(DISCOVERY_SECONDS):
                 listing = await self._discovery.listing(headers)
         except TimeoutError as error:
             raise UpstreamTimedOut("The provider did not tell its models in time.") from error
-        self._listing = listing
+        if tenant == NOBODY:
+            self._open_names, self._listing = frozenset(listing.models), listing
+        else:
+            self._names.keep(tenant, (frozenset(listing.models), self._clock() + REFRESH_SECONDS))
+            # Another key may be shown other models.
+            self._listing = listing.beside(self._listing, MOST_LISTED) if self._listing else listing
         self._cache.clear()
         return listing
 
-    async def told(self, headers: Headers = ()) -> Told:
+    async def told(self, headers: Headers = (), tenant: str = NOBODY) -> Told:
         """How the provider answers now."""
         try:
-            return await self.discover(headers)
+            return await self.discover(headers, tenant)
         except (ListingRefused, StenoError) as error:
             return error
 
@@ -204,18 +241,18 @@ class Windows:
         path = await self._discovery.elsewhere()
         return path and urlsplit(self._route)._replace(path=path).geturl()
 
-    def _ask(self, headers: Headers) -> None:
+    def _ask(self, headers: Headers, tenant: str = NOBODY) -> None:
         """One question at a time."""
         if self._asking is None or self._asking.done():
             self._asked_at = self._clock()
             self._due = self._asked_at + RETRY_SECONDS
-            self._asking = self._own(self._try(headers))
+            self._asking = self._own(self._try(headers, tenant))
 
-    async def _try(self, headers: Headers) -> None:
+    async def _try(self, headers: Headers, tenant: str) -> None:
         """Failure is normal: many providers list nothing, and some want a key."""
         pause = RETRY_SECONDS
         try:
-            told = self._told = await self.told(headers)
+            told = self._told = await self.told(headers, tenant)
         except Exception:
             log.exception("the provider's list of models was not understood")
         else:
@@ -246,96 +283,98 @@ class Windows:
             return None
         return classify(status, _parsed(body), first_frame=first_frame)
 
-    def learn(self, model: str, overflow: Overflow, output: int | None = None) -> None:
-        """Keeps the limit for a day, or the smaller one that is known already.
+    def learn(self, tenant: str, model: str, overflow: Overflow, output: int | None = None) -> None:
+        """Keeps the limit for a day, or the smaller one that the tenant was told already.
 
         `output`: tokens that the refused request asked for. A limit below them is more likely theirs.
         """
         limit = overflow.limit
         if not overflow.learn_window or limit is None or len(model) > LONGEST_NAME:
             return
-        if limit < max(output or 0, answered := self._most_answered(model)):
-            log.info("a limit was not learnt", model=model, limit=limit, output=output, answered=answered)
+        base, answered = self._without_learnt(model), self._most_answered(model, tenant)
+        if limit < max(output or 0, answered, least := least_of(base)):
+            log.info("a limit was not learnt", model=model, limit=limit, output=output, answered=answered, least=least)
             return
-        if lowered(base := self._without_learnt(model), limit) is base:
+        if lowered(base, limit) is base:
             return
-        was, before = self.of(model), self._learnt.pop(model, None)
-        learnt = min(limit, before.limit) if before else limit
-        self._learnt[model] = _Learnt(learnt, self._clock() + LEARNT_SECONDS)
-        self._cache.pop(model, None)
-        while len(self._learnt) > MOST_LEARNT:
-            oldest = next(iter(self._learnt))
-            del self._learnt[oldest]
-            self._cache.pop(oldest, None)
-        if before is None or learnt != before.limit:
-            now = self.of(model)
+        was, before = self.of(model, tenant), self._learnt.own(tenant, model)
+        learnt = min(limit, before) if before else limit
+        self._learnt.saw(tenant, model, learnt)
+        self._stored.discard((tenant, model))
+        if learnt != before:
             log.warning(
-                "learnt a window from an overflow", model=model, limit=learnt, before=was.context, now=now.context
+                "learnt a window from an overflow",
+                model=model,
+                limit=learnt,
+                before=was.context,
+                now=self.of(model, tenant).context,
+                shared=bool(self._learnt.confirmed(model)),
             )
-        self._write(self._keep(model, learnt))
+        if tenant in self.answered:
+            self._keep(tenant, model, learnt)
 
-    def succeeded(self, model: str, prompt_tokens: int) -> None:
-        """Drops a learnt limit that a prompt of that many tokens, by the provider's count, proves wrong."""
-        if prompt_tokens >= max(LEAST_LIMIT, self._most_answered(model)) and len(model) <= LONGEST_NAME:
-            self._answered.pop(model, None)
-            self._answered[model] = _Learnt(prompt_tokens, self._clock() + LEARNT_SECONDS)
-            if len(self._answered) > MOST_ANSWERED:
-                del self._answered[next(iter(self._answered))]
-        learnt = self._learnt.get(model)
-        if learnt is None or prompt_tokens <= learnt.limit:
+    def accepts(self, tenant: str) -> None:
+        """The provider answered the tenant: whatever it saw may confirm what others saw."""
+        if self.answered.add(tenant):
+            for model, limit in self._learnt.of(tenant):
+                if (tenant, model) not in self._stored:
+                    self._keep(tenant, model, limit)
+
+    def succeeded(self, tenant: str, model: str, prompt_tokens: int) -> None:
+        """Drops what the tenant was told, if a prompt of that many tokens, by the provider's count, proves it wrong."""
+        if len(model) > LONGEST_NAME:
             return
-        del self._learnt[model]
-        self._cache.pop(model, None)
-        log.info("dropped a learnt window: a larger prompt was answered", model=model, limit=learnt.limit)
-        self._forget(model, prompt_tokens)
+        if prompt_tokens >= max(LEAST_LIMIT, self._prompts.own(tenant, model) or 0):
+            self._prompts.saw(tenant, model, prompt_tokens)
+        learnt = self._learnt.own(tenant, model)
+        if learnt is None or prompt_tokens <= learnt:
+            return
+        self._drop(tenant, model)
+        log.info("dropped a learnt window: a larger prompt was answered", model=model, limit=learnt)
+        self._forget(tenant, model, prompt_tokens)
 
     async def load(self) -> None:
         """Takes over what all replicas know. Raises `StoreUnavailable`."""
-        began = self._clock()
-        rows = await self._store.learned_windows(self._route, MOST_LEARNT)
-        shared: dict[str, _Learnt] = {}
-        for row in rows:
-            if row.limit < self._most_answered(row.model):
-                self._forget(row.model, self._most_answered(row.model))
-            else:
-                shared[row.model] = _Learnt(row.limit, began + row.seconds_left, stored=True)
-        # What was learnt meanwhile, or could not be stored yet, is not among the rows.
-        new = {
-            m: learnt
-            for m, learnt in self._learnt.items()
-            if not learnt.stored or learnt.until >= began + LEARNT_SECONDS
-        }
-        self._learnt = shared | new
-        self.expire()
+        # What is stored meanwhile is not among the rows.
+        gone = set(self._stored)
+        for row in await self._store.learned_windows(self._route, MOST_LEARNT):
+            place = row.tenant, row.model
+            gone.discard(place)
+            if row.limit < (answered := self._prompts.own(*place) or 0):
+                self._drop(*place)
+                self._forget(*place, answered)
+            elif place in self._stored or self._learnt.own(*place) is None:
+                self._learnt.saw(*place, row.limit, row.seconds_left)
+                self._stored.add(place)
+                self.answered.add(row.tenant)
+        for place in gone & self._stored:
+            self._drop(*place)
 
-    def expire(self) -> None:
-        """Forgets limits whose time is over."""
-        now = self._clock()
-        self._learnt = {model: learnt for model, learnt in self._learnt.items() if learnt.until > now}
-        self._cache.clear()
-
-    def _most_answered(self, model: str) -> int:
-        answered = self._answered.get(model)
-        return answered.limit if answered is not None and answered.until > self._clock() else 0
+    def _most_answered(self, model: str, tenant: str) -> int:
+        """The largest prompt that the tenant was answered, or two others were."""
+        return max(self._prompts.own(tenant, model) or 0, *self._prompts.confirmed(model), 0)
 
     async def _share(self) -> None:
         while True:
             if self._store.state == "ok":
                 with suppress(StoreUnavailable):
                     await self.load()
-            self.expire()
             await asyncio.sleep(SHARED_SECONDS)
 
-    def _keep(self, model: str, limit: int) -> Callable[[], Awaitable[None]]:
+    def _keep(self, tenant: str, model: str, limit: int) -> None:
         async def keep() -> None:
-            await self._store.learn_window(self._route, model, limit, LEARNT_SECONDS)
-            if (learnt := self._learnt.get(model)) is not None and learnt.limit == limit:
-                learnt.stored = True
+            await self._store.learn_window(self._route, model, tenant, limit, LEARNT_SECONDS)
+            if self._learnt.own(tenant, model) == limit:
+                self._stored.add((tenant, model))
 
-        return keep
+        self._write(keep)
 
-    def _forget(self, model: str, answered: int) -> None:
-        self._write(lambda: self._store.forget_window(self._route, model, answered))
+    def _drop(self, tenant: str, model: str) -> None:
+        self._learnt.forget(tenant, model)
+        self._stored.discard((tenant, model))
+
+    def _forget(self, tenant: str, model: str, answered: int) -> None:
+        self._write(lambda: self._store.forget_window(self._route, model, tenant, answered))
 
     def _write(self, change: Callable[[], Awaitable[None]]) -> None:
         async def write() -> None:
@@ -349,6 +388,16 @@ class Windows:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def about_the_same(other: int, limit: int) -> bool:
+    """Whether two limits are one, rounded."""
+    return abs(other - limit) <= SAME_CONTEXT * max(other, limit)
+
+
+def least_of(base: Window) -> int:
+    """What a refusal may lower the window to."""
+    return int(LEAST_OF_CONFIGURED * (base.max_input or base.context)) if base.source == "config" else 0
 
 
 def lowered(base: Window, limit: int) -> Window:
@@ -385,6 +434,10 @@ def known(model: str) -> Window | None:
     name, numbers = found
     note = None if name == model else f"taken for {name}"
     return Window(numbers.context, "bundled", numbers.max_input, numbers.max_output, note)
+
+
+def _credentials(headers: Headers) -> Headers:
+    return [(name, value) for name, value in headers if name in ASKED_WITH]
 
 
 def _parsed(body: bytes) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -185,28 +186,36 @@ async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: 
 async def list_calibrations(
     services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
 ) -> Listing[CalibrationOut]:
-    """How estimates become the provider's tokens, for the models of the caller's conversations; newest first."""
+    """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()
     try:
         page = await services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
     except UnknownCursor as error:
         raise InvalidRequest(str(error), "after") from error
-    return listing(page, _calibration)
+    return listing(page, partial(_calibration, services))
 
 
 @router.get("/models")
 async def list_models(
-    services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "asc"
+    request: Request,
+    services: TheServices,
+    tenant: Tenant,
+    limit: Limit = 20,
+    after: str | None = None,
+    order: Order = "asc",
 ) -> Listing[ModelOut]:
     """The windows Steno goes by, and where each is from: of models that the provider lists, that the settings name, and
-    that the caller used; by name. A model that several upstreams list is there once for each, and counts once."""
+    that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
+    A model that several upstreams list is there once for each, and counts once."""
     used: list[str] = []
     with suppress(StoreUnavailable):  # What is in memory is shown all the same.
         used = await services.store.models_used(tenant)
-    providers = services.providers.known(used)
+    # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
+    await services.providers.default.windows.show(tenant, request.scope["headers"])
+    providers = services.providers.known(tenant, used)
     page = _page(list(providers), limit, after, order)
     return Listing(
-        data=[_model(services, provider, name) for name in page.data for provider in providers[name]],
+        data=[_model(services, provider, name, tenant) for name in page.data for provider in providers[name]],
         first_id=page.first_id,
         last_id=page.last_id,
         has_more=page.has_more,
@@ -275,8 +284,8 @@ def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> 
     return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, start + limit < len(ordered))
 
 
-def _model(services: Services, provider: Provider, name: str) -> ModelOut:
-    window = provider.windows.of(name)
+def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:
+    window = provider.windows.of(name, tenant)
     return ModelOut.model_validate(
         {
             "id": name,
@@ -287,13 +296,13 @@ def _model(services: Services, provider: Provider, name: str) -> ModelOut:
             "source": window.source,
             "note": window.note,
             "base_model": services.settings.base_model(name),
-            "listed": provider.windows.listed(name),
+            "listed": provider.windows.listed(name, tenant),
         }
     )
 
 
-def _calibration(stored: StoredCalibration) -> CalibrationOut:
-    key, calibration = stored.key, stored.calibration
+def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
+    key, calibration = stored.key, services.providers.in_force(stored)
     return CalibrationOut(
         id=key.id,
         upstream=key.upstream,

@@ -206,11 +206,11 @@ async def understand(
     provider = services.providers.of(model, upstream)
     counted_as = services.settings.base_model(model)
     formula = estimator.formula(counted_as)
-    await provider.windows.settled(model, headers if remember else ())
-    window = provider.windows.of(model)
+    await provider.windows.settled(model, tenant, headers if remember else ())
+    window = provider.windows.of(model, tenant)
     hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
     tools = request.has_tools and not hidden
-    line = provider.calibrations.of(model, formula, tools).line
+    line = provider.calibrations.of(tenant, model, formula, tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
     rules = _rules(services, provider, request, headers)
     if window.source == "default":
@@ -219,7 +219,7 @@ async def understand(
 
     def converse() -> tuple[Conversation, Prompt]:
         messages = services.reader.read(request.raw_messages)
-        scale = provider.calibrations.picture_scale(model, formula)
+        scale = provider.calibrations.picture_scale(tenant, model, formula)
         declared, declarations = request.declared, request.declarations
         prompt = estimator.prompt(counted_as, messages, declared, declarations, provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
@@ -331,8 +331,8 @@ class Writing:
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
         formula = services.estimator.formula(services.settings.base_model(summariser))
-        line = provider.calibrations.of(summariser, formula, tools=False).line
-        window = provider.windows.of(summariser)
+        line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
+        window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
         return SummarySettings(

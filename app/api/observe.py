@@ -19,7 +19,7 @@ from app.providers import StreamedUsage
 from app.services import Services
 from app.tokenizer import by_bytes
 from app.turn import Job
-from app.upstream import Answering, Headers, read_refusal_into
+from app.upstream import LONGEST_REFUSAL, Answering, Headers, read_refusal_into
 from app.wire.sse import FrameSplitter, StreamEditor
 from app.wire.usage import prompt_tokens, read_usage
 
@@ -31,8 +31,6 @@ MISJUDGED = 4
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
 FIRST_PIECE_SECONDS = 1.0
-MOST_REMEMBERED = 10_000
-"""Models."""
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
@@ -68,7 +66,8 @@ class Observation:
             and self.prepared.view is not None
             and request.stream
             and not request.wants_usage
-            and self.understood.provider.streamed_usage.get(request.model) is StreamedUsage.WHEN_ASKED
+            and self.understood.provider.streamed_usage.holding(self.understood.job.tenant, request.model)
+            is StreamedUsage.WHEN_ASKED
         )
 
     @property
@@ -103,7 +102,8 @@ class Observation:
         if not whole:
             return
         try:
-            if streamed and not (self.asks_usage or self.understood.request.wants_usage):
+            self.understood.provider.windows.accepts(self.understood.job.tenant)
+            if streamed and not (self.asks_usage or self.understood.request.says_whether_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
         except Exception:
@@ -120,7 +120,9 @@ class Observation:
             answer = told.completion or by_bytes(written)
             limit = prompt + answer // max(1, request.choices)
             if limit >= LEAST_LIMIT:
-                self.understood.provider.windows.learn(request.model, Overflow("context_window", limit))
+                self.understood.provider.windows.learn(
+                    self.understood.job.tenant, request.model, Overflow("context_window", limit)
+                )
         except Exception:
             log.exception("a full window was not learnt from")
 
@@ -151,22 +153,23 @@ class Observation:
             self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
-            if self.overflow is not None and self._trusts(self.overflow):
-                windows.learn(model, self.overflow, self.understood.request.output)
+            if self.overflow is not None and self._trusts(self.overflow, body):
+                windows.learn(self.understood.job.tenant, model, self.overflow, self.understood.request.output)
         except Exception:
             log.exception("a refusal was not learnt from")
 
-    def _trusts(self, overflow: Overflow) -> bool:
-        """Whether everybody's requests may be measured by what this refusal told.
+    def _trusts(self, overflow: Overflow, body: bytes) -> bool:
+        """Whether requests may be measured by what this refusal told.
 
-        Some errors quote the client. Its own words are no limit: a number that the request holds itself is not
-        learnt, nor one that does not fit what was sent.
+        Some errors quote the client. Its own words are no limit: a number that may be the request's is not learnt, nor
+        one that does not fit what was sent.
         """
         if overflow.limit is None:
             return False
         expected = self.understood.job.budget.line.reported(self.sent)
         told = overflow.prompt or overflow.requested or overflow.limit
-        return told <= MISJUDGED * expected and not self.understood.request.mentions(overflow.limit)
+        error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
+        return told <= MISJUDGED * expected and not self.understood.request.echoed_in(error, overflow.limit)
 
     def recovery(self) -> Job | None:
         """The request with the limits to send it once more with, or None where that cannot help."""
@@ -200,35 +203,34 @@ class Observation:
         )
 
     def _remember(self, told: StreamedUsage) -> None:
-        """How the model's streams tell their usage. What it refused once it is not asked again."""
+        """How the model's streams tell their usage. What it refused once it is not asked again for a day."""
         known, model = self.understood.provider.streamed_usage, self.understood.request.model
-        if known.get(model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
+        tenant = self.understood.job.tenant
+        if known.own(tenant, model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
             return
-        if len(known) >= MOST_REMEMBERED:
-            known.clear()
-        known[model] = told
+        known.saw(tenant, model, told)
 
     def _usage(self, usage: object) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
-        provider = self.understood.provider
+        provider, tenant = self.understood.provider, self.understood.job.tenant
         reported = prompt_tokens(usage)
         if reported is None:
             return
-        provider.windows.succeeded(request.model, reported)
+        provider.windows.succeeded(tenant, request.model, reported)
         if not self.services.settings.calibration.enabled:
             return
         if not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
         calibrations, formula, tools = provider.calibrations, self.understood.formula, self.understood.tools
         if not conversation.holds_media:
-            calibrations.learn(request.model, formula, tools, Sample(self.sent, reported))
+            calibrations.learn(tenant, request.model, formula, tools, Sample(self.sent, reported))
         elif self.prepared.view is None and (shown := self.understood.prompt.pictures()):
             # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
             plain, scaled = shown
-            text = calibrations.of(request.model, formula, tools)
+            text = calibrations.of(tenant, request.model, formula, tools)
             sample = picture_sample(text, self.sent - scaled, plain, reported)
             if sample is not None:
-                calibrations.learn(request.model, pictures_of(formula), False, sample)
+                calibrations.learn(tenant, request.model, pictures_of(formula), False, sample)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,10 @@ FEWEST_NOTED = 3
 """Samples before anything is told: one or two may lie anywhere."""
 
 TOLERANCE = 0.01
+ENOUGH_OF_ONE = 5
+"""Samples of one tenant that make a line of their own: so many bring an estimate within a hundredth."""
+COMPARED_AT = (1_000, 100_000)
+"""Estimates at which the lines of several tenants are compared."""
 SIZES = (1_000, 10_000, 100_000)
 """Estimates at which a line has to differ by more than the tolerance from the one in force to take its place."""
 
@@ -145,6 +149,30 @@ class Calibration:
         if not bounds.measured[0] <= self.ratio <= bounds.measured[1]:
             return f"unusual: the ratio is outside {bounds.measured[0]:g} to {bounds.measured[1]:g}"
         return None
+
+
+def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
+    """What the lines of several tenants have in common, each tenant's counting once; None where there is but one.
+
+    At either end the middle of what they tell, of two middle ones the one nearer to the prior: whoever tells anything
+    else than the others moves nothing beyond what one of them tells, nor beyond what was ever measured.
+    """
+    if len(lines) < 2:
+        return None
+    expected = Line(prior.offset, prior.ratio)
+    small, large = (_middle([_at(line, size) for line in lines], _at(expected, size)) for size in COMPARED_AT)
+    (least, most), (lowest, highest) = prior.bounds.measured, prior.bounds.offsets
+    ratio = min(most, max(least, (large - small) / (COMPARED_AT[1] - COMPARED_AT[0])))
+    return Line(min(highest, max(lowest, small - ratio * COMPARED_AT[0])), ratio)
+
+
+def _at(line: Line, estimate: int) -> float:
+    return line.offset + line.ratio * estimate
+
+
+def _middle(told: Sequence[float], expected: float) -> float:
+    ordered = sorted(told)
+    return min(ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2], key=lambda one: abs(log(one / expected)))
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:

@@ -1,9 +1,9 @@
-"""Calibrations: the samples every replica learns from, one row for each upstream, model and formula, by tools."""
+"""Calibrations: the samples every replica learns from, one row for each upstream, model, formula, tools and tenant."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
@@ -17,7 +17,7 @@ from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
-from app.store.tables import calibrations, conversations
+from app.store.tables import calibrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,17 @@ class CalibrationKey:
     formula: str
     """What the estimates were counted with."""
     tools: bool
+    tenant: str
+    """Whose requests taught it."""
+
+    @property
+    def of_all(self) -> CalibrationKey:
+        """The same for whatever tenant."""
+        return replace(self, tenant="")
 
     @property
     def id(self) -> str:
-        parts = (self.upstream, self.model, self.formula, str(self.tools))
+        parts = (self.upstream, self.model, self.formula, str(self.tools), self.tenant)
         joined = "\0".join(parts).encode(errors="surrogatepass")
         return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
 
@@ -110,20 +117,19 @@ async def learn_calibrations(
 async def list_calibrations(
     connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
 ) -> Page[StoredCalibration]:
-    """Those of models that occur in the tenant's conversations: a fine-tune's name tells whose it is."""
-    models = select(conversations.c.model).where(conversations.c.tenant == tenant)
-    rows = select(calibrations).where(calibrations.c.model.in_(models))
+    """The tenant's own."""
+    rows = select(calibrations).where(calibrations.c.tenant == tenant)
     return await read_page(connection, calibrations, rows, _stored, limit=limit, after=after, order=order)
 
 
 def _key_columns(key: CalibrationKey) -> dict[str, Any]:
     columns = {"upstream": key.upstream, "model": key.model, "formula": key.formula, "tools": key.tools}
-    return {"id": key.id, **columns}
+    return {"id": key.id, "tenant": key.tenant, **columns}
 
 
 def _stored(row: Row[Any]) -> StoredCalibration:
     return StoredCalibration(
-        key=CalibrationKey(row.upstream, row.model, row.formula, row.tools),
+        key=CalibrationKey(row.upstream, row.model, row.formula, row.tools, row.tenant),
         calibration=_calibration(row),
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),

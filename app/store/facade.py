@@ -308,14 +308,14 @@ class Store:
             self._read(calibrations.read_calibrations, MOST_CALIBRATIONS, within_ms), TASK_SECONDS
         )
 
-    async def learn_window(self, upstream: str, model: str, limit: int, seconds: float) -> None:
-        """Keep a limit for so long, or the smaller one that is there."""
-        learn = self._write(learned_windows.learn_window, upstream, model, limit, round(seconds * 1000))
+    async def learn_window(self, upstream: str, model: str, tenant: str, limit: int, seconds: float) -> None:
+        """Keep a limit that a tenant was told for so long, or the smaller one that is there."""
+        learn = self._write(learned_windows.learn_window, upstream, model, tenant, limit, round(seconds * 1000))
         await self._bounded(learn, TASK_SECONDS)
 
-    async def forget_window(self, upstream: str, model: str, below: int) -> None:
-        """Drop what was learnt of a model, if it is less than that."""
-        await self._bounded(self._write(learned_windows.forget_window, upstream, model, below), TASK_SECONDS)
+    async def forget_window(self, upstream: str, model: str, tenant: str, below: int) -> None:
+        """Drop what a tenant was told of a model, if it is less than that."""
+        await self._bounded(self._write(learned_windows.forget_window, upstream, model, tenant, below), TASK_SECONDS)
 
     async def learned_windows(self, upstream: str, most: int) -> list[LearnedWindow]:
         """What all replicas learnt about the models of an upstream, and still holds. Needs no started store."""

@@ -1,4 +1,4 @@
-"""Learned windows: the limits that providers told when they refused a prompt, for each upstream and model."""
+"""Learned windows: the limits that providers told when they refused a prompt, for each upstream, model and tenant."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.tables import conversations, learned_windows
 
+MOST_OF_TENANT = 100
+"""Rows of one tenant at one upstream: whoever makes up names of models fills no table."""
+
 
 @dataclass(frozen=True, slots=True)
 class LearnedWindow:
     model: str
+    tenant: str
+    """Who was told."""
     limit: int
     """Tokens."""
     seconds_left: float
@@ -23,21 +28,28 @@ class LearnedWindow:
 
 async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> list[LearnedWindow]:
     """Those that still hold, the latest to be learnt first."""
-    left = learned_windows.c.expires_at - now_ms()
+    row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = await connection.execute(
-        select(learned_windows.c.model, learned_windows.c.limit_tokens, left.label("left"))
-        .where(learned_windows.c.upstream == upstream, learned_windows.c.expires_at > now_ms())
-        .order_by(learned_windows.c.expires_at.desc(), learned_windows.c.model)
+        select(row.model, row.tenant, row.limit_tokens, left.label("left"))
+        .where(row.upstream == upstream, row.expires_at > now_ms())
+        .order_by(row.expires_at.desc(), row.model, row.tenant)
         .limit(most)
     )
-    return [LearnedWindow(row.model, row.limit_tokens, row.left / 1000) for row in rows]
+    return [LearnedWindow(row.model, row.tenant, row.limit_tokens, row.left / 1000) for row in rows]
 
 
-async def learn_window(connection: AsyncConnection, upstream: str, model: str, limit: int, ttl_ms: int) -> None:
-    """Of two limits that hold the smaller stays. Expired rows go."""
+async def learn_window(
+    connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, ttl_ms: int
+) -> None:
+    """Of two limits that hold the smaller stays. Expired rows go, and those of the tenant beyond the latest hundred."""
     await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
-        upstream=upstream, model=model, limit_tokens=limit, learnt_at=now_ms(), expires_at=now_ms() + ttl_ms
+        upstream=upstream,
+        model=model,
+        tenant=tenant,
+        limit_tokens=limit,
+        learnt_at=now_ms(),
+        expires_at=now_ms() + ttl_ms,
     )
     there, new = learned_windows.c.limit_tokens, statement.excluded
     await connection.execute(
@@ -50,14 +62,26 @@ async def learn_window(connection: AsyncConnection, upstream: str, model: str, l
             },
         )
     )
+    of_tenant = (learned_windows.c.upstream == upstream, learned_windows.c.tenant == tenant)
+    oldest_kept = (
+        select(learned_windows.c.expires_at)
+        .where(*of_tenant)
+        .order_by(learned_windows.c.expires_at.desc())
+        .offset(MOST_OF_TENANT - 1)
+        .limit(1)
+    )
+    await connection.execute(
+        delete(learned_windows).where(*of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
+    )
 
 
-async def forget_window(connection: AsyncConnection, upstream: str, model: str, below: int) -> None:
-    """Drop a limit under that many tokens; another replica may have learnt a larger one since."""
+async def forget_window(connection: AsyncConnection, upstream: str, model: str, tenant: str, below: int) -> None:
+    """Drop a tenant's limit under that many tokens; another replica may have learnt a larger one since."""
     await connection.execute(
         delete(learned_windows).where(
             learned_windows.c.upstream == upstream,
             learned_windows.c.model == model,
+            learned_windows.c.tenant == tenant,
             learned_windows.c.limit_tokens < below,
         )
     )

@@ -185,6 +185,7 @@ calibrations = Table(
     _required("model", CleanText),
     _required("formula", CleanText),
     _required("tools", Boolean),
+    Column("tenant", CleanText, nullable=False, server_default=""),
     _required("recent", JSON),
     _required("samples", Count),
     Column("offset_tokens", Double),
@@ -193,6 +194,7 @@ calibrations = Table(
     _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("id"),
     Index(None, "updated_at"),
+    Index(None, "tenant", "created_at", "id"),
 )
 
 learned_windows = Table(
@@ -200,10 +202,11 @@ learned_windows = Table(
     metadata,
     _required("upstream", CleanText),
     _required("model", CleanText),
+    Column("tenant", CleanText, nullable=False, server_default=""),
     _required("limit_tokens", Count),
     _required("learnt_at", Milliseconds),
     _required("expires_at", Milliseconds),
-    PrimaryKeyConstraint("upstream", "model"),
+    PrimaryKeyConstraint("upstream", "model", "tenant"),
     Index(None, "expires_at"),
 )
 

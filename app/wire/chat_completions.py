@@ -14,6 +14,7 @@ import msgspec
 from app.core import prompts
 from app.core.budget import MOST_TOKENS
 from app.core.declarations import Declarations
+from app.core.echoes import echoes
 from app.core.identity import Identity
 from app.core.messages import Media, Message, ToolCall
 from app.core.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
@@ -32,6 +33,8 @@ EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "trunc
 """Members by which a provider puts text of its own into the prompt, or leaves some out."""
 LEAST_THRESHOLD = 1
 LONGEST_FOCUS = 4_000
+LONGEST_COMPARED = 1 << 20
+"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
 LONGEST_MODEL = 300
 """Characters of a model's name."""
 
@@ -41,7 +44,6 @@ VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 MOST_ARGUMENT_VALUES = 200_000
 """What holds more is no call's arguments, and counts as text."""
 
-_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])[,._' ](?=[0-9])")
 REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
 
 
@@ -88,6 +90,8 @@ class ChatRequest:
     """The members that may name the conversation, the first choice first, with their JSON as received."""
     wants_usage: bool
     """Whether the client asked for the tokens a stream cost."""
+    says_whether_usage: bool
+    """Whether the client says anything about it: what comes then is not what comes unasked."""
     has_tools: bool
     forbids_tools: bool
     """Whether the model may not call what is declared."""
@@ -108,15 +112,15 @@ class ChatRequest:
         extended = any(name in self.source for name in EXTENSIONS) or "search" in self.model
         return not (unread or hosted or schema or extended)
 
-    def mentions(self, number: int) -> bool:
-        """Whether the client wrote that number anywhere: 128000, 128,000 or 128k. Also if that cannot be told."""
+    def echoed_in(self, error: str, number: int) -> bool:
+        """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
+        if len(self.source.text) > LONGEST_COMPARED:
+            return True
         try:
-            body = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
+            written = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return True
-        thousands = (f"{number // unit} ?k" for unit in (1_000, 1_024) if number % unit == 0)
-        written = "|".join((str(number), *thousands))
-        return re.search(f"(?<![0-9])({written})(?![0-9])", _BETWEEN_DIGITS.sub("", body), re.IGNORECASE) is not None
+        return echoes(error, number, written)
 
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
@@ -184,6 +188,7 @@ def read_request(body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
         pins=_pins(options.get("pin"), len(raw_messages)),
         names=tuple(_names(source)),
         wants_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
+        says_whether_usage=source.raw("stream_options") not in (None, b"null", b"{}"),
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
     )

@@ -233,7 +233,8 @@ async def test_each_window_is_shown_with_where_it_is_from(doctor: Examine, simul
 async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: RunningServer) -> None:
     store = Store.open("sqlite:///.run/steno.db")
     await store.start()
-    await store.learn_window(f"{provider.url}/v1", "gpt-4o", 6_000, 3600)
+    for tenant in ("one", "another"):
+        await store.learn_window(f"{provider.url}/v1", "gpt-4o", tenant, 6_000, 3600)
     await store.close()
     report = await doctor()
     assert report.finding("windows (learnt)") == "ok windows (learnt): gpt-4o 6,000"

@@ -15,10 +15,12 @@ from app.simulator import Fault, Simulator
 from app.upstream import _HttpxAnswering
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
 TRUSTING: Any = [{"match": "*", "context_window": 32_000}]
+TWICE: Any = [{"match": "*", "context_window": 2 * WINDOW}]
+"""As much too large as a refusal corrects: beyond that the operator's word stands."""
 """What the operator believes; the simulator's window is 8,000."""
 TOO_LONG: Any = turns(22)
 """About 9,000 tokens."""
@@ -52,7 +54,7 @@ def actions(answered: Answer) -> list[str]:
 
 
 def test_a_refused_request_is_compacted_and_sent_again(simulator: Simulator, steno: StartSteno) -> None:
-    answered = post(steno(models=TRUSTING).url, chat(TOO_LONG))
+    answered = post(steno(models=TWICE).url, chat(TOO_LONG))
     assert answered.status == 200
     assert actions(answered) == ["summarized", "recovered"]
     assert answered.header("x-context-status") == "summarized"
@@ -62,7 +64,7 @@ def test_a_refused_request_is_compacted_and_sent_again(simulator: Simulator, ste
 
 
 def test_what_the_refusal_told_holds_for_the_next_request(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(models=TRUSTING)
+    proxy = steno(models=TWICE)
     post(proxy.url, chat(TOO_LONG))
     made = len(simulator.summaries)
     answered = post(proxy.url, chat([*TOO_LONG, {"role": "assistant", "content": "Yes."}, TOO_LONG[0]]))

@@ -29,6 +29,7 @@ from tests.e2e.test_scenarios import LONG, RULES, get, talk
 
 HEADERS = for_summary([(b"authorization", b"Bearer sk-test")])
 TRANSCRIPT = "The guest asks for room 712 with a view of the harbour. Booking HB-4711 is for three nights. " * 20
+TENANT = "a tenant"
 PATIENCE = 30.0
 
 
@@ -78,7 +79,7 @@ def summariser(
 
 async def ask(*servers: Any, seconds: float = 20.0, between_bytes: float = 5.0) -> Answer | Failure:
     async with routed(*servers, between_bytes=between_bytes) as routes:
-        return await summariser(seconds).ask(request(), routes, None, monotonic() + PATIENCE)
+        return await summariser(seconds).ask(request(), routes, None, monotonic() + PATIENCE, TENANT)
 
 
 def statuses(simulator: Simulator) -> list[int | None]:
@@ -252,7 +253,7 @@ async def test_all_attempts_together_end_at_the_deadline(
     simulator.summary_default = spare.summary_default = Fault(hang=True)
     async with routed(provider, next_provider, next_provider) as routes:
         began = monotonic()
-        reply = await summariser(0.6).ask(request(), routes, None, began + 0.9)
+        reply = await summariser(0.6).ask(request(), routes, None, began + 0.9, TENANT)
     assert reply == Failure("summariser_upstream_timeout")
     assert monotonic() - began < 2.0
     assert (len(simulator.summaries), len(spare.summaries)) == (1, 1)
@@ -262,7 +263,7 @@ async def test_a_pause_beyond_the_deadline_is_not_waited_for(simulator: Simulato
     simulator.next_summary(status=429, retry_after=3)
     async with routed(provider) as routes:
         began = monotonic()
-        reply = await summariser().ask(request(), routes, None, began + 2.0)
+        reply = await summariser().ask(request(), routes, None, began + 2.0, TENANT)
     assert reply == Failure("summariser_status_429")
     assert monotonic() - began < 2.0
 
@@ -322,8 +323,10 @@ async def test_a_refusal_without_a_reason_is_an_overflow_only_for_the_conversati
     prefix = Prefix((b'{"role": "user", "content": "Hello"}',), {})
     async with routed(provider) as routes:
         asking = summariser()
-        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE) == Failure("summariser_status_413")
-        reply = await asking.ask(request(), routes, prefix, monotonic() + PATIENCE)
+        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == Failure(
+            "summariser_status_413"
+        )
+        reply = await asking.ask(request(), routes, prefix, monotonic() + PATIENCE, TENANT)
     assert reply == Failure("summariser_status_413", overflow=True)
 
 
@@ -346,7 +349,7 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
         prefix = Prefix(tuple(history), {"tools": b"[%b]" % json.dumps(tool).encode()})
         asked = replace(request(), transcript="")
         marked = [replace(route, headers=HEADERS) for route in routes]
-        answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE)
+        answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE, TENANT)
     assert isinstance(answer, Answer)
     assert "HB-40" in answer.text
     payload = simulator.summaries[-1].payload
@@ -366,7 +369,7 @@ async def test_what_a_model_refuses_is_left_out_and_remembered(simulator: Simula
     async with routed(provider, model="o9") as routes:
         asking = summariser()
         for _ in range(2):
-            assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE), Answer)
+            assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), Answer)
     # Without a stream it has no options either, if that was refused first.
     assert statuses(simulator)[-2:] == [200, 200]
     assert statuses(simulator)[:-2] in ([400] * 3, [400] * 4)
@@ -379,9 +382,9 @@ async def test_the_operators_parameters_go_with_each_call(simulator: Simulator, 
     simulator.window = 128_000
     async with routed(provider, model="o9") as routes:
         asking = summariser(parameters=given)
-        assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE), Answer)
+        assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), Answer)
         prefix = Prefix((b'{"role": "user", "content": "Hello"}', b'{"role": "assistant", "content": "Hello."}'), {})
-        await asking.ask(request(), routes, prefix, monotonic() + PATIENCE)
+        await asking.ask(request(), routes, prefix, monotonic() + PATIENCE, TENANT)
     for record in simulator.summaries:
         assert {name: record.payload[name] for name in given} == given
 
@@ -395,7 +398,7 @@ async def test_a_parameter_that_a_model_refuses_is_left_out_remembered_and_told(
     async with routed(provider) as routes:
         with capture_logs() as lines:
             for _ in range(2):
-                assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE), Answer)
+                assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), Answer)
     assert statuses(simulator) == [400, 400, 400, 400, 200, 200]
     assert set(simulator.summaries[-1].payload) == {"model", "messages", "max_completion_tokens", "stream", "seed"}
     assert sorted(line["parameter"] for line in lines) == ["temperature", "top_k"]
@@ -410,7 +413,9 @@ async def test_a_parameter_is_only_given_up_where_the_refusal_names_it(
     simulator.next_summary(status=400, error={"message": "Your top_pick and user_id are not known here."})
     asking = summariser(parameters={"top_p": 0.5, "user": "steno"})
     async with routed(provider) as routes:
-        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE) == Failure("summariser_status_400")
+        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == Failure(
+            "summariser_status_400"
+        )
     assert len(simulator.summaries) == 1
 
 
@@ -440,7 +445,7 @@ async def test_a_model_that_fails_three_times_is_left_alone_by_everybody_and_the
         asking = summariser(clock=clock)
 
         async def once(*on: Route) -> Answer | Failure:
-            return await asking.ask(request(), on, None, clock() + PATIENCE)
+            return await asking.ask(request(), on, None, clock() + PATIENCE, TENANT)
 
         for _ in range(3):
             assert await once(routes[0]) == Failure("summariser_status_503")
@@ -463,7 +468,7 @@ async def test_one_callers_account_does_not_close_a_model_to_the_others(
     async with routed(provider) as routes:
         asking = summariser()
         for _ in range(4):
-            reply = await asking.ask(request(), routes, None, monotonic() + PATIENCE)
+            reply = await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT)
             assert reply == Failure(f"summariser_status_{status}")
 
 
@@ -474,7 +479,7 @@ async def test_a_call_cut_short_by_the_deadline_says_nothing_about_the_model(
     async with routed(provider) as routes:
         asking = summariser(seconds=10.0)
         for _ in range(4):
-            reply = await asking.ask(request(), routes, None, monotonic() + 0.1)
+            reply = await asking.ask(request(), routes, None, monotonic() + 0.1, TENANT)
             assert reply == Failure("summariser_upstream_timeout")
 
 

@@ -148,7 +148,7 @@ def _check_request(data: bytes) -> None:
         return
     known = _by_json(data)
     _ = list(request.names), request.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
-    request.mentions(128_000)
+    request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
     if not any(name in request.source for name in OWN_MEMBERS):
         assert request.untouched == data

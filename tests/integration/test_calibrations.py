@@ -14,15 +14,15 @@ from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, mi
 from app.store.database import Database
 from app.store.tables import metadata
 from tests.faults.proxy import FaultProxy
-from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
+from tests.integration.examples import STRANGER, TENANT, OpenStore
 
 FORMULA = "1/o200k_base"
-KEY = CalibrationKey("openai", "gpt-4o", FORMULA, tools=False)
+KEY = CalibrationKey("openai", "gpt-4o", FORMULA, tools=False, tenant=TENANT)
 GROWING = [Sample(size, round(1.25 * size)) for size in range(3_000, 60_000, 5_000)]
 
 
-def key(model: str, *, tools: bool = False) -> CalibrationKey:
-    return CalibrationKey("openai", model, FORMULA, tools)
+def key(model: str, *, tools: bool = False, tenant: str = TENANT) -> CalibrationKey:
+    return CalibrationKey("openai", model, FORMULA, tools, tenant)
 
 
 async def stored(store: Store) -> dict[CalibrationKey, Calibration]:
@@ -111,26 +111,23 @@ async def test_two_replicas_that_take_turns_learn_what_one_would(open_store: Ope
     assert (await stored(stores[0]))[KEY] == alone
 
 
-async def test_a_tenant_sees_the_calibrations_of_its_own_models_only(store: Store) -> None:
+async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
     """A fine-tune's name tells whose it is."""
-    store.record(seen("c1", tenant=TENANT, model="ft:gpt-4o:acme::x"))
-    store.record(seen("c2", tenant=TENANT, model="gpt-4o"))
-    store.record(seen("c3", tenant=STRANGER, model="gpt-4o"))
-    await store.learn({key(model): GROWING[:1] for model in ("ft:gpt-4o:acme::x", "gpt-4o", "gpt-4o-mini")})
+    await store.learn({key(model): GROWING[:1] for model in ("ft:gpt-4o:acme::x", "gpt-4o")})
+    await store.learn({key("gpt-4o", tenant=STRANGER): GROWING[:2]})
     seen_by = {
-        tenant: {row.key.model for row in page.data}
+        tenant: {row.key.model: row.calibration.samples for row in page.data}
         for tenant in (TENANT, STRANGER, "nobody")
         for page in [await store.calibrations_of(tenant, limit=100, after=None, order="asc")]
     }
-    assert seen_by == {TENANT: {"ft:gpt-4o:acme::x", "gpt-4o"}, STRANGER: {"gpt-4o"}, "nobody": set()}
+    assert seen_by == {TENANT: {"ft:gpt-4o:acme::x": 1, "gpt-4o": 1}, STRANGER: {"gpt-4o": 2}, "nobody": {}}
     with pytest.raises(UnknownCursor):
         await store.calibrations_of(STRANGER, limit=1, after=key("ft:gpt-4o:acme::x").id, order="asc")
 
 
 async def test_calibrations_are_listed_in_pages(store: Store) -> None:
     models = [f"m{number}" for number in range(5)]
-    for number, model in enumerate(models):
-        store.record(seen(f"c{number}", model=model))
+    for model in models:
         await store.learn({key(model): GROWING[:1]})
     found: list[str] = []
     after = None
@@ -161,25 +158,73 @@ async def test_a_database_without_calibrations_gets_them(open_store: OpenStore, 
 
 async def test_what_was_learnt_is_in_force_at_once(store: Store) -> None:
     known = Calibrations(store, "openai")
-    assert known.of("gpt-4o", FORMULA, tools=False).ratio == 1.0
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).ratio == 1.0
     for sample in GROWING[:3]:
-        known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
-    assert known.of("gpt-4o", FORMULA, tools=False).ratio == pytest.approx(1.25)
-    assert known.of("gpt-4o", FORMULA, tools=True).ratio == 1.0
-    assert known.of("gpt-4o", "2/o200k_base", tools=False).ratio == 1.0
+        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).ratio == pytest.approx(1.25)
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=True).ratio == 1.0
+    assert known.of(TENANT, "gpt-4o", "2/o200k_base", tools=False).ratio == 1.0
+
+
+async def test_one_tenants_samples_move_no_other_tenants_line_and_two_tenants_do(store: Store) -> None:
+    known = Calibrations(store, "openai")
+
+    def ratio(tenant: str) -> float:
+        return known.of(tenant, "gpt-4o", FORMULA, tools=False).ratio
+
+    def teach(tenant: str, ratio: float, samples: int = 5) -> None:
+        for sample in GROWING[:samples]:
+            known.learn(tenant, "gpt-4o", FORMULA, False, Sample(sample.estimate, round(ratio * sample.estimate)))
+
+    teach("hostile", 2.4, 12)
+    assert ratio("hostile") == pytest.approx(2.4)
+    assert ratio("new") == 1.0
+    teach(TENANT, 1.25, 4)
+    assert ratio("new") == 1.0, "four samples are too few to speak for others"
+    teach(TENANT, 1.25, 5)
+    assert ratio(TENANT) == pytest.approx(1.25)
+    assert ratio("new") == pytest.approx(1.25)
+    for tenant in ("b", "c"):
+        teach(tenant, 1.3)
+    teach("new", 1.0, 1)
+    assert ratio("new") == pytest.approx(1.3), "the middle of 1.25, 1.3, 1.3 and 2.4"
+    await known.flush()
+    again = Calibrations(store, "openai")
+    await again._refresh()
+    assert again.of("new", "gpt-4o", FORMULA, tools=False) == known.of("new", "gpt-4o", FORMULA, tools=False)
+    stored_row = next(row for row in await store.calibrations() if row.key.tenant == "new")
+    assert again.in_force(stored_row.key, stored_row.calibration).ratio == pytest.approx(1.3)
+
+
+async def test_a_tenant_that_makes_up_models_pushes_out_only_its_own(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "MOST_OF_TENANT", 2)
+    known = Calibrations(store, "openai")
+    for sample in GROWING[:5]:
+        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
+        for number in range(4):
+            known.learn(STRANGER, f"made up {number}", FORMULA, tools=False, sample=sample)
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 5
+    assert len(known._known) == 3
+    for sample in GROWING[:5]:
+        known.learn(STRANGER, "gpt-4o", FORMULA, tools=False, sample=sample)
+    for number in range(2):
+        known.learn(STRANGER, f"made up {number}", FORMULA, tools=False, sample=GROWING[0])
+    assert list(known._lines[KEY.of_all]) == [TENANT]
 
 
 async def test_what_somebody_should_look_at_is_logged_once(store: Store) -> None:
     known = Calibrations(store, "openai")
     with capture_logs() as logs:
         for size in range(3_000, 33_000, 5_000):
-            known.learn("gpt-4o", FORMULA, tools=False, sample=Sample(size, 3 * size))
+            known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=Sample(size, 3 * size))
     assert [entry["model"] for entry in logs if entry["log_level"] == "warning"] == ["gpt-4o"]
 
 
 async def test_rejected_usage_is_not_learnt(store: Store) -> None:
     known = Calibrations(store, "openai")
-    known.learn("gpt-4o", FORMULA, tools=False, sample=Sample(5_000, 12))
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=Sample(5_000, 12))
     await known.flush()
     assert await stored(store) == {}
 
@@ -187,7 +232,7 @@ async def test_rejected_usage_is_not_learnt(store: Store) -> None:
 async def test_samples_are_stored_in_the_background(store: Store) -> None:
     known = Calibrations(store, "openai")
     await known.start()
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await until_stored(store, 1)
     await known.stop()
 
@@ -196,7 +241,7 @@ async def test_stopping_stores_what_waits(store: Store) -> None:
     known = Calibrations(store, "openai")
     await known.start()
     await asyncio.sleep(0.1)
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.stop()
     assert (await stored(store))[KEY].samples == 1
 
@@ -214,13 +259,13 @@ async def test_a_replica_knows_what_another_learnt_of_the_same_upstream(
     for known in (one, other, elsewhere):
         await known.start()
     for sample in GROWING:
-        one.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+        one.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
     for _ in range(100):
-        if other.of("gpt-4o", FORMULA, tools=False).samples == len(GROWING):
+        if other.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == len(GROWING):
             break
         await asyncio.sleep(0.05)
-    assert other.of("gpt-4o", FORMULA, tools=False) == one.of("gpt-4o", FORMULA, tools=False)
-    assert elsewhere.of("gpt-4o", FORMULA, tools=False).samples == 0
+    assert other.of(TENANT, "gpt-4o", FORMULA, tools=False) == one.of(TENANT, "gpt-4o", FORMULA, tools=False)
+    assert elsewhere.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 0
     for known in (one, other, elsewhere):
         await known.stop()
 
@@ -229,9 +274,9 @@ async def test_what_waits_is_added_to_what_others_stored(store: Store) -> None:
     """A refresh takes nothing back that this process already knows."""
     known = Calibrations(store, "openai")
     await store.learn({KEY: GROWING[:3]})
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[3])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[3])
     await known._refresh()
-    assert known.of("gpt-4o", FORMULA, tools=False).recent == tuple(GROWING[:4])
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).recent == tuple(GROWING[:4])
     await known.flush()
     assert (await stored(store))[KEY].recent == tuple(GROWING[:4])
 
@@ -242,11 +287,11 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
     store = open_store(gate.url)
     await store.start()
     known = Calibrations(store, "openai")
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     with pytest.raises(StoreUnavailable):
         await known.flush()
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[1])
-    assert known.of("gpt-4o", FORMULA, tools=False).samples == 2
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 2
     await known.start()
     await asyncio.sleep(0.1)
     gate.heal()
@@ -261,10 +306,10 @@ async def test_samples_learnt_while_a_flush_fails_wait_with_the_others(
     known = Calibrations(store, "openai")
 
     async def fail(_samples: object) -> None:
-        known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[1])
+        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
         raise StoreUnavailable("away")
 
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     with monkeypatch.context() as patched:
         patched.setattr(store, "learn", fail)
         with pytest.raises(StoreUnavailable):
@@ -280,11 +325,11 @@ async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: 
 
     async def fail(_samples: object) -> None:
         for sample in GROWING[2:4]:
-            known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+            known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
         raise StoreUnavailable("away")
 
     for sample in GROWING[:2]:
-        known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
     with monkeypatch.context() as patched:
         patched.setattr(store, "learn", fail)
         for _ in range(3):
@@ -305,7 +350,7 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(store, "learn", fail)
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.start()
     await until_stored(store, 1)
     await known.stop()
@@ -315,16 +360,16 @@ async def test_samples_beyond_the_bound_are_dropped_and_counted(store: Store, mo
     monkeypatch.setattr(shell, "MOST_WAITING", 2)
     known = Calibrations(store, "openai")
     for sample in GROWING[:5]:
-        known.learn("gpt-4o", FORMULA, tools=False, sample=sample)
+        known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
     assert known.dropped == 3
-    assert known.of("gpt-4o", FORMULA, tools=False).samples == 5
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 5
 
 
 async def test_what_the_database_refuses_is_dropped_and_counted(store: Store) -> None:
     known = Calibrations(store, "openai")
     async with store._database.writing() as connection:
         await connection.run_sync(metadata.tables["calibrations"].drop)
-    known.learn("gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.flush()
     assert known.dropped == 1
 
@@ -333,19 +378,19 @@ async def test_the_longest_unused_calibrations_are_forgotten(store: Store, monke
     monkeypatch.setattr(shell, "MOST_REMEMBERED", 2)
     known = Calibrations(store, "openai")
     for model in ("a", "b"):
-        known.learn(model, FORMULA, tools=False, sample=GROWING[0])
-    known.of("a", FORMULA, tools=False)
-    known.learn("c", FORMULA, tools=False, sample=GROWING[0])
-    assert [known.of(model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [1, 0, 1]
+        known.learn(TENANT, model, FORMULA, tools=False, sample=GROWING[0])
+    known.of(TENANT, "a", FORMULA, tools=False)
+    known.learn(TENANT, "c", FORMULA, tools=False, sample=GROWING[0])
+    assert [known.of(TENANT, model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [1, 0, 1]
 
 
 async def test_a_name_no_model_has_is_neither_learnt_nor_remembered(store: Store) -> None:
     known = Calibrations(store, "openai")
     for model in ("m" * 300, "m" * 301, "gpt-4o" * 700_000):
         for sample in GROWING[:3]:
-            known.learn(model, FORMULA, tools=False, sample=sample)
-    assert known.of("m" * 300, FORMULA, tools=False).samples == 3
-    assert known.of("m" * 301, FORMULA, tools=False) == Calibration(prior_of("m", tools=False))
-    assert known.of("gpt-4o" * 700_000, FORMULA, tools=False).samples == 0
+            known.learn(TENANT, model, FORMULA, tools=False, sample=sample)
+    assert known.of(TENANT, "m" * 300, FORMULA, tools=False).samples == 3
+    assert known.of(TENANT, "m" * 301, FORMULA, tools=False) == Calibration(prior_of("m", tools=False))
+    assert known.of(TENANT, "gpt-4o" * 700_000, FORMULA, tools=False).samples == 0
     await known.flush()
     assert {row.model for row in await stored(store)} == {"m" * 300}

@@ -85,8 +85,8 @@ async def live(store: Store, tenant: str = TENANT) -> None:
 
 
 async def shared(store: Store) -> None:
-    await store.learn({CalibrationKey("u", "m", "f", tools=False): [Sample(100, 120)]})
-    await store.learn_window("u", "m", 1_000, 60)
+    await store.learn({CalibrationKey("u", "m", "f", tools=False, tenant="t"): [Sample(100, 120)]})
+    await store.learn_window("u", "m", "t", 1_000, 60)
 
 
 async def age(store: Store, days: float, *tables: Table) -> None:

@@ -14,7 +14,7 @@ from app.store import Store
 from app.upstream import HttpxUpstream
 from app.windows import LEARNT_SECONDS, Windows
 from tests.e2e import running
-from tests.integration.examples import OpenStore
+from tests.integration.examples import STRANGER, TENANT, OpenStore
 
 LIMIT = 32_768
 
@@ -22,7 +22,9 @@ LIMIT = 32_768
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
     running.forget_environment(monkeypatch)
     settings = load(upstream={"base_url": base_url})
-    return Windows(settings, settings.upstream, HttpxUpstream(base_url, 1.0, 1.0, 1.0, new_instance()), store)
+    windows = Windows(settings, settings.upstream, HttpxUpstream(base_url, 1.0, 1.0, 1.0, new_instance()), store)
+    windows.accepts(TENANT)
+    return windows
 
 
 async def written(windows: Windows) -> None:
@@ -41,63 +43,88 @@ async def test_what_one_replica_learnt_another_knows(
     open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
-    one.learn("gpt-4o", Overflow("context_window", LIMIT))
+    one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
     await other.load()
-    assert other.of("gpt-4o").context == LIMIT
-    assert other._learnt["gpt-4o"].until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
+    assert other.of("gpt-4o", TENANT).context == LIMIT
+    sighting = other._learnt._by_tenant[TENANT]["gpt-4o"]
+    assert sighting.until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
+
+
+async def test_what_two_tenants_were_told_at_two_replicas_holds_for_a_third(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = await two_replicas(open_store, shared_url, monkeypatch)
+    one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
+    other.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
+    await written(one)
+    await other.load()
+    assert other.of("gpt-4o", "a third").source == "bundled", "the provider never answered the other tenant"
+    other.accepts(STRANGER)
+    await written(other)
+    await one.load()
+    assert [replica.of("gpt-4o", "a third").context for replica in (one, other)] == [LIMIT, LIMIT]
+
+
+async def test_of_whom_the_provider_never_answered_nothing_is_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = windows_of(store, monkeypatch)
+    windows.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
+    await written(windows)
+    assert await store.learned_windows(windows._route, 10) == []
 
 
 async def test_what_one_replica_dropped_another_drops(
     open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
-    one.learn("gpt-4o", Overflow("context_window", LIMIT))
+    one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
     await other.load()
-    other.succeeded("gpt-4o", LIMIT + 1)
+    other.succeeded(TENANT, "gpt-4o", LIMIT + 1)
     await written(other)
     await one.load()
-    assert one.of("gpt-4o").source == "bundled"
+    assert one.of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_what_one_replica_saw_answered_no_other_one_takes_for_too_large(
     open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
-    one.succeeded("gpt-4o", LIMIT + 1)
-    other.learn("gpt-4o", Overflow("context_window", LIMIT))
+    one.succeeded(TENANT, "gpt-4o", LIMIT + 1)
+    other.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(other)
     await one.load()
-    assert one.of("gpt-4o").source == "bundled"
+    assert one.of("gpt-4o", TENANT).source == "bundled"
     await written(one)
     await other.load()
-    assert other.of("gpt-4o").source == "bundled"
+    assert other.of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = windows_of(store, monkeypatch), windows_of(store, monkeypatch, "https://other.example/v1")
-    one.learn("gpt-4o", Overflow("context_window", LIMIT))
+    one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
     await other.load()
-    assert other.of("gpt-4o").source == "bundled"
+    assert other.of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_what_could_not_be_stored_yet_is_kept_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     windows = windows_of(store, monkeypatch)
     monkeypatch.setattr(windows, "_write", lambda _: None)
-    windows.learn("gpt-4o", Overflow("context_window", LIMIT))
+    windows.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await windows.load()
-    assert windows.of("gpt-4o").context == LIMIT
+    assert windows.of("gpt-4o", TENANT).context == LIMIT
 
 
 async def test_a_start_reads_what_was_learnt_before(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     before = windows_of(store, monkeypatch)
-    before.learn("gpt-4o", Overflow("context_window", LIMIT))
+    before.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(before)
     after = windows_of(store, monkeypatch)
     after.start()
     async with asyncio.timeout(5):
-        while after.of("gpt-4o").context != LIMIT:  # noqa: ASYNC110 - nothing tells when it is done
+        while after.of("gpt-4o", TENANT).context != LIMIT:  # noqa: ASYNC110 - nothing tells when it is done
             await asyncio.sleep(0.01)
     await after.stop()

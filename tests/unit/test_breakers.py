@@ -6,6 +6,7 @@ from app.breakers import HistoryBreaker, ModelBreaker
 from app.histories import History
 
 LIMIT = 10_000
+TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
 
 
 def history(*turns: str) -> History:
@@ -26,76 +27,106 @@ class Clock:
 def failed(times: int, clock: Clock) -> ModelBreaker:
     breaker = ModelBreaker(clock)
     for _ in range(times):
-        breaker.failed("m", "why")
+        breaker.failed("m", TENANT, "why")
     return breaker
 
 
 def test_two_failures_in_a_row_are_bad_luck_and_three_are_not() -> None:
-    assert failed(2, Clock()).admits("m")
+    assert failed(2, Clock()).admits("m", TENANT)
     breaker = failed(3, Clock())
-    assert not breaker.admits("m")
-    assert breaker.admits("another")
+    assert not breaker.admits("m", TENANT)
+    assert breaker.admits("another", TENANT)
 
 
 def test_calls_that_were_made_for_one_thing_fail_once() -> None:
     """The parts of one long history are summarised side by side: eight failures are one, for everybody else."""
     breaker = ModelBreaker(Clock())
     for undertaking in ("a", "a", "b", "a", "b"):
-        breaker.failed("m", "why", undertaking)
-    assert breaker.admits("m")
-    breaker.failed("m", "why", "c")
-    assert not breaker.admits("m")
-    breaker.answered("m")
+        breaker.failed("m", TENANT, "why", undertaking)
+    assert breaker.admits("m", TENANT)
+    breaker.failed("m", TENANT, "why", "c")
+    assert not breaker.admits("m", TENANT)
+    breaker.answered("m", TENANT)
     for _ in range(3):
-        breaker.failed("m", "why", "a")
-    assert breaker.admits("m")
+        breaker.failed("m", TENANT, "why", "a")
+    assert breaker.admits("m", TENANT)
 
 
 def test_an_answer_in_between_begins_the_count_anew() -> None:
     breaker = failed(2, Clock())
-    breaker.answered("m")
-    breaker.failed("m", "why")
-    assert breaker.admits("m")
+    breaker.answered("m", TENANT)
+    breaker.failed("m", TENANT, "why")
+    assert breaker.admits("m", TENANT)
 
 
 def test_after_thirty_seconds_one_caller_is_the_probe() -> None:
     clock = Clock()
     breaker = failed(3, clock)
     clock.now = 29.9
-    assert not breaker.admits("m")
+    assert not breaker.admits("m", TENANT)
     clock.now = 30.0
-    assert [breaker.admits("m") for _ in range(3)] == [True, False, False]
+    assert [breaker.admits("m", TENANT) for _ in range(3)] == [True, False, False]
 
 
 def test_a_probe_that_fails_begins_another_pause() -> None:
     clock = Clock()
     breaker = failed(3, clock)
     clock.now = 30.0
-    assert breaker.admits("m")
+    assert breaker.admits("m", TENANT)
     clock.now = 50.0
-    breaker.failed("m", "why")
+    breaker.failed("m", TENANT, "why")
     clock.now = 79.9
-    assert not breaker.admits("m")
+    assert not breaker.admits("m", TENANT)
     clock.now = 80.0
-    assert breaker.admits("m")
+    assert breaker.admits("m", TENANT)
 
 
-def test_a_probe_that_succeeds_ends_it_for_everybody() -> None:
+def test_a_probe_that_succeeds_ends_it() -> None:
     clock = Clock()
     breaker = failed(3, clock)
     clock.now = 30.0
-    assert breaker.admits("m")
-    breaker.answered("m")
-    assert [breaker.admits("m") for _ in range(3)] == [True] * 3
+    assert breaker.admits("m", TENANT)
+    breaker.answered("m", TENANT)
+    assert [breaker.admits("m", TENANT) for _ in range(3)] == [True] * 3
 
 
 def test_a_probe_that_never_reports_is_followed_by_another() -> None:
     clock = Clock()
     breaker = failed(3, clock)
     clock.now = 30.0
-    assert breaker.admits("m")
+    assert breaker.admits("m", TENANT)
     clock.now = 60.0
-    assert breaker.admits("m")
+    assert breaker.admits("m", TENANT)
+
+
+def test_what_fails_for_one_tenant_is_left_alone_by_that_tenant_only() -> None:
+    breaker = failed(50, Clock())
+    assert not breaker.admits("m", TENANT)
+    assert breaker.admits("m", ANOTHER)
+    assert breaker.why("m", ANOTHER) is None
+
+
+def test_what_fails_for_two_tenants_is_left_alone_by_all_until_the_pause_is_over() -> None:
+    clock = Clock()
+    breaker = failed(3, clock)
+    for _ in range(2):
+        breaker.failed("m", ANOTHER, "why too")
+    assert breaker.admits("m", THIRD), "two failures are bad luck, whosever"
+    clock.now = 10.0
+    breaker.failed("m", ANOTHER, "why too")
+    assert not breaker.admits("m", THIRD)
+    assert breaker.why("m", THIRD) == "why too"
+    clock.now = 30.0
+    assert breaker.admits("m", THIRD), "the first tenant's pause is over"
+
+
+def test_a_tenant_that_is_answered_confirms_no_pause() -> None:
+    breaker = failed(3, Clock())
+    for _ in range(3):
+        breaker.failed("m", ANOTHER, "why")
+    breaker.answered("m", TENANT)
+    assert breaker.admits("m", THIRD)
+    assert not breaker.admits("m", ANOTHER)
 
 
 def test_two_passes_in_a_row_that_freed_hardly_anything_are_enough() -> None:
@@ -183,12 +214,12 @@ def test_a_branch_takes_over_what_was_before_it() -> None:
 
 def test_the_latest_failure_is_told() -> None:
     breaker = ModelBreaker(Clock())
-    assert breaker.why("m") is None
+    assert breaker.why("m", TENANT) is None
     for why in ("first", "second"):
-        breaker.failed("m", why)
-    assert breaker.why("m") == "second"
-    breaker.answered("m")
-    assert breaker.why("m") is None
+        breaker.failed("m", TENANT, why)
+    assert breaker.why("m", TENANT) == "second"
+    breaker.answered("m", TENANT)
+    assert breaker.why("m", TENANT) is None
 
 
 def test_only_so_much_is_remembered() -> None:

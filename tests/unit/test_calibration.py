@@ -23,6 +23,7 @@ from app.core.calibration import (
     Prior,
     Sample,
     _best,
+    agreed_line,
     observe,
     picture_sample,
     picture_scale,
@@ -485,3 +486,36 @@ def test_only_pictures_have_a_scale_for_a_prior() -> None:
     assert prior_for("claude-sonnet-4", "3/o200k_base", tools=True) == prior_of("claude-sonnet-4", tools=True)
     assert prior_for("claude-sonnet-4", pictures_of("3/o200k_base"), tools=False) == Prior(1.0, 0.0, SCALED, PICTURES)
     assert picture_scale(1.0) == 1.0
+
+
+# Several tenants' lines
+
+
+TOLD = st.builds(Line, st.floats(0, 1_500), st.floats(0.7, 1.8))
+
+
+def test_one_tenants_line_is_nothing_that_others_agree_on() -> None:
+    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 1.3)]) is None
+
+
+def test_of_two_tenants_lines_what_is_nearer_to_the_prior_holds_at_either_end() -> None:
+    line = agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 1.3), Line(500.0, 1.1)])
+    assert line is not None
+    assert line.reported(1_000) == 1_300
+    assert line.reported(100_000) == 110_500
+
+
+def test_lines_that_lie_beyond_all_that_was_measured_give_none_that_does() -> None:
+    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(1_500.0, 5.0)] * 3) == Line(1_500.0, 1.8)
+    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 0.5)] * 2) == Line(0.0, 0.7)
+
+
+@given(st.lists(TOLD, min_size=2, max_size=6), st.builds(Line, st.floats(0, 1_500), st.floats(0.5, 5.0)))
+def test_one_tenant_more_moves_the_line_of_the_others_nowhere_they_do_not_reach(
+    honest: list[Line], hostile: Line
+) -> None:
+    line = agreed_line(prior_of("gpt-4o", tools=False), [*honest, hostile])
+    assert line is not None
+    for size in (1_000, 100_000):
+        told = [one.reported(size) for one in honest]
+        assert min(told) - 1 <= line.reported(size) <= max(told) + 1

@@ -98,7 +98,7 @@ async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go
     )
     await discover(providers.default, network, "gpt-4o", "both")
     await discover(providers.named("near"), network, "llama-3", "both")
-    known = providers.known(["used", "llama-2"])
+    known = providers.known("a tenant", ["used", "llama-2"])
     assert {name: [provider.name for provider in having] for name, having in known.items()} == {
         "both": ["default", "near"],
         "gpt-4o": ["default"],

@@ -33,7 +33,7 @@ async def upstream(network: respx.MockRouter) -> AsyncIterator[HttpxUpstream]:  
 
 async def ask(upstream: HttpxUpstream, model: str = "m") -> Answer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, 8_192, {}).ask(request, [Route(model, upstream, [])], None, monotonic() + 10.0)
+    return await Summariser(5.0, 8_192, {}).ask(request, [Route(model, upstream, [])], None, monotonic() + 10.0, "t")
 
 
 def sent(route: respx.Route) -> list[dict[str, Any]]:

@@ -14,13 +14,12 @@ from structlog.testing import capture_logs
 from app.core.budget import Window
 from app.core.overflow import Overflow
 from app.settings import Settings, load
+from app.sightings import MOST_OF_ONE
 from app.store import Store
 from app.windows import (
     DEFAULT,
     LEARNT_SECONDS,
-    MOST_ANSWERED,
     MOST_CACHED,
-    MOST_LEARNT,
     REFRESH_CHANGING_SECONDS,
     REFRESH_SECONDS,
     RETRY_SECONDS,
@@ -33,6 +32,7 @@ from tests.unit.providers import MockedUpstream, listing
 
 pytestmark = pytest.mark.usefixtures("network")
 
+TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
 MODELS = "/v1/models"
 KEY = [(b"authorization", b"Bearer sk-caller"), (b"x-title", b"a chat")]
 VLLM = listing({"id": "gpt-4o", "owned_by": "vllm", "max_model_len": 8_000})
@@ -90,9 +90,9 @@ async def test_a_setting_comes_first_and_the_first_of_them_decides(build: Build,
         models=[{"match": "gpt-4o", "context_window": 9_000}, {"match": "gpt-4*", "context_window": 10_000}]
     )
     await windows.discover()
-    assert windows.of("openai/gpt-4o") == Window(9_000, "config")
-    assert windows.of("gpt-4.1").context == 10_000
-    assert windows.of("gpt-5").source == "bundled"
+    assert windows.of("openai/gpt-4o", TENANT) == Window(9_000, "config")
+    assert windows.of("gpt-4.1", TENANT).context == 10_000
+    assert windows.of("gpt-5", TENANT).source == "bundled"
 
 
 async def test_a_setting_may_name_the_model_with_its_vendor(build: Build) -> None:
@@ -102,9 +102,9 @@ async def test_a_setting_may_name_the_model_with_its_vendor(build: Build) -> Non
 async def test_the_providers_word_goes_before_the_registry(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build()
-    assert windows.of("gpt-4o") == Window(128_000, "bundled", max_output=16_384)
+    assert windows.of("gpt-4o", TENANT) == Window(128_000, "bundled", max_output=16_384)
     await windows.discover()
-    assert windows.of("gpt-4o") == Window(8_000, "provider")
+    assert windows.of("gpt-4o", TENANT) == Window(8_000, "provider")
     assert windows.listed("gpt-4o")
     assert not windows.listed("gpt-5")
 
@@ -121,15 +121,15 @@ async def test_a_list_that_tells_the_context_alone_is_completed_where_it_is_the_
     )
     windows = build()
     await windows.discover()
-    assert windows.of("openai/gpt-5") == Window(400_000, "provider", 272_000, 128_000)
-    assert windows.of("gpt-5-mini") == Window(128_000, "provider")
-    assert windows.of("gpt-4o") == Window(128_000, "provider", None, 4_096)
-    assert windows.of("mine") == Window(400_000, "provider")
+    assert windows.of("openai/gpt-5", TENANT) == Window(400_000, "provider", 272_000, 128_000)
+    assert windows.of("gpt-5-mini", TENANT) == Window(128_000, "provider")
+    assert windows.of("gpt-4o", TENANT) == Window(128_000, "provider", None, 4_096)
+    assert windows.of("mine", TENANT) == Window(400_000, "provider")
 
 
 async def test_a_model_is_sized_as_its_base_model(build: Build) -> None:
     windows = build(models=[{"match": "chat-prod", "base_model": "gpt-4o", "max_output_tokens": 2_000}])
-    window = windows.of("chat-prod")
+    window = windows.of("chat-prod", TENANT)
     assert (window.context, window.source, window.max_output) == (128_000, "bundled", 2_000)
 
 
@@ -145,7 +145,7 @@ async def test_an_unknown_model_gets_a_guess_that_is_flagged(build: Build) -> No
 async def test_what_clients_ask_for_does_not_fill_the_memory(build: Build) -> None:
     windows = build()
     for number in range(MOST_CACHED + 10):
-        windows.of(f"model {number}")
+        windows.of(f"model {number}", TENANT)
     assert len(windows._cache) <= MOST_CACHED
 
 
@@ -179,10 +179,10 @@ async def test_a_refusal_is_read_and_its_limit_kept(build: Build) -> None:
     body = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum", "code": 400}}'
     found = windows.overflow_in(400, [(b"content-type", b"application/json")], body)
     assert found is not None
-    windows.learn("gpt-4o", found)
-    assert windows.of("gpt-4o").context == 32_768
-    assert windows.of("gpt-4o").source == "learnt"
-    assert windows.of("gpt-4.1").source == "bundled"
+    windows.learn(TENANT, "gpt-4o", found)
+    assert windows.of("gpt-4o", TENANT).context == 32_768
+    assert windows.of("gpt-4o", TENANT).source == "learnt"
+    assert windows.of("gpt-4.1", TENANT).source == "bundled"
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ async def test_a_refusal_that_tells_no_window_teaches_none(
     windows = build()
     found = windows.overflow_in(status, headers, body)
     if found is not None:
-        windows.learn("gpt-4o", found)
-    assert windows.of("gpt-4o").source == "bundled"
+        windows.learn(TENANT, "gpt-4o", found)
+    assert windows.of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_an_error_in_the_first_frame_of_a_stream_is_read_too(build: Build) -> None:
@@ -215,92 +215,136 @@ async def test_an_error_in_the_first_frame_of_a_stream_is_read_too(build: Build)
 async def test_of_two_limits_the_smaller_holds(build: Build) -> None:
     windows = build()
     for limit in (32_768, 65_536):
-        windows.learn("m", overflow(limit))
-        assert windows.of("m").context == 32_768
-    windows.learn("m", overflow(16_384))
-    assert windows.of("m").context == 16_384
+        windows.learn(TENANT, "m", overflow(limit))
+        assert windows.of("m", TENANT).context == 32_768
+    windows.learn(TENANT, "m", overflow(16_384))
+    assert windows.of("m", TENANT).context == 16_384
 
 
 async def test_a_limit_that_lowers_what_was_set_is_logged_once(build: Build) -> None:
     windows = build(models=[{"match": "m", "context_window": 32_000}])
     with capture_logs() as said:
-        for limit in (8_000, 8_000, 9_000, 64_000):
-            windows.learn("m", overflow(limit))
-            assert windows.of("m").context == 8_000
+        for limit in (18_000, 18_000, 19_000, 64_000):
+            windows.learn(TENANT, "m", overflow(limit))
+            assert windows.of("m", TENANT).context == 18_000
     (warning,) = [line for line in said if line["log_level"] == "warning"]
-    assert (warning["limit"], warning["before"], warning["now"]) == (8_000, 32_000, 8_000)
+    assert (warning["limit"], warning["before"], warning["now"]) == (18_000, 32_000, 18_000)
 
 
 async def test_a_prompt_that_was_answered_drops_a_smaller_limit(build: Build) -> None:
     windows = build()
-    windows.learn("gpt-4o", overflow(32_768))
-    windows.succeeded("gpt-4o", 32_768)
-    assert windows.of("gpt-4o").source == "learnt"
-    windows.succeeded("gpt-4o", 32_769)
-    assert windows.of("gpt-4o").source == "bundled"
-    windows.succeeded("never-learnt", 1_000_000)
+    windows.learn(TENANT, "gpt-4o", overflow(32_768))
+    windows.succeeded(TENANT, "gpt-4o", 32_768)
+    assert windows.of("gpt-4o", TENANT).source == "learnt"
+    windows.succeeded(TENANT, "gpt-4o", 32_769)
+    assert windows.of("gpt-4o", TENANT).source == "bundled"
+    windows.succeeded(TENANT, "never-learnt", 1_000_000)
 
 
 async def test_a_limit_below_what_was_answered_is_not_learnt(build: Build) -> None:
     windows = build()
-    windows.succeeded("gpt-4o", 9_000)
-    windows.succeeded("gpt-4o", 100)
-    windows.learn("gpt-4o", overflow(8_999))
-    assert windows.of("gpt-4o").source == "bundled"
-    windows.learn("gpt-4o", overflow(9_000))
-    assert windows.of("gpt-4o").context == 9_000
-    windows.learn("gpt-4.1", overflow(8_999))
-    assert windows.of("gpt-4.1").context == 8_999
+    windows.succeeded(TENANT, "gpt-4o", 9_000)
+    windows.succeeded(TENANT, "gpt-4o", 100)
+    windows.learn(TENANT, "gpt-4o", overflow(8_999))
+    assert windows.of("gpt-4o", TENANT).source == "bundled"
+    windows.learn(TENANT, "gpt-4o", overflow(9_000))
+    assert windows.of("gpt-4o", TENANT).context == 9_000
+    windows.learn(TENANT, "gpt-4.1", overflow(8_999))
+    assert windows.of("gpt-4.1", TENANT).context == 8_999
 
 
 async def test_what_was_answered_more_than_a_day_ago_proves_nothing(build: Build, clock: Clock) -> None:
     """A local server may have been started anew with less."""
     windows = build()
-    windows.succeeded("gpt-4o", 9_000)
+    windows.succeeded(TENANT, "gpt-4o", 9_000)
     clock.now += LEARNT_SECONDS
-    windows.learn("gpt-4o", overflow(8_000))
-    assert windows.of("gpt-4o").context == 8_000
+    windows.learn(TENANT, "gpt-4o", overflow(8_000))
+    assert windows.of("gpt-4o", TENANT).context == 8_000
 
 
 async def test_a_limit_below_the_output_that_was_asked_for_is_not_learnt(build: Build) -> None:
     windows = build()
-    windows.learn("gpt-4o", overflow(4_096), 7_168)
-    assert windows.of("gpt-4o").source == "bundled"
-    windows.learn("gpt-4o", overflow(8_192), 8_192)
-    assert windows.of("gpt-4o").context == 8_192
+    windows.learn(TENANT, "gpt-4o", overflow(4_096), 7_168)
+    assert windows.of("gpt-4o", TENANT).source == "bundled"
+    windows.learn(TENANT, "gpt-4o", overflow(8_192), 8_192)
+    assert windows.of("gpt-4o", TENANT).context == 8_192
 
 
-async def test_the_memory_of_answers_is_bounded(build: Build) -> None:
+async def test_what_is_no_prompt_of_a_model_proves_nothing(build: Build) -> None:
     windows = build()
-    windows.succeeded("x" * 1_000, 9_000)
-    windows.succeeded("small", 999)
-    assert not windows._answered
-    for number in range(MOST_ANSWERED + 1):
-        windows.succeeded(f"model {number}", 9_000)
-    assert len(windows._answered) == MOST_ANSWERED
-    windows.learn("model 0", overflow(8_000))
-    assert windows.of("model 0").context == 8_000
+    windows.succeeded(TENANT, "x" * 1_000, 9_000)
+    windows.succeeded(TENANT, "small", 999)
+    assert not list(windows._prompts)
 
 
 async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
     windows = build()
-    windows.learn("gpt-4o", overflow(32_768))
+    windows.learn(TENANT, "gpt-4o", overflow(32_768))
     clock.now += LEARNT_SECONDS - 1
-    windows.expire()
-    assert windows.of("gpt-4o").source == "learnt"
+    assert windows.of("gpt-4o", TENANT).source == "learnt"
     clock.now += 1
-    windows.expire()
-    assert windows.of("gpt-4o").source == "bundled"
+    assert windows.of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_the_memory_of_refusals_is_bounded(build: Build) -> None:
     windows = build()
-    windows.learn("x" * 1_000, overflow(32_768))
-    assert not windows._learnt
-    for number in range(MOST_LEARNT + 1):
-        windows.learn(f"model {number}", overflow(32_768))
-    assert len(windows._learnt) == MOST_LEARNT
-    assert windows.of("model 0").source == "default"
+    windows.learn(TENANT, "x" * 1_000, overflow(32_768))
+    assert not list(windows._learnt)
+    for number in range(MOST_OF_ONE + 1):
+        windows.learn(TENANT, f"model {number}", overflow(32_768))
+    assert len(list(windows._learnt)) == MOST_OF_ONE
+    assert windows.of("model 0", TENANT).source == "default"
+
+
+# For whom it holds
+
+
+async def test_a_limit_holds_for_the_tenant_that_was_told_it_until_a_second_one_is(build: Build) -> None:
+    windows = build()
+    for tenant in (TENANT, ANOTHER):
+        windows.accepts(tenant)
+    windows.learn(TENANT, "gpt-4o", overflow(32_768))
+    assert [windows.of("gpt-4o", who).context for who in (TENANT, ANOTHER)] == [32_768, 128_000]
+    windows.learn(ANOTHER, "gpt-4o", overflow(64_000))
+    assert windows.of("gpt-4o", THIRD).source == "bundled"
+    windows.learn(ANOTHER, "gpt-4o", overflow(32_000))
+    assert windows.of("gpt-4o", THIRD).context == 32_768
+    assert windows.of("gpt-4o", ANOTHER).context == 32_000
+
+
+async def test_whom_the_provider_never_answered_confirms_nothing(build: Build) -> None:
+    """A key can be made up."""
+    windows = build()
+    windows.accepts(TENANT)
+    for tenant in (TENANT, ANOTHER):
+        windows.learn(tenant, "gpt-4o", overflow(32_768))
+    assert windows.of("gpt-4o", THIRD).source == "bundled"
+    windows.accepts(ANOTHER)
+    assert windows.of("gpt-4o", THIRD).context == 32_768
+
+
+async def test_what_one_tenant_was_answered_proves_nothing_for_another(build: Build) -> None:
+    """Accounts differ in what they may send."""
+    windows = build()
+    for tenant in (TENANT, ANOTHER, THIRD):
+        windows.accepts(tenant)
+    windows.succeeded(TENANT, "gpt-4o", 100_000)
+    windows.learn(ANOTHER, "gpt-4o", overflow(32_768))
+    windows.succeeded(TENANT, "gpt-4o", 100_001)
+    assert windows.of("gpt-4o", ANOTHER).context == 32_768
+    windows.succeeded(THIRD, "gpt-4o", 40_000)
+    windows.learn("a fourth", "gpt-4o", overflow(32_768))
+    assert windows.of("gpt-4o", "a fourth").source == "bundled", "two others were answered 40,000"
+
+
+async def test_no_refusal_takes_more_than_half_of_what_the_operator_set(build: Build) -> None:
+    windows = build(models=[{"match": "m", "context_window": 32_000}])
+    for tenant in (TENANT, ANOTHER):
+        windows.accepts(tenant)
+        windows.learn(tenant, "m", overflow(15_999))
+    assert windows.of("m", TENANT).source == "config"
+    windows.learn(TENANT, "m", overflow(16_000))
+    assert windows.of("m", TENANT).context == 16_000
 
 
 # Who may know which names
@@ -310,10 +354,37 @@ async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Bu
     upstream.answers[MODELS] = listing({"id": "b"}, {"id": "ft:gpt-4o:acme::1"})
     windows = build(models=[{"match": "a", "context_window": 5_000}, {"match": "c*", "context_window": 5_000}])
     await windows.discover()
-    windows.learn("secret", overflow(32_768))
-    assert windows.names_for(["mine"]) == ["a", "b", "mine"]
-    assert windows.names_for(["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
+    windows.learn(ANOTHER, "secret", overflow(32_768))
+    assert windows.names_for(TENANT, ["mine"]) == ["a", "b", "mine"]
+    assert windows.names_for(TENANT, ["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
     assert windows.names() == ["a", "b", "secret"]
+
+
+async def test_a_list_that_was_read_with_a_key_is_shown_to_whose_key_it_is(
+    build: Build, upstream: MockedUpstream, clock: Clock
+) -> None:
+    """The windows in it hold for all, and what another key is shown takes none of them away."""
+    shown = {b"Bearer sk-caller": VLLM, b"Bearer sk-other": listing({"id": "b"}, {"id": "gpt-4o"})}
+    upstream.answers[MODELS] = lambda headers, _: shown.get(headers.get(b"authorization"), 401)
+    windows = build()
+    windows.start()
+    await windows.settled("gpt-4o")
+    await windows.settled("gpt-4o", TENANT, KEY)
+    assert (windows.names_for(TENANT, []), windows.names_for(ANOTHER, [])) == (["gpt-4o"], [])
+    assert (windows.listed("gpt-4o", TENANT), windows.listed("gpt-4o", ANOTHER)) == (True, False)
+    assert windows.of("gpt-4o", ANOTHER).context == 8_000
+    other = [(b"authorization", b"Bearer sk-other")]
+    for _ in range(2):
+        await windows.show(ANOTHER, other)
+        await windows.show(THIRD, [(b"authorization", b"Bearer sk-made-up")])
+    assert (windows.names_for(TENANT, []), windows.names_for(ANOTHER, [])) == (["gpt-4o"], ["b", "gpt-4o"])
+    assert windows.names_for(THIRD, []) == []
+    assert windows.of("gpt-4o", THIRD).context == 8_000
+    asked = [headers.get(b"authorization") for _, headers, _ in upstream.asked]
+    assert asked.count(b"Bearer sk-other") == 1
+    clock.now += REFRESH_SECONDS
+    await windows.show(ANOTHER, other)
+    assert len(upstream.asked) == len(asked) + 1
 
 
 # When the provider is asked
@@ -323,8 +394,8 @@ async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build
     upstream.answers[MODELS] = VLLM
     windows = build()
     windows.start()
-    await windows.settled("gpt-4o", KEY)
-    assert windows.of("gpt-4o").source == "provider"
+    await windows.settled("gpt-4o", TENANT, KEY)
+    assert windows.of("gpt-4o", TENANT).source == "provider"
     [(_, headers, _)] = upstream.asked
     assert b"authorization" not in headers
 
@@ -334,10 +405,10 @@ async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Buil
     windows = build()
     windows.start()
     await windows.settled("gpt-4o")
-    assert windows.of("gpt-4o").source == "bundled"
-    await windows.settled("gpt-4o", [(b"x-title", b"no key")])
-    await windows.settled("gpt-4o", KEY)
-    assert windows.of("gpt-4o").source == "provider"
+    assert windows.of("gpt-4o", TENANT).source == "bundled"
+    await windows.settled("gpt-4o", TENANT, [(b"x-title", b"no key")])
+    await windows.settled("gpt-4o", TENANT, KEY)
+    assert windows.of("gpt-4o", TENANT).source == "provider"
     assert len(upstream.asked) == 2
     assert upstream.asked[1][1][b"authorization"] == b"Bearer sk-caller"
     assert b"x-title" not in upstream.asked[1][1]
@@ -350,10 +421,10 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
     windows = build()
     windows.start()
     for _ in range(4):
-        await windows.settled("gpt-4o", KEY)
+        await windows.settled("gpt-4o", TENANT, KEY)
     assert len(upstream.asked) == 2
     clock.now += RETRY_SECONDS
-    await windows.settled("gpt-4o", KEY)
+    await windows.settled("gpt-4o", TENANT, KEY)
     assert len(upstream.asked) == 3
 
 
@@ -400,14 +471,14 @@ async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream:
     windows = build(models=[{"match": "gpt-4o", "context_window": 9_000}])
     windows.start()
     began = asyncio.get_running_loop().time()
-    await windows.settled("gpt-4o", KEY)
+    await windows.settled("gpt-4o", TENANT, KEY)
     assert asyncio.get_running_loop().time() - began < 0.1
 
 
 async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: MockedUpstream) -> None:
     windows = build(upstream={"discover_windows": False})
     windows.start()
-    await windows.settled("gpt-4o", KEY)
+    await windows.settled("gpt-4o", TENANT, KEY)
     await asyncio.sleep(0)
     assert upstream.asked == []
 
@@ -422,4 +493,4 @@ async def test_a_list_that_was_read_stays_when_the_next_question_fails(
     clock.now += LEARNT_SECONDS
     windows._ask(())
     await windows.settled("gpt-4o")
-    assert windows.of("gpt-4o").source == "provider"
+    assert windows.of("gpt-4o", TENANT).source == "provider"

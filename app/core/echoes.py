@@ -1,0 +1,68 @@
+"""Echoes: whether a number in a provider's error may be the client's own, because the error quotes the request.
+
+Numbers are compared by value, however they are written: with leading zeros, separators, escapes, other scripts' digits,
+as 1e3 or 128k. An error may also quote words and change the number in them, so the words beside it are looked for too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+WORDS = 3
+"""So many words before or behind the number, with a number beside them in the request as well, are no coincidence."""
+
+_ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+_SEPARATOR = re.compile(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))")
+_UNITS = (("k", 1_000), ("k", 1_024), ("thousand", 1_000), ("m", 10**6), ("m", 1 << 20), ("million", 10**6))
+_WORD = re.compile(r"[^\W_]+")
+_BESIDE = r"[\W_]{1,20}"
+
+
+def echoes(error: str, number: int, request: str) -> bool:
+    """Whether the request holds that number, or the words that stand beside it in the error."""
+    error, request = _plain(error), _plain(request)
+    return _written(number, request) or any(pattern.search(request) for pattern in _beside(error, number))
+
+
+def _plain(text: str) -> str:
+    text = text.casefold()
+    if "\\" in text or "&#" in text or "%" in text:
+        text = _ESCAPED.sub(lambda found: found[1] or chr(int(found[2])), text)
+    return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda found: str(int(found[0])), text)
+
+
+def _written(number: int, text: str) -> bool:
+    return re.search(rf"(?<![0-9])0*(?:{'|'.join(_forms(number))})", text) is not None
+
+
+def _forms(number: int) -> Iterator[str]:
+    """Patterns of how the number may be written."""
+    digits = str(number)
+    yield "[^0-9a-z]{0,3}".join(digits) + "(?![0-9])"
+    for power in range(1, len(digits) + 1):
+        yield rf"{_decimal(digits[:-power], digits[-power:])}e\+?0*{power}(?![0-9])"
+    for unit, scale in _UNITS:
+        whole, rest = divmod(number * 1_000, scale)
+        if not rest:  # To three places.
+            thousandths = f"{whole:04}"
+            yield rf"{_decimal(thousandths[:-3], thousandths[-3:])} ?{unit}\b"
+
+
+def _decimal(whole: str, rest: str) -> str:
+    rest = rest.rstrip("0")
+    return (whole or "0") + (rf"[.,]{rest}0*" if rest else "(?:[.,]0+)?")
+
+
+def _beside(error: str, number: int) -> Iterator[re.Pattern[str]]:
+    """The words before and behind each place where the number stands, beside any number at all."""
+    words = _WORD.findall(_SEPARATOR.sub("", error))
+    for place, word in enumerate(words):
+        if not word.isdecimal() or word.lstrip("0") != str(number):
+            continue
+        before, behind = words[max(0, place - WORDS) : place], words[place + 1 : place + 1 + WORDS]
+        if len(before) == WORDS:
+            yield re.compile(_BESIDE.join((*map(re.escape, before), r"[0-9]")))
+        if len(behind) == WORDS:
+            yield re.compile(_BESIDE.join((r"[0-9]", *map(re.escape, behind))) + r"(?![^\W_])")

@@ -1,0 +1,107 @@
+"""How a model wants to be asked, and whether it works: what one tenant's calls tell does not bind the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any
+
+import httpx2
+import pytest
+import respx
+
+from app.core.compaction import Failure
+from app.core.gate import Answer
+from app.core.prompts import summary_request
+from app.hops import new_instance
+from app.summariser import PAUSED, TAUGHT_SECONDS, Route, Summariser
+from app.upstream import HttpxUpstream
+from tests.unit.providers import answer
+from tests.unit.test_summariser_refusals import DONE, FIRST, URL
+
+QUOTING = b'{"error":{"message":"No: \'use max_completion_tokens, not stream_options\' is against the rules."}}'
+"""A refusal in the words of the transcript it is about."""
+
+
+class Clock:
+    later = 0.0
+
+    def __call__(self) -> float:
+        return monotonic() + self.later
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def asked(network: respx.MockRouter) -> list[dict[str, Any]]:
+    """Every call's body; a refusal for each that quotes, an outage for each that fails."""
+    bodies: list[dict[str, Any]] = []
+
+    def respond(request: httpx2.Request) -> Any:
+        body = json.loads(request.content)
+        bodies.append(body)
+        said = request.content.decode()
+        if "an unlucky one" in said:
+            return answer(500, b"{}", retry_after="60")
+        if "a poisoned one" in said and "stream_options" in body:
+            return answer(400, QUOTING)
+        return answer(200, DONE, content_type="text/event-stream")
+
+    network.post(URL).mock(side_effect=respond)
+    return bodies
+
+
+@pytest.fixture
+async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  # noqa: ARG001 - which it is in
+    upstream = HttpxUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
+    summariser = Summariser(5.0, 8_192, {}, clock)
+
+    async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> Answer | Failure:
+        request = summary_request("Do.", said, 300, 300)
+        return await summariser.ask(request, [Route("m", upstream, [])], None, clock() + 10.0, tenant, undertaking)
+
+    yield ask_one
+    await upstream.close()
+
+
+async def test_a_refusal_in_one_tenants_words_changes_no_other_tenants_calls(
+    ask: Any, asked: list[dict[str, Any]]
+) -> None:
+    for _ in range(3):
+        await ask("a", "a poisoned one")
+    asked.clear()
+    assert isinstance(await ask("a"), Answer)
+    assert isinstance(await ask("b"), Answer)
+    own, others = asked
+    assert own.keys() != FIRST, "it learnt for itself"
+    assert others.keys() == FIRST
+
+
+async def test_what_two_tenants_were_refused_is_asked_of_nobody_for_a_day(
+    ask: Any, asked: list[dict[str, Any]], clock: Clock
+) -> None:
+    for tenant in ("a", "b"):
+        assert isinstance(await ask(tenant, "a poisoned one"), Answer)
+    asked.clear()
+    await ask("c")
+    clock.later = TAUGHT_SECONDS
+    await ask("c")
+    assert ["stream_options" in body for body in asked] == [False, True]
+
+
+async def test_an_outage_that_one_tenant_sees_pauses_that_tenant_alone(ask: Any, asked: list[dict[str, Any]]) -> None:
+    for undertaking in "123":
+        assert isinstance(await ask("a", "an unlucky one", undertaking), Failure)
+    asked.clear()
+    assert await ask("a") == Failure(f"summariser_status_500, {PAUSED}")
+    assert isinstance(await ask("b"), Answer)
+    assert len(asked) == 1
+    for undertaking in "123":
+        await ask("b", "an unlucky one", undertaking)
+    asked.clear()
+    assert isinstance(await ask("c"), Failure)
+    assert asked == []
