@@ -48,6 +48,7 @@ from app.shared import Shared
 from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
 from app.summariser import PAUSED, Prefix, Summariser
 from app.tasks import OwnedTasks
+from app.tokenizer import by_bytes
 from app.turn import Job, OnStart, Started, Turn, begin, nobody
 from app.wire.usage import read_usage
 from app.work import Work
@@ -556,7 +557,8 @@ def _tokens(request: SummaryRequest, answer: Answer) -> int:
     """Of the whole call; roughly, where the provider does not say."""
     told = read_usage(answer.usage)
     if told.prompt is None:
-        return len(request.instructions + request.transcript + answer.text) // 4
+        shown = request.instructions + request.transcript + answer.text
+        return by_bytes(len(shown.encode("utf-8", "surrogatepass")))
     return told.prompt + (told.completion or 0)
 
 

@@ -44,8 +44,6 @@ NOT_RETURNED = HOP_BY_HOP | {
     b"report-to",
     b"reporting-endpoints",
     b"service-worker-allowed",
-    b"set-cookie",
-    b"set-cookie2",
     b"strict-transport-security",
     # Orders to the server before Steno, which would answer with a file or an address of its own.
     b"x-accel-redirect",
@@ -56,7 +54,10 @@ NOT_RETURNED = HOP_BY_HOP | {
     b"x-sendfile",
     b"x-sendfile2",
 }
-"""By these a server speaks for its whole host, and here the host is Steno's."""
+"""By these a server speaks for its whole host, and here the host is Steno's.
+
+Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches nobody.
+"""
 NOT_RETURNED_PREFIXES = (b"access-control-",)
 """Steno says itself which pages may read an answer."""
 

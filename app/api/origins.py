@@ -20,12 +20,12 @@ AUTHORITY = "steno.authority"
 ANY = "*"
 
 NOT_IN_PUBLIC_DNS = (
-    "localhost",  # RFC 6761, and always this machine
-    "test",  # RFC 6761
-    "local",  # RFC 6762: mDNS, and Kubernetes' cluster.local
-    "home.arpa",  # RFC 8375
-    "internal",  # reserved by ICANN for private use
-    "svc",  # Kubernetes' short form; given to somebody, it would break every cluster
+    ".localhost",  # RFC 6761, and always this machine
+    ".test",  # RFC 6761
+    ".local",  # RFC 6762: mDNS, and Kubernetes' cluster.local
+    ".home.arpa",  # RFC 8375
+    ".internal",  # reserved by ICANN for private use
+    ".svc",  # Kubernetes' short form; given to somebody, it would break every cluster
 )
 """Domains in which nobody can register a name. Whoever answers for one is in the same network already."""
 
@@ -49,7 +49,7 @@ class Door:
     hosts: Sequence[str] = ()
     """Names beside those that are always allowed; `.example.com` is that name and all below it, `*` any."""
     origins: Sequence[str] = ()
-    """Pages beside those that are always allowed; `*` is any."""
+    """Pages beside those that are always allowed, in lower case; `*` is any."""
 
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
         """The host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
@@ -106,7 +106,7 @@ class Door:
             )
 
     def _lets_in(self, origin: str, host: str | None) -> bool:
-        if ANY in self.origins or origin.lower() in (known.lower().rstrip("/") for known in self.origins):
+        if ANY in self.origins or origin.lower() in self.origins:
             return True
         found = _ORIGIN.fullmatch(origin)
         if found is None:
@@ -177,7 +177,7 @@ def authority_of(target: bytes) -> bytes | None:
 
 def is_private(name: str) -> bool:
     """Whether public DNS knows no such name, so that nobody can own it and let it lead here."""
-    return "." not in name or fits_host(name, [f".{domain}" for domain in NOT_IN_PUBLIC_DNS])
+    return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
 
 
 def is_loopback_name(name: str) -> bool:

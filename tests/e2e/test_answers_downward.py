@@ -309,7 +309,7 @@ def test_error_that_breaks_off_breaks_off(scripted: ScriptedProvider, before_scr
     """T10b: with curl's exit code for a partial file."""
     scripted.default = (answer(b"x" * 100, status=b"500 Oops")[:-10], "close")
     url = f"{before_scripted().url}/v1/chat/completions"
-    assert curl(url, "--data", chat().decode()).returncode == 18
+    assert curl(url, "--data", chat().decode(), "-H", "content-type: application/json").returncode == 18
     with pytest.raises(IncompleteRead):
         post(url.removesuffix("/v1/chat/completions"), chat())
 

@@ -349,7 +349,7 @@ def test_a_summariser_elsewhere_is_shown_what_is_on_the_list(
 
 
 SPOKEN_FOR_THE_HOST = [
-    *(b"set-cookie: a=b", b"alt-svc: h3=x", b"strict-transport-security: max-age=9", b'clear-site-data: "*"'),
+    *(b"alt-svc: h3=x", b"strict-transport-security: max-age=9", b'clear-site-data: "*"'),
     *(b"x-accel-redirect: /internal/secret", b"x-sendfile: /etc/passwd", b"nel: {}", b"report-to: {}", b"refresh: 0"),
     *(b"reporting-endpoints: a=b", b"service-worker-allowed: /", b"public-key-pins: x", b"accept-ch: dpr"),
 ]

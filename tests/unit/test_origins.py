@@ -159,7 +159,7 @@ def test_a_page_of_the_host_that_was_asked_for_may_call() -> None:
 
 
 def test_pages_that_the_operator_allows_may_call() -> None:
-    door = Door("127.0.0.1", origins=["https://chat.example.com", "chrome-extension://abc/"])
+    door = Door("127.0.0.1", origins=["https://chat.example.com", "chrome-extension://abc"])
     for origin in (b"https://chat.example.com", b"https://Chat.example.com", b"chrome-extension://abc"):
         assert door.check_origin(asked_by(origin), HERE) == origin
     for origin in (b"http://chat.example.com", b"https://chat.example.com:444", b"https://chat.example.com.evil.dev"):

@@ -134,7 +134,10 @@ def test_a_name_that_can_be_one_is_taken(name: str) -> None:
     ("entry", "said"),
     [
         ({"models": ["a"]}, "upstreams.near: base_url is needed"),
-        ({"base_url": "here/v1"}, "upstreams.near.base_url: an http(s) URL without credentials or query is needed"),
+        (
+            {"base_url": "here/v1"},
+            "upstreams.near.base_url: an http(s) URL without credentials, query or fragment is needed",
+        ),
         ({**HERE, "connect_seconds": 0}, "upstreams.near.connect_seconds"),
         ({**HERE, "globs": ["a"]}, "upstreams.near.globs is no setting; known there: base_url, connect_seconds"),
         ({**HERE, "trigger": {"token_ratio": 8}}, "upstreams.near.trigger.token_ratio"),
