@@ -254,7 +254,7 @@ ATTACKS = (  # What stops the attacker itself comes last.
     Attack("compactions of the same history that fail", fails_with_the_same_history),
     Attack("a summariser that fails for it", breaks_the_summariser),
 )
-ALONE = "STENO_TEST_POISONING" in os.environ
+ALONE = "POISONING" in os.environ
 """Each attack by itself, which takes a minute; otherwise all that need the same settings in turn."""
 RUNS = (
     [(attack.settings, [attack]) for attack in ATTACKS]
