@@ -20,7 +20,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -91,6 +91,10 @@ hostile: dev-env ## hostile bodies, answers, headers and connections beside a vi
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone: a minute
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 
 import structlog
 
@@ -90,6 +91,8 @@ class Observation:
     def answered(self, status: int) -> None:
         """A call was answered; what it took may still be told."""
         self._answered.append(Answered(status))
+        if status == HTTPStatus.OK:
+            self.understood.provider.windows.accepts(self.understood.job.tenant)
 
     def usage(self, usage: object, *, whole: bool = True, streamed: bool = True) -> None:
         """An answer came, and said that it cost this much. From one that broke off nothing is learnt.
@@ -102,7 +105,6 @@ class Observation:
         if not whole:
             return
         try:
-            self.understood.provider.windows.accepts(self.understood.job.tenant)
             if streamed and not (self.asks_usage or self.understood.request.says_whether_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)

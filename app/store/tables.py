@@ -1,7 +1,7 @@
 """The tables. Every key begins with the tenant, so no query can reach across.
 
-But for `calibrations` and `learned_windows`, which are shared: they hold numbers of tokens and the names of models,
-nobody's text.
+But for `calibrations` and `learned_windows`, which several tenants may confirm to each other: they hold numbers of
+tokens and the names of models, nobody's text.
 """
 
 from __future__ import annotations
