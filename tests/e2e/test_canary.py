@@ -219,13 +219,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, database: str) -> commands.Serving:
     settings = {
         "log": {"level": "debug"},
-        "upstream": {"base_url": f"{default.url}/v1", "discover_windows": False, "first_byte_seconds": 1.0},
+        "upstream": {"base_url": f"{default.url}/v1", "discover_windows": False, "first_byte_seconds": 2.0},
         "upstreams": {
             "other": {"base_url": f"{other.url}/v1", "api_key_env": "OTHERS_KEY", "models": ["llama-*"]},
             "gone": {"base_url": f"http://127.0.0.1:{closed_port()}/v1", "discover_windows": False},
         },
         "models": [{"match": "*", "context_window": 8_000}],
-        "summary": {"model": "llama-s", "upstream": "other", "timeout_seconds": 1.0},
+        "summary": {"model": "llama-s", "upstream": "other", "timeout_seconds": 2.0},
         "compaction": {"wait_seconds": 10.0},
         "limits": {"body_bytes": 150_000, "in_flight_bytes": 80_000, "receive_seconds": 0.5},
     }
