@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from app.api.bypass import bypassed, log_bypass, unless_told
 from app.api.early import EarlyStream
 from app.api.gate import CHAT_PATH, CONVERSATION, TARGET, UPSTREAM
 from app.api.headers import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
-from app.api.intake import Understood, read, understand
+from app.api.intake import Understood, model_of, read, understand
 from app.api.observe import REFUSALS, Observation, Opened, read_first_piece, read_refusal, refusal_in
 from app.api.passthrough import relay_raw
 from app.api.patience import Patience
@@ -29,7 +28,6 @@ from app.providers import Provider
 from app.services import Services
 from app.turn import Started
 from app.upstream import Answering
-from app.wire.chat_completions import model_in
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 from app.wire.retries import is_repeatable
 from app.wire.sse import FrameSplitter, StreamEditor, event
@@ -347,7 +345,7 @@ class Exchange:
 
     async def _provider(self) -> Provider:
         """Where a body goes that was not understood: its model may still be readable."""
-        model = await self.services.work.do(self.tenant, partial(model_in, self.body))
+        model = await model_of(self.services, self.tenant, self.body)
         return self.services.providers.of(model, self.scope[UPSTREAM])
 
     async def _relay_as_sent(self, answering: Answering, own: Headers) -> None:

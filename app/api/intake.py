@@ -33,7 +33,7 @@ from app.settings import PromptSettings
 from app.store import ConversationSeen
 from app.summariser import Route
 from app.turn import MANY_MESSAGES, Job, Started
-from app.wire.chat_completions import ChatRequest, read_request, render
+from app.wire.chat_completions import ChatRequest, model_in, read_request, render
 from app.wire.events import EVENT_SHAPES, EventShape
 from app.wire.sse import ChunkHead, StreamEditor
 
@@ -185,6 +185,12 @@ class Understood:
 async def read(services: Services, tenant: str, body: bytes) -> ChatRequest:
     """Raises `Unreadable` and `InvalidRequest`."""
     reading = partial(read_request, body, services.bounds)
+    return await services.work.do(tenant, reading) if len(body) > INLINE_BODY else reading()
+
+
+async def model_of(services: Services, tenant: str, body: bytes) -> str:
+    """The model that a body names which cannot be read, as far as that can be told."""
+    reading = partial(model_in, body)
     return await services.work.do(tenant, reading) if len(body) > INLINE_BODY else reading()
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from app import turn
-from app.api import chat as chat_route
 from app.api import intake
 from app.core.view import Conversation
 from app.estimator import Prompt
@@ -105,7 +104,7 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "planning": (Turn, "plan", _many),
     "settling": (Turn, "settle", _many),
     "the body that goes on": (intake, "render", lambda conversation, *_: len(conversation.transcript) > 100),
-    "the model of a body that is not read": (chat_route, "model_in", lambda body: len(body) > 100_000),
+    "the model of a body that is not read": (intake, "model_in", lambda body: len(body) > 100_000),
 }
 
 

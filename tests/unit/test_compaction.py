@@ -8,7 +8,7 @@ import pytest
 from app.core.chunks import SummaryChunk
 from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
 from app.core.gate import Answer
-from app.core.plan import SummarySettings, plan_compaction
+from app.core.plan import MOST_PARTS, SummarySettings, plan_compaction
 from app.core.policy import Strategy
 from app.core.prompts import SummaryRequest
 from app.core.view import Conversation, Part, Pruned, Verbatim, least_view, widest_path
@@ -393,3 +393,15 @@ def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
     effects, outcome = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
     assert outcome.failure is None
+
+
+def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
+    """However short the messages are, and however little one summary may stand for."""
+    talk = conversation(*turns(1_000, size=100), message("user", "And now?"))
+    settings = replace(SETTINGS, source_tokens=250)
+    limits = budget(100_000, summary=40, fold=90_000)
+    plan = plan_compaction(talk, [], limits, settings, "additive")
+    assert plan is not None
+    effects, outcome = play(compact(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
+    assert outcome.failure is None
+    assert sum(isinstance(effect, Summarise) for effect in effects) == len(outcome.made) == MOST_PARTS

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from app.core.declarations import Declarations, ResponseFormat, Tool
 from app.core.estimate import (
+    LONGEST_COMPACTED,
     answer_tokens,
     byte_bound,
     declared_tokens,
@@ -97,6 +98,17 @@ def test_one_call_costs_its_compact_arguments_and_its_result_the_functions_name_
         3 + n("assistant") + n("functions.f") + n('{"a":[1,2.0]}') + 2,
         3 + n("tool") + n("yes") + n("f") + 2,
     )
+
+
+def test_very_long_arguments_are_counted_with_their_space() -> None:
+    """Taking it out would stop everybody else meanwhile."""
+
+    def counted(spaces: int) -> int:
+        caller = message("assistant", calls=(ToolCall("1", "f", f"[{' ' * spaces}]"),))
+        return unit_tokens([caller], GPT_4O, len)[0]
+
+    assert counted(LONGEST_COMPACTED) > LONGEST_COMPACTED
+    assert counted(LONGEST_COMPACTED - 10) < 100
 
 
 @pytest.mark.parametrize(
