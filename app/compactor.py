@@ -447,7 +447,7 @@ class Compactor:
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.request_id)
         if isinstance(reply, Answer):
             self._ledger.record(_summary_call(job, reply))
-            self._quotas.spend(job.tenant, _tokens(request, reply))
+            self._quotas.spend(job.tenant, await _tokens(job, request, reply))
         return reply
 
     async def _beat(self, lease: Lease) -> None:
@@ -517,11 +517,11 @@ def _log(job: Job, plan: Plan, outcome: Outcome, began: float, *, stored: bool =
     )
 
 
-def _tokens(request: SummaryRequest, answer: Answer) -> int:
-    """Of the whole call; roughly, where the provider does not say."""
+async def _tokens(job: Job, request: SummaryRequest, answer: Answer) -> int:
+    """Of the whole call; estimated where the provider does not say."""
     told = read_usage(answer.usage)
     if told.prompt is None:
-        return len(request.instructions + request.transcript + answer.text) // 4
+        return await asyncio.to_thread(job.count, request.instructions + request.transcript + answer.text)
     return told.prompt + (told.completion or 0)
 
 
