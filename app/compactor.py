@@ -48,7 +48,6 @@ from app.shared import Shared
 from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
 from app.summariser import PAUSED, Prefix, Summariser
 from app.tasks import OwnedTasks
-from app.tokenizer import by_bytes
 from app.turn import Job, OnStart, Started, Turn, begin, nobody
 from app.wire.usage import read_usage
 from app.work import Work
@@ -490,8 +489,16 @@ class Compactor:
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         if isinstance(reply, Answer):
             self._ledger.record(_summary_call(job, reply))
-            self._quotas.spend(job.tenant, _tokens(request, reply))
+            self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
         return reply
+
+    async def _tokens(self, job: Job, request: SummaryRequest, answer: Answer) -> int:
+        """Of the whole call; estimated where the provider does not say."""
+        told = read_usage(answer.usage)
+        if told.prompt is None:
+            shown = request.instructions + request.transcript + answer.text
+            return await self._beside(job, lambda: job.count(shown))
+        return told.prompt + (told.completion or 0)
 
     async def _beat(self, lease: Lease) -> None:
         """Keeps the lease alive. Raises `_LeaseLost` once it is, because the work is then in vain."""
@@ -551,15 +558,6 @@ def _log(job: Job, plan: Plan, outcome: Outcome, began: float, *, stored: bool =
         seconds=round(monotonic() - began, 2),
         reason=outcome.failure or (None if stored else NO_STORE),
     )
-
-
-def _tokens(request: SummaryRequest, answer: Answer) -> int:
-    """Of the whole call; roughly, where the provider does not say."""
-    told = read_usage(answer.usage)
-    if told.prompt is None:
-        shown = request.instructions + request.transcript + answer.text
-        return by_bytes(len(shown.encode("utf-8", "surrogatepass")))
-    return told.prompt + (told.completion or 0)
 
 
 def _summary_call(job: Job, answer: Answer) -> Call:

@@ -108,6 +108,7 @@ async def test_error_that_nobody_foresaw_is_not_the_last_try_to_connect() -> Non
 async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.store.facade.TIDY_START_SECONDS", 0.01)
     monkeypatch.setattr("app.store.facade.TIDY_SECONDS", 0.01)
     store, calls, again = open_store("memory"), count(), asyncio.Event()
 
@@ -358,9 +359,9 @@ async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
     open_store: OpenStore, sqlite_url: str
 ) -> None:
     """SQLite waits up to five seconds for the write lock, in a thread that nobody waits for."""
-    store = open_store(sqlite_url, 0.25)
+    store, other_process = open_store(sqlite_url, 0.25), open_store(sqlite_url)
     await store.start()
-    async with store._database.writing():
+    async with other_process._database.writing():
         took = await seconds_refused(store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
     assert took < 0.45
     await store._guard.abandoned_calls(10)

@@ -29,8 +29,6 @@ MAY_COUNT = {
     "doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "api/observe.py": {"by_bytes"},
-    # What a summary call cost a tenant's share, where the provider does not tell it.
-    "compactor.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "core/compaction.py": {COUNT, "text_tokens"},
     "simulator/answers.py": {COUNT},
