@@ -227,6 +227,6 @@ _TEST = re.compile(r"`((?:e2e|integration|unit)/\w+\.py)::(\w+)`")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_pages_name_exist(page: Path) -> None:
     named = _TEST.findall(page.read_text())
-    assert page.name != "reliability.md" or named
+    assert page.name not in {"reliability.md", "security.md"} or named
     for file, name in named:
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(), f"{file}::{name}"
