@@ -61,7 +61,7 @@ def steno(provider: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
         DATABASE_URL="memory",
         STENO_LOG__LEVEL="info",
         STENO_UPSTREAM__DISCOVER_WINDOWS="false",
-        STENO_LIMITS__RECEIVE_SECONDS="2",
+        STENO_LIMITS__RECEIVE_SECONDS="3",
     )
     yield serving
     serving.kill()
