@@ -61,7 +61,7 @@ def steno(provider: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> 
         DATABASE_URL="memory",
         STENO_LOG__LEVEL="info",
         STENO_UPSTREAM__DISCOVER_WINDOWS="false",
-        STENO_LIMITS__RECEIVE_SECONDS="2",
+        STENO_LIMITS__RECEIVE_SECONDS="3",
     )
     yield serving
     serving.kill()
@@ -565,7 +565,7 @@ def played(
         pytest.skip(f"{command} is not installed")
     simulator.clear_log()
     folder = tmp_path_factory.mktemp("front") / "front"
-    with front(name, steno.url, folder) as url, Victim(url, name) as victim, ThreadPoolExecutor(16) as pool:
+    with front(name, steno.url, folder) as url, Victim(url, name) as victim, ThreadPoolExecutor(48) as pool:
         outcomes = dict(zip(CASES, pool.map(lambda case: play(url, case), CASES.values()), strict=True))
     return Played(outcomes, victim, [record.target for record in simulator.log])
 
