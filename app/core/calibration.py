@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, inf, log, log1p
+from statistics import median_high, median_low
 
 from app.core.budget import MOST_TOKENS, Line
 
@@ -171,8 +172,7 @@ def _at(line: Line, estimate: int) -> float:
 
 
 def _middle(told: Sequence[float], expected: float) -> float:
-    ordered = sorted(told)
-    return min(ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2], key=lambda one: abs(log(one / expected)))
+    return min(median_low(told), median_high(told), key=lambda one: abs(log(one / expected)))
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:
