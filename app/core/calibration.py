@@ -172,7 +172,6 @@ def _at(line: Line, estimate: int) -> float:
 
 
 def _middle(told: Sequence[float], expected: float) -> float:
-    """Of two in the middle the one nearer to what is expected."""
     return min(median_low(told), median_high(told), key=lambda one: abs(log(one / expected)))
 
 
