@@ -23,6 +23,7 @@ from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, answer
 
 LIMITS = {"values": 3_000, "messages": 100}
+PATIENCE = 30.0
 VICTIM = b"authorization: Bearer sk-victim"
 
 TOO_MUCH = {
@@ -80,7 +81,7 @@ def held_up(owner: Any, name: str, is_long: Callable[..., bool]) -> Iterator[Eve
     def wait(*arguments: Any, **named: Any) -> Any:
         if is_long(*arguments):
             begun.set()
-            assert gate.wait(10.0)
+            assert gate.wait(PATIENCE)
         return step(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -120,10 +121,10 @@ def test_others_are_answered_while_a_long_request_is_worked_on(
     body = b"[" * 200_000 if step == "the model of a body that is not read" else chat(long_history(60))
     post(url, chat(), VICTIM)
     with ThreadPoolExecutor() as attackers, held_up(*STEPS[step]) as begun:
-        under_way = [attackers.submit(post, url, body, timeout=20.0) for _ in range(6)]
-        assert begun.wait(10.0)
-        victims = [post(url, chat(), VICTIM).status for _ in range(3)]
-        middling = post(url, chat(long_history(20)), VICTIM).status
+        under_way = [attackers.submit(post, url, body, timeout=2 * PATIENCE) for _ in range(6)]
+        assert begun.wait(PATIENCE)
+        victims = [post(url, chat(), VICTIM, timeout=PATIENCE).status for _ in range(3)]
+        middling = post(url, chat(long_history(20)), VICTIM, timeout=PATIENCE).status
         assert not any(each.done() for each in under_way)
     assert (victims, middling) == ([200] * 3, 200)
     assert {each.result().status for each in under_way} <= {200, 400}
@@ -138,7 +139,7 @@ def test_a_sample_of_shapes_is_answered_and_leaves_steno_well(
     shapes = {name: SHAPES[name] for name in sample} | dict(generated(7, 6, 400_000))
     for name, shape in shapes.items():
         scripted.then(answer(b'{"choices":[]}'))
-        answered = post(url, shape(), timeout=30.0)
+        answered = post(url, shape(), timeout=PATIENCE)
         assert answered.status in (200, 400), (name, answered)
         assert "internal_error" not in (answered.header("x-context-reason") or ""), name
     assert get(url, "/readyz").status == 200
