@@ -309,14 +309,14 @@ class Exchange:
         answering = await self._send_observed(observed, attempt)
         if answering.status in REFUSALS:
             refused = await read_refusal(answering)
-            if not observed.refused(refused):
+            if not await observed.refused(refused):
                 return refused
             await refused.close()
             return await self._send_observed(observed, attempt)
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
             opened = attempt.opened(await read_first_piece(answering))
             if error := refusal_in(opened.read):
-                observed.refusal(answering.status, answering.headers, error, first_frame=True)
+                await observed.refusal(answering.status, answering.headers, error, first_frame=True)
             return opened
         return answering
 

@@ -137,7 +137,7 @@ class Observation:
         except Exception:
             log.exception("an answer was not recorded")
 
-    def refused(self, opened: Opened) -> bool:
+    async def refused(self, opened: Opened) -> bool:
         """The provider did not take the request: whether it may take it without what we added. Remembered."""
         model = self.understood.request.model
         if self.asks_usage and opened.status in (400, 422) and _USAGE_OPTION.search(opened.read):
@@ -145,22 +145,22 @@ class Observation:
             self._remember(StreamedUsage.REFUSED)
             log.info("the provider tells no usage in streams", model=model)
             return True
-        self.refusal(opened.status, opened.headers, opened.read)
+        await self.refusal(opened.status, opened.headers, opened.read)
         return False
 
-    def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
+    async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
             windows, model = self.understood.provider.windows, self.understood.request.model
             self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
-            if self.overflow is not None and self._trusts(self.overflow, body):
+            if self.overflow is not None and await self._trusts(self.overflow, body):
                 windows.learn(self.understood.job.tenant, model, self.overflow, self.understood.request.output)
         except Exception:
             log.exception("a refusal was not learnt from")
 
-    def _trusts(self, overflow: Overflow, body: bytes) -> bool:
+    async def _trusts(self, overflow: Overflow, body: bytes) -> bool:
         """Whether requests may be measured by what this refusal told.
 
         Some errors quote the client. Its own words are no limit: a number that may be the request's is not learnt, nor
@@ -171,7 +171,10 @@ class Observation:
         expected = self.understood.job.budget.line.reported(self.sent)
         told = overflow.prompt or overflow.requested or overflow.limit
         error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
-        return told <= MISJUDGED * expected and not self.understood.request.echoed_in(error, overflow.limit)
+        if told > MISJUDGED * expected:
+            return False
+        request, limit, tenant = self.understood.request, overflow.limit, self.understood.job.tenant
+        return not await self.services.work.do(tenant, lambda: request.echoed_in(error, limit))
 
     def recovery(self) -> Job | None:
         """The request with the limits to send it once more with, or None where that cannot help."""

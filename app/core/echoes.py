@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 WORDS = 3
 """So many words before or behind the number, with a number beside them in the request as well, are no coincidence."""
+MOST_PLACES = 8
+"""An error that tells its number more often than that is not looked into any further: it may quote anything."""
+PIECE = 65_536
+"""Characters of a request that are searched at once: a search keeps everybody else from the interpreter."""
+LONGEST_FOUND = 1_000
+"""By which the pieces overlap."""
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
@@ -22,8 +29,16 @@ _BESIDE = r"[\W_]{1,20}"
 
 def echoes(error: str, number: int, request: str) -> bool:
     """Whether the request holds that number, or the words that stand beside it in the error."""
-    error, request = _plain(error), _plain(request)
-    return _written(number, request) or any(pattern.search(request) for pattern in _beside(error, number))
+    beside = set(islice(_beside(_plain(error), number), 2 * MOST_PLACES + 1))
+    if len(beside) > 2 * MOST_PLACES:
+        return True
+    patterns = [re.compile(pattern) for pattern in (_written(number), *beside)]
+    return any(pattern.search(piece) for piece in _pieces(_plain(request)) for pattern in patterns)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A number that a piece begins in the middle of may be taken for another one: then the request counts as quoted."""
+    return (text[start : start + PIECE + LONGEST_FOUND] for start in range(0, len(text), PIECE))
 
 
 def _plain(text: str) -> str:
@@ -33,8 +48,8 @@ def _plain(text: str) -> str:
     return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda found: str(int(found[0])), text)
 
 
-def _written(number: int, text: str) -> bool:
-    return re.search(rf"(?<![0-9])0*(?:{'|'.join(_forms(number))})", text) is not None
+def _written(number: int) -> str:
+    return rf"(?<![0-9])0*(?:{'|'.join(_forms(number))})"
 
 
 def _forms(number: int) -> Iterator[str]:
@@ -55,14 +70,14 @@ def _decimal(whole: str, rest: str) -> str:
     return (whole or "0") + (rf"[.,]{rest}0*" if rest else "(?:[.,]0+)?")
 
 
-def _beside(error: str, number: int) -> Iterator[re.Pattern[str]]:
-    """The words before and behind each place where the number stands, beside any number at all."""
+def _beside(error: str, number: int) -> Iterator[str]:
+    """Patterns of the words before and behind each place where the number stands, beside any number at all."""
     words = _WORD.findall(_SEPARATOR.sub("", error))
     for place, word in enumerate(words):
         if not word.isdecimal() or word.lstrip("0") != str(number):
             continue
         before, behind = words[max(0, place - WORDS) : place], words[place + 1 : place + 1 + WORDS]
         if len(before) == WORDS:
-            yield re.compile(_BESIDE.join((*map(re.escape, before), r"[0-9]")))
+            yield _BESIDE.join((*map(re.escape, before), r"[0-9]"))
         if len(behind) == WORDS:
-            yield re.compile(_BESIDE.join((r"[0-9]", *map(re.escape, behind))) + r"(?![^\W_])")
+            yield _BESIDE.join((r"[0-9]", *map(re.escape, behind))) + r"(?![^\W_])"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.echoes import echoes
+from app.core.echoes import MOST_PLACES, PIECE, echoes
 
 ERROR = "This model's maximum context length is {} tokens. However, your messages resulted in 130,000 tokens."
 
@@ -61,3 +61,16 @@ def test_any_number_is_found_with_leading_zeros_and_separators(number: int, zero
 @given(st.integers(1_000, 10**8), st.integers(1_000, 10**8))
 def test_a_number_alone_holds_no_other(number: int, other: int) -> None:
     assert echoes("too long", number, str(other)) is (number == other)
+
+
+@pytest.mark.parametrize("before", [0, PIECE - 3, PIECE - 30, 3 * PIECE - 10])
+def test_a_long_request_is_looked_through_wherever_it_is_cut(before: int) -> None:
+    filler = "word " * (before // 5)
+    assert echoes(ERROR.format(128000), 128_000, filler + "128000 " + "word " * PIECE)
+    assert not echoes(ERROR.format(128000), 128_000, filler + "12 8 " + "word " * PIECE)
+
+
+def test_an_error_full_of_its_number_may_quote_anything() -> None:
+    assert not echoes("the limit is 128000 tokens of yours, " * MOST_PLACES, 128_000, "hello")
+    numbers = " ".join(f"{word} is at 128000 for {word}" for word in map(str, range(5_000)))
+    assert echoes(numbers, 128_000, "hello")
