@@ -35,6 +35,7 @@ from app.core.identity import Identity
 from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
 from app.estimator import Estimator
 from app.hops import new_instance
+from app.in_flight import BytesInFlight
 from app.ledger import Ledger
 from app.policies import Policies
 from app.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
@@ -87,6 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
         quotas=quotas,
+        in_flight=BytesInFlight(limits.in_flight_bytes),
         work=work,
         bounds=Bounds(limits.values, limits.messages),
     )

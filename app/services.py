@@ -8,6 +8,7 @@ from app.compactor import Compactor
 from app.conversations import Conversations
 from app.core.identity import Identity
 from app.estimator import Estimator
+from app.in_flight import BytesInFlight
 from app.ledger import Ledger
 from app.policies import Policies
 from app.providers import Providers
@@ -40,5 +41,6 @@ class Services:
     tenants: Tenants
     repeats: Repeats
     quotas: Quotas
+    in_flight: BytesInFlight
     work: Work
     bounds: Bounds

@@ -23,7 +23,7 @@ from app.api.passthrough import relay_raw
 from app.api.patience import Patience
 from app.api.record import REQUEST, Record
 from app.core.ladder import Decision
-from app.errors import StenoError, TooManyBytesInFlight, UpstreamDisconnected, UpstreamUnreachable
+from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreachable
 from app.providers import Provider
 from app.services import Services
 from app.turn import Started
@@ -47,37 +47,26 @@ INTERNAL_ERROR = "internal_error"
 class ChatEndpoint:
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._services.settings.limits
         answer = Answer(send)
         headers: Headers = list(scope["headers"])
-        received = 0
         exchange = None
-
-        def count(size: int) -> None:
-            nonlocal received
-            received += size
-            self._in_flight += size
-            if self._in_flight > limits.in_flight_bytes:
-                raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
-
-        try:
-            tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
-            self._services.providers.named(scope[UPSTREAM])  # Before a body is taken that nobody can be sent.
-            body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
-            exchange = Exchange(self._services, answer, scope, headers, body, tenant)
-            await until_disconnect(receive, answer, exchange.serve())
-        except ClientDisconnected:
-            return
-        except StenoError as error:
-            scope[REQUEST].failed(error)
-            if answer.started:
-                raise AbortedAnswer(error.message) from error
-            await answer.error(error, exchange.own_headers if exchange else [])
-        finally:
-            self._in_flight -= received
+        with self._services.in_flight.counted() as count:
+            try:
+                tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+                self._services.providers.named(scope[UPSTREAM])  # Before a body is taken that nobody can be sent.
+                body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
+                exchange = Exchange(self._services, answer, scope, headers, body, tenant)
+                await until_disconnect(receive, answer, exchange.serve())
+            except ClientDisconnected:
+                return
+            except StenoError as error:
+                scope[REQUEST].failed(error)
+                if answer.started:
+                    raise AbortedAnswer(error.message) from error
+                await answer.error(error, exchange.own_headers if exchange else [])
 
 
 class Attempt:

@@ -19,11 +19,11 @@ from app.api.observe import Observation
 from app.api.record import REQUEST, Record
 from app.api.rest import (
     CHAT_BODY,
+    Body,
     ConversationId,
     SummaryOut,
     Tenant,
     TheServices,
-    body_of,
     known,
     readable,
     summary_out,
@@ -60,11 +60,10 @@ router = APIRouter(prefix="/context", tags=["context"])
 
 
 @router.post("/compact", openapi_extra=CHAT_BODY, response_model=CompactionOut)
-async def compact(request: Request, services: TheServices, tenant: Tenant) -> Response:
+async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
     """What Steno would send for this chat completions body. Summaries are made and kept; the model is asked nothing."""
     record: Record = request.scope[REQUEST]
     _count(services, tenant)
-    body = await body_of(request, services)
     with readable():
         chat = await read(services, tenant, body)
         understood = await understand(services, chat, tenant, request.scope["headers"], record.request_id)
@@ -74,14 +73,13 @@ async def compact(request: Request, services: TheServices, tenant: Tenant) -> Re
 
 @router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
 async def compact_conversation(
-    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId
+    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Response:
     """Summarises now what would be summarised when the window is full. The body is a chat completions request;
     `instructions` says what the summary is to look after."""
     record: Record = request.scope[REQUEST]
     _count(services, tenant)
     await known(services, tenant, conversation_id)
-    body = await body_of(request, services)
     chat = await services.work.do(tenant, lambda: _read_forced(body, services.bounds))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]

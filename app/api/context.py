@@ -16,6 +16,7 @@ from app.api.intake import read, understand
 from app.api.record import REQUEST
 from app.api.rest import (
     CHAT_BODY,
+    Body,
     ConversationId,
     Limit,
     Listing,
@@ -23,7 +24,6 @@ from app.api.rest import (
     SummaryOut,
     Tenant,
     TheServices,
-    body_of,
     known,
     listing,
     no_conversation,
@@ -223,9 +223,8 @@ async def list_models(
 
 
 @router.post("/plan", openapi_extra=CHAT_BODY)
-async def plan(request: Request, services: TheServices, tenant: Tenant) -> PlanOut:
+async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
     """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
-    body = await body_of(request, services)
     with readable():
         understood = await understand(
             services,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app.api.rest import ConversationId, Listing, Tenant, TheServices, body_of, known, no_conversation
+from app.api.rest import Body, ConversationId, Listing, Tenant, TheServices, known, no_conversation
 from app.errors import InvalidRequest
 from app.services import Services
 from app.store import Pin
@@ -17,6 +17,8 @@ from app.wire.members import RawObject, Unreadable
 
 MOST_PINS = 100
 LARGEST_INDEX = 1_000_000
+LONGEST_BODY = 10_000
+"""Bytes: what is larger is not read."""
 
 
 class PinOut(BaseModel):
@@ -58,11 +60,10 @@ async def list_pins(services: TheServices, tenant: Tenant, conversation_id: Conv
     "/pins", openapi_extra={"requestBody": {"content": {"application/json": {"schema": _INDEXES}}, "required": True}}
 )
 async def replace_pins(
-    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Listing[PinOut]:
     """These messages are pinned from now on, and no others."""
-    indexes = read_indexes(await body_of(request, services))
-    return _listing(await _replaced(services, tenant, conversation_id, indexes))
+    return _listing(await _replaced(services, tenant, conversation_id, read_indexes(body)))
 
 
 @router.delete("/pins")
@@ -74,6 +75,8 @@ async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: Co
 
 def read_indexes(body: bytes) -> Sequence[int]:
     """Raises `InvalidRequest`."""
+    if len(body) > LONGEST_BODY:
+        raise InvalidRequest(f"The body has {len(body)} bytes; {MOST_PINS} indexes fit into {LONGEST_BODY}.")
     try:
         indexes = RawObject(body).value("indexes")
     except Unreadable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -82,10 +82,14 @@ ConversationId = Annotated[str, Depends(_conversation_id)]
 """The path comes undecoded from the gate."""
 
 
-async def body_of(request: Request, services: Services) -> bytes:
-    """Within the same limits as a chat request's."""
-    limits = services.settings.limits
-    return await read_body(request.receive, request.scope["headers"], limits.body_bytes, limits.receive_seconds)
+async def _body(request: Request, services: TheServices) -> AsyncIterator[bytes]:
+    limits, headers = services.settings.limits, request.scope["headers"]
+    with services.in_flight.counted() as count:
+        yield await read_body(request.receive, headers, limits.body_bytes, limits.receive_seconds, count)
+
+
+Body = Annotated[bytes, Depends(_body)]
+"""Within the same limits as a chat request's. Comes after whose it is: nobody else's is read."""
 
 
 @contextmanager
