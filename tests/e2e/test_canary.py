@@ -12,8 +12,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -25,7 +26,7 @@ from app import errors
 from app.credentials import CREDENTIALS
 from tests.e2e import commands
 from tests.e2e.histories import turns
-from tests.e2e.raw import CHAT, Answer, connected, read_answer, request_bytes, send
+from tests.e2e.raw import CHAT, Answer, connected, get, read_answer, request_bytes, send
 from tests.e2e.scripted import (
     LAST_CHUNK,
     ScriptedProvider,
@@ -48,7 +49,13 @@ SAID = "canarysaid"
 """Stands in messages that no summary is made of: it is nowhere afterwards."""
 RETOLD = "canaryretold"
 """Stands in messages that are summarised: it is in summaries afterwards and nowhere else."""
-HOLDS_TEXT = frozenset({("summary_chunks", "text")})
+MOST_CONNECTIONS, MOST_DEMANDED = 20, 7
+HOLDS_TEXT = frozenset(
+    {
+        ("summary_chunks", "text"),
+        *(("summary_words", "words"), ("summary_search", "words"), ("summary_search_data", "block")),  # of that text
+    }
+)
 """Columns that are meant to hold what was said."""
 
 NOTES = f"The user told the assistant about {RETOLD} and the assistant promised to look into the parcel. " * 3
@@ -152,6 +159,28 @@ def _overloaded(run: Run, what: str) -> None:
         run.answers[what] = min((read_answer(c) for c in (second, first)), key=lambda a: a.status != 503)
 
 
+def _crowded(run: Run, what: str) -> None:
+    with ExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS):
+            busy = stack.enter_context(connected(run.steno.url, 20.0))
+            busy.sendall(request_bytes(short(), *everybody(), usual=False)[:-10])
+        time.sleep(0.1)
+        run.answers[what] = read_answer(stack.enter_context(connected(run.steno.url, 20.0)))
+    commands.until(lambda: get(run.steno.url, "/livez").status == 200)
+
+
+def _demanding(run: Run, what: str) -> None:
+    target = f"/context/compact?key={IN_QUERY}"  # Another tenant than everybody else.
+    for number in range(MOST_DEMANDED):
+        run.ask(f"{what} {number}", b"{}", target=target)
+    run.ask(what, b"{}", target=target)
+
+
+def _as_stranger(*headers: bytes, host: bytes = b"steno.test") -> Callable[[Run, str], None]:
+    request = request_bytes(short(), *headers, usual=False).replace(b"steno.test", host)
+    return lambda run, what: run.keep(what, request)
+
+
 def _unreadable_answer(run: Run, what: str) -> None:
     run.default.then(*FAULTS["is compressed"])
     run.ask(what, run.long(stream=True), b"x-context-events: comment")
@@ -176,7 +205,13 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.TooManyBytesInFlight: _overloaded,
     errors.HeadersTooLarge: _asking(CHAT, short(), *(b"x-%d: %b" % (n, SAID.encode()) for n in range(100))),
     errors.BadTarget: _asking("/v1/a/../b", short()),
-    errors.MissingCredentials: lambda run, what: run.keep(what, request_bytes(short(), usual=False)),
+    errors.HostNotAllowed: _as_stranger(*everybody(), host=b"evil.example"),
+    errors.OriginNotAllowed: _asking(CHAT, short(), b"origin: https://evil.example"),
+    errors.UnsupportedMediaType: _as_stranger(f"content-type: text/plain;a={SAID}".encode()),
+    errors.MissingCredentials: _as_stranger(b"content-type: application/json"),
+    errors.MethodNotAllowed: lambda run, what: run.ask(what, None, target="/context/models", method="DELETE"),
+    errors.TooManyConnections: _crowded,
+    errors.TooManyCompactions: _demanding,
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
@@ -219,6 +254,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, database: str) -> commands.Serving:
     settings = {
         "log": {"level": "debug"},
+        "server": {"allow_unauthenticated": False},
         "upstream": {"base_url": f"{default.url}/v1", "discover_windows": False, "first_byte_seconds": 2.0},
         "upstreams": {
             "other": {"base_url": f"{other.url}/v1", "api_key_env": "OTHERS_KEY", "models": ["llama-*"]},
@@ -227,7 +263,13 @@ def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, d
         "models": [{"match": "*", "context_window": 8_000}],
         "summary": {"model": "llama-s", "upstream": "other", "timeout_seconds": 2.0},
         "compaction": {"wait_seconds": 10.0},
-        "limits": {"body_bytes": 150_000, "in_flight_bytes": 80_000, "receive_seconds": 0.5},
+        "limits": {
+            "body_bytes": 150_000,
+            "in_flight_bytes": 80_000,
+            "receive_seconds": 0.5,
+            "connections": MOST_CONNECTIONS,
+            "forced_compactions_per_minute": MOST_DEMANDED,
+        },
     }
     (folder / "steno.yaml").write_text(json.dumps(settings))
     return commands.serve(

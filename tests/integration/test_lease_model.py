@@ -295,8 +295,8 @@ class Direct:
         self._connection = create_engine("sqlite://", connect_args={"isolation_level": None}).connect()
         self.dialect = self._connection.dialect
 
-    async def execute(self, statement: Executable) -> CursorResult[Any]:
-        return self._connection.execute(statement)
+    async def execute(self, statement: Executable, *values: Any) -> CursorResult[Any]:
+        return self._connection.execute(statement, *values)
 
     async def run_sync(self, work: Callable[[Connection], object]) -> None:
         work(self._connection)

@@ -84,9 +84,9 @@ async def live(store: Store, tenant: str = TENANT) -> None:
     await store.replace_pins(tenant, "c1", [0, 3])
 
 
-async def shared(store: Store) -> None:
-    await store.learn({CalibrationKey("u", "m", "f", tools=False, tenant="t"): [Sample(100, 120)]})
-    await store.learn_window("u", "m", "t", 1_000, 60)
+async def taught(store: Store, tenant: str = TENANT) -> None:
+    await store.learn({CalibrationKey("u", "m", "f", tools=False, tenant=tenant): [Sample(100, 120)]})
+    await store.learn_window("u", "m", tenant, 1_000, 60)
 
 
 async def age(store: Store, days: float, *tables: Table) -> None:
@@ -110,7 +110,7 @@ async def count(store: Store, *tables: Table, tenant: str | None = None) -> list
 
 async def test_what_was_used_lately_is_kept(store: Store) -> None:
     await live(store)
-    await shared(store)
+    await taught(store)
     await age(store, DAYS - 0.1, *TIMES)
     before = await count(store, *metadata.sorted_tables)
     await store.remove_unused()
@@ -126,7 +126,7 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     monkeypatch.setattr("app.store.facade.TIDY_PAUSE_SECONDS", 0.0)
     await live(store)
     await live(store, STRANGER)
-    await shared(store)
+    await taught(store)
     await age(store, DAYS + 0.1, *TIMES)
     await store.remove_unused()
     gone = [table for table in metadata.sorted_tables if table is not leases]
@@ -212,8 +212,9 @@ async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.facade.EXPORT_ROWS", 1)
-    await live(store)
-    await live(store, STRANGER)
+    for tenant in (TENANT, STRANGER):
+        await live(store, tenant)
+        await taught(store, tenant)
     rows = await exported(store)
     assert {name for name, _ in rows} == {table.name for table in EXPORTED}
     assert {row["tenant"] for _, row in rows} == {TENANT}
@@ -227,8 +228,9 @@ async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
 
 async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.store.facade.TIDY_ROWS", 1)
-    await live(store)
-    await live(store, STRANGER)
+    for tenant in (TENANT, STRANGER):
+        await live(store, tenant)
+        await taught(store, tenant)
     others = await count(store, *TABLES, tenant=STRANGER)
     store.record(seen("waits"))
     store.record_usage(used("waits"))
