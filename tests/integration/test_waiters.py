@@ -259,6 +259,7 @@ async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypat
 async def test_old_rows_are_removed_by_themselves(
     open_store: OpenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.store.facade.TIDY_START_SECONDS", 0.1)
     monkeypatch.setattr("app.store.facade.TIDY_SECONDS", 0.1)
     [store] = await started(open_store, database_url, 1)
     await take(store, 0, 4)
