@@ -76,7 +76,7 @@ async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: Co
 def read_indexes(body: bytes) -> Sequence[int]:
     """Raises `InvalidRequest`."""
     if len(body) > LONGEST_BODY:
-        raise InvalidRequest(f"The body has {len(body)} bytes; {MOST_PINS} indexes fit into {LONGEST_BODY}.")
+        raise InvalidRequest(f"The body has {len(body)} bytes; {MOST_PINS} indexes fit into {LONGEST_BODY}.", "indexes")
     try:
         indexes = RawObject(body).value("indexes")
     except Unreadable:

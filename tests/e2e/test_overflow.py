@@ -19,9 +19,9 @@ from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
 TRUSTING: Any = [{"match": "*", "context_window": 32_000}]
+"""What the operator believes; the simulator's window is 8,000."""
 TWICE: Any = [{"match": "*", "context_window": 2 * WINDOW}]
 """As much too large as a refusal corrects: beyond that the operator's word stands."""
-"""What the operator believes; the simulator's window is 8,000."""
 TOO_LONG: Any = turns(22)
 """About 9,000 tokens."""
 OVERFLOW = {
@@ -327,14 +327,15 @@ def test_a_refusal_that_does_not_fit_the_request_changes_no_window(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     scripted.default = (answer(ERROR, status=b"400 Bad Request"),)
-    proxy = before_scripted(models=TRUSTING)
+    proxy = before_scripted(models=TWICE)
     assert post(proxy.url, chat()).body == ERROR
-    assert windows(proxy) == {32_000}
+    assert windows(proxy) == {2 * WINDOW}
 
 
 def windows(proxy: Steno) -> set[int]:
-    """The window that each model is taken to have now."""
+    """The window that each model is taken to have now, for whoever asked."""
+    tenant = json.loads(get(proxy.url, "/context/tenant").body)["id"]
     listed = json.loads(get(proxy.url, "/context/models").body)["data"]
     return {model["context_window"] for model in listed} | {
-        proxy.services.providers.default.windows.of("gpt-4o").context
+        proxy.services.providers.default.windows.of("gpt-4o", tenant).context
     }

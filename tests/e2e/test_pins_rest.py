@@ -90,6 +90,12 @@ def test_more_pins_than_there_may_be_are_refused_with_the_number(steno: StartSte
     )
 
 
+def test_a_body_longer_than_all_indexes_is_not_read(steno: StartSteno) -> None:
+    refused = send_as(steno().url, OTHER_KEY, "PUT", b'{"indexes": [0' + b" " * 10_000 + b"]}")
+    assert refused.status == 400
+    assert "has 10016 bytes; 100 indexes fit into 10000" in refused.json["error"]["message"]
+
+
 @pytest.mark.parametrize("body", [b"", b"[0]", b"{", b'{"indexes": 3}', b"{}"])
 def test_a_body_without_indexes_is_told_what_to_send(steno: StartSteno, body: bytes) -> None:
     url = steno().url

@@ -156,6 +156,17 @@ async def test_nobody_finds_what_another_tenant_holds(store: Store) -> None:
     assert await found(store, "parcel", tenant=STRANGER) == ["s0"]
 
 
+async def test_nobody_finds_what_another_tenant_holds_where_the_index_takes_them_for_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells tenants apart by four bytes of a digest."""
+    monkeypatch.setattr("app.store.search.terms", lambda _, words: terms("one for both", words))
+    await write(store, "Your parcel.", "The parcel.", tenant=STRANGER)
+    await write(store, "My parcel.")
+    assert await found(store, "parcel") == ["s0"]
+    assert await found(store, "parcel", tenant=STRANGER) == ["s1", "s0"]
+
+
 async def test_pages_of_findings_join_newest_first(store: Store) -> None:
     await write(store, *["The parcel."] * 5, "Nothing.")
     whole = await found(store, "parcel")
