@@ -19,6 +19,8 @@ from app.presets import PRESET_NAMES, PRESETS, PresetName
 from app.providers import Provider
 from app.settings import CompactionSettings, Settings, SummarySettings, TriggerSettings, problems_in
 
+MOST_TOLD = 5
+"""Of what is wrong with a trigger that a request brings."""
 OPERATIONAL = ("enabled", "pinned_text", "wait_seconds", "overflow_retries")
 """Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
@@ -94,7 +96,8 @@ def read_trigger(given: object) -> TriggerSettings | None:
     try:
         return TriggerSettings.model_validate(given)
     except ValidationError as error:
-        raise InvalidRequest(f"context.trigger: {problems_in(error, TriggerSettings)}.", "context.trigger") from error
+        told = problems_in(error, TriggerSettings, MOST_TOLD)
+        raise InvalidRequest(f"context.trigger: {told:.1000}.", "context.trigger") from error
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:

@@ -826,9 +826,14 @@ class _FileLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def problems_in(error: ValidationError, section: type[BaseModel] | None = None) -> str:
-    """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings."""
-    return "; ".join(_problem(problem, section or Settings) for problem in error.errors())
+def problems_in(error: ValidationError, section: type[BaseModel] | None = None, most: int | None = None) -> str:
+    """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings.
+
+    `most`: so many are told one by one.
+    """
+    found = error.errors()
+    told = [_problem(problem, section or Settings) for problem in found[:most]]
+    return "; ".join((*told, f"and {more} more") if (more := len(found) - len(told)) else told)
 
 
 def read_file(path: Path) -> dict[str, Any]:

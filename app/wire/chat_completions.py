@@ -33,6 +33,8 @@ EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "trunc
 """Members by which a provider puts text of its own into the prompt, or leaves some out."""
 LEAST_THRESHOLD = 1
 LONGEST_FOCUS = 4_000
+LONGEST_OPTIONS = 131_072
+"""Bytes of the `context` object: ten thousand pins and the longest focus have room."""
 LONGEST_COMPARED = 1 << 20
 """Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
 LONGEST_MODEL = 300
@@ -226,8 +228,11 @@ def _names(source: RawObject) -> Iterator[tuple[str, bytes]]:
 def _options(source: RawObject) -> Json:
     """Raises `InvalidRequest` for a member that would be ignored, such as one that is mistyped."""
     known = f"known: {', '.join(OPTIONS)}"
-    if source.raw("context") in (None, b"null"):
+    given = source.raw("context")
+    if given is None or given == b"null":
         return {}
+    if len(given) > LONGEST_OPTIONS:
+        raise InvalidRequest(f"context has {len(given)} bytes; at most {LONGEST_OPTIONS} are read.", "context")
     options = source.value("context")
     if not isinstance(options, dict):
         raise InvalidRequest(f"context must be an object with options; {known}.", "context")

@@ -85,6 +85,7 @@ def test_a_request_brings_its_own_trigger(steno: StartSteno) -> None:
         ({"tokens_ratio": 0.5}, "tokens_ratio is no setting"),
         ({"any": [{}]}, "a condition is needed"),
         ("soon", "context.trigger"),
+        ({"any": [{"turnens": 5}] * 100}, "; and 95 more."),
     ],
 )
 def test_a_trigger_that_is_none_is_refused_with_what_would_be_one(

@@ -260,6 +260,12 @@ def test_a_prompt_that_the_provider_adds_to_is_not_typical(members: bytes, typic
     assert read_request(b'{"messages":[],%b}' % members).is_typical is typical
 
 
+def test_options_are_read_up_to_a_size() -> None:
+    pins = b",".join([b"0"] * 66_000)
+    with pytest.raises(InvalidRequest, match="context has 132009 bytes; at most 131072 are read"):
+        read_request(b'{"messages":[1],"model":"m","context":{"pin":[%b]}}' % pins)
+
+
 def test_a_model_name_without_end_is_for_the_provider_to_judge() -> None:
     with pytest.raises(Unreadable):
         read_request(b'{"messages":[],"model":"%b"}' % (b"m" * 301))
