@@ -27,8 +27,6 @@ from app.wire.retries import named_pause
 
 log = structlog.get_logger("steno.summariser")
 
-log = structlog.get_logger("steno.summariser")
-
 PAUSED = "summariser_paused"
 """Why nobody was asked: none that may be asked has worked of late."""
 LONGEST_WAIT_SECONDS = 5.0
@@ -40,8 +38,6 @@ RETRY_PAUSE_SECONDS = 0.25
 CAPS = ("max_tokens", "max_completion_tokens")
 OPTIONAL = ("reasoning_effort", "stream_options", "stream")
 """Members that the call can do without, beside those that the operator adds."""
-PAUSED = "summariser_paused"
-"""The reason where every model that could be asked is left alone for a while."""
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 
 
