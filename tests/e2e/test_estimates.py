@@ -225,6 +225,21 @@ def test_the_usage_of_a_stream_is_asked_for_where_messages_are_replaced_and_take
     assert json.loads(get(proxy.url, "/context/calibration").body)["data"][0]["samples"] == 1
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_what_a_client_asks_for_teaches_nothing_of_what_comes_unasked(
+    simulator: Simulator, steno: StartSteno, asks: bool
+) -> None:
+    proxy = steno()
+    asking = chat(stream=True, stream_options={"include_usage": asks})
+    post(proxy.url, asking)
+    post(proxy.url, chat(LONG, stream=True))
+    assert b"stream_options" not in simulator.chats[-1].body, "nothing is known yet"
+    post(proxy.url, chat(stream=True))
+    post(proxy.url, asking)
+    post(proxy.url, chat(LONG, stream=True))
+    assert b"stream_options" in simulator.chats[-1].body
+
+
 @pytest.mark.parametrize("end", ["close", "reset"])
 def test_a_stream_that_breaks_off_teaches_nothing(
     scripted: ScriptedProvider, before_scripted: StartSteno, end: Any
