@@ -81,6 +81,18 @@ def get(url: str, target: str, *headers: bytes, method: str = "GET") -> Answer:
     return send(url, request_bytes(None, *headers, method=method, target=target))
 
 
+def flooded(connection: socket.socket, piece: bytes, most: int = 20_000_000) -> int:
+    """Sends it again and again until the server closes, or has had so many bytes. How many went."""
+    sent = 0
+    try:
+        while sent < most:
+            connection.sendall(piece)
+            sent += len(piece)
+    except OSError:
+        pass  # It was closed.
+    return sent
+
+
 def pieces(connection: socket.socket) -> list[tuple[float, bytes]]:
     """Everything that still comes, each piece with the time of its arrival."""
     arrived = []
