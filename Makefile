@@ -17,7 +17,7 @@ HOST =
 SECONDS = 60
 
 VENV = .venv/bin
-STENO = $(VENV)/python -m app.cli
+STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
@@ -130,7 +130,7 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 	sh scripts/lock.sh $(LOCK_ARGS)
 	$(VENV)/python scripts/check_lock.py
 
-models: dev-env ## write app/data/models.json anew: the windows of models, from public tables
+models: dev-env ## write app/providers/data/models.json anew: the windows of models, from public tables
 	$(VENV)/python scripts/generate_models.py
 
 image: ## build the container image without Docker: see scripts/build_image.sh

@@ -19,42 +19,42 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from app import __version__
-from app.api import compact, context, pins, search, tenant, usage
-from app.api.chat import ChatEndpoint
-from app.api.gate import Gate
-from app.api.health import health_router
-from app.api.origins import Door
-from app.api.passthrough import PassthroughEndpoint
-from app.api.record import LONGEST_NAME, REQUEST
-from app.api.schema import methods_of, schema_of
-from app.calibrations import Calibrations
-from app.checks import Finding, check_settings, judge_upstream, secret_beside
-from app.compactor import Compactor
-from app.conversations import Conversations
-from app.core.identity import Identity
+from app.compaction.compactor import Compactor
+from app.compaction.quotas import Quotas
+from app.compaction.summariser import Summariser
+from app.core.history.identity import Identity
 from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
-from app.estimator import Estimator
-from app.hops import new_instance
-from app.in_flight import BytesInFlight
-from app.ledger import Ledger
-from app.policies import Policies
-from app.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
-from app.quotas import Quotas
-from app.repeats import Repeats
-from app.services import Services
+from app.headers.hops import new_instance
+from app.memory.repeats import Repeats
+from app.memory.sightings import Sightings
+from app.providers.calibrations import Calibrations
+from app.providers.checks import Finding, check_settings, judge_upstream, secret_beside
+from app.providers.ledger import Ledger
+from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
+from app.providers.upstream import HttpxUpstream
+from app.providers.windows import Windows
+from app.proxy.conversations import Conversations
+from app.proxy.exchange import ChatEndpoint
+from app.proxy.gate import Gate
+from app.proxy.in_flight import BytesInFlight
+from app.proxy.origins import Door
+from app.proxy.passthrough import PassthroughEndpoint
+from app.proxy.record import LONGEST_NAME, REQUEST
+from app.proxy.services import Services
+from app.proxy.tenants import Tenants
+from app.rest import compact, context, pins, search, tenant, usage
+from app.rest.health import health_router
+from app.rest.schema import methods_of, schema_of
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
-from app.sightings import Sightings
+from app.settings.policies import Policies
 from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.database import read_url
 from app.store.files import make_folder
-from app.summariser import Summariser
-from app.tasks import OwnedTasks
-from app.tenants import Tenants
-from app.tokenizer import Tokenizer
-from app.upstream import HttpxUpstream
-from app.windows import Windows
+from app.tasks.owned import OwnedTasks
+from app.tasks.threads import Work
+from app.tokens.estimator import Estimator
+from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions import Bounds, MessageReader
-from app.work import Work
 
 log = structlog.get_logger("steno")
 

@@ -32,7 +32,7 @@ from app.replay.tables import Grid
 from app.replay.tally import Tally
 from app.settings import ConfigurationError, load
 from app.simulator import Fault, Record, Simulator
-from app.tokenizer import Tokenizer
+from app.tokens.tokenizer import Tokenizer
 from benchmarks import talks
 
 MODEL, ENCODING = "gpt-4o", "o200k_base"

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from app.core.estimate import estimate
-from app.core.identity import Identity
-from app.core.rules import rules_for
-from app.tokenizer import Tokenizer
+from app.core.history.identity import Identity
+from app.core.tokens.estimate import estimate
+from app.core.tokens.rules import rules_for
+from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions import MessageReader, read_request
 
 IDENTITY = Identity(b"benchmark")

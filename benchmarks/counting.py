@@ -16,11 +16,11 @@ from time import perf_counter
 
 import msgspec
 
-from app.core.declarations import Declarations
-from app.core.estimate import Count
-from app.core.identity import Identity
-from app.estimator import Estimator
-from app.tokenizer import Tokenizer
+from app.core.history.identity import Identity
+from app.core.tokens.declarations import Declarations
+from app.core.tokens.estimate import Count
+from app.tokens.estimator import Estimator
+from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions import MessageReader
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from app.core.calibration import Calibration, Prior, Sample, observe, prior_of
+from app.core.tokens.calibration import Calibration, Prior, Sample, observe, prior_of
 from benchmarks.counters import steno
 
 MEMBERS = ("model", "messages", "tools", "tool_choice", "response_format")

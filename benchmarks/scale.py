@@ -30,9 +30,9 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from app.core.chunks import ChunkRange, SummaryChunk
-from app.core.recognition import MOST_HEADS
-from app.core.usage import Price, Tokens
+from app.core.history.recognition import MOST_HEADS
+from app.core.tokens.usage import Price, Tokens
+from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import ConversationSeen, Lease, Store, StoreUnavailable, UsageRecord
 from app.store.tables import metadata
 

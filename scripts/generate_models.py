@@ -1,4 +1,4 @@
-"""Generate app/data/models.json, the windows of models, from two hash-checked wheels of public tables.
+"""Generate app/providers/data/models.json, the windows of models, from two hash-checked wheels of public tables.
 
     python scripts/generate_models.py [--from FOLDER]
 
@@ -24,7 +24,7 @@ where that is less, and what an answer may have. The sources mean different thin
    vendor's word that is close to it.
 6. What is known to be wrong in both is corrected by hand (`CORRECTED`).
 7. A name is kept only if looking it up without it would give another window: `azure/gpt-4o` and `gpt-4o-2024-08-06`
-   are gpt-4o (app/registry.py). A longer name, with a host before it, needs a difference of more than 7 %,
+   are gpt-4o (app/providers/registry.py). A longer name, with a host before it, needs a difference of more than 7 %,
    and a smaller window than the vendor's.
 """
 
@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.registry import DATA, Known, look_up, spelled  # noqa: E402 - what drops a name is what looks it up
+from app.providers.registry import DATA, Known, look_up, spelled  # noqa: E402 - what drops a name is what looks it up
 
 LOCK = ROOT / "requirements" / "models.txt"
 NOTICES = DATA.with_name("NOTICE")
@@ -342,7 +342,7 @@ def generate(folder: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Generate app/data/models.json.")
+    parser = argparse.ArgumentParser(description="Generate app/providers/data/models.json.")
     parser.add_argument(
         "--from", dest="folder", type=Path, help="folder with the wheels; otherwise they are downloaded"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.presets import PRESET_NAMES
 from app.settings import ConfigurationError, load
+from app.settings.presets import PRESET_NAMES
 
 ALL = "all"
 MAY_REFUSE = frozenset({"off", "openclaw-adaptive", "openclaw-aggressive"})

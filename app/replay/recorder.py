@@ -8,11 +8,11 @@ from collections.abc import Callable
 from starlette.types import Receive, Scope, Send
 
 from app.errors import StenoError
-from app.hops import new_instance
+from app.headers.hops import new_instance
+from app.providers.upstream import HttpxUpstream
 from app.replay.evidence import MessageReader, raw_messages
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
-from app.upstream import HttpxUpstream
 from app.wire.completions import read_answer
 
 CHAT_PATH = "/v1/chat/completions"

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.core.rules import rules_for
+from app.core.tokens.rules import rules_for
 from app.main import create_app
 from app.replay.recorder import Recorder
 from app.settings import load
 from app.simulator import Record, Simulator
 from app.simulator.server import RunningServer, serve
-from app.tokenizer import Tokenizer
+from app.tokens.tokenizer import Tokenizer
 
 STORE_SECONDS = 5.0
 """Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""

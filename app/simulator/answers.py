@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.estimate import Count
+from app.core.tokens.estimate import Count
 from app.simulator.extract import summarise
 from app.simulator.messages import texts_of
 from app.simulator.requests import ChatRequest

@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.core.estimate import Count
-from app.core.identity import Identity
-from app.core.view import Costs
-from app.estimator import Estimator
+from app.core.history.identity import Identity
+from app.core.tokens.estimate import Count
+from app.core.view.view import Costs
 from app.simulator.arguments import check_arguments
 from app.simulator.log import NOT_JSON
 from app.simulator.messages import check_alternation, check_message, check_tool_pairs, texts_of
@@ -29,6 +28,7 @@ from app.simulator.refusals import (
     unreadable,
     wrong_type,
 )
+from app.tokens.estimator import Estimator
 from app.wire.chat_completions import MessageReader
 from app.wire.declarations import MEMBERS as DECLARING_MEMBERS
 from app.wire.declarations import read_declarations

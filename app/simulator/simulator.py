@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from app.core.estimate import Count
+from app.core.tokens.estimate import Count
 from app.simulator.answers import chunks, completion, compose, default_reply, summary_of
 from app.simulator.connection import (
     Connection,
@@ -29,7 +29,7 @@ from app.simulator.refusals import Refused, no_such_method
 from app.simulator.requests import ChatRequest, Model, Reader, Rules
 from app.simulator.script import Fault, Predicate, Script, fault_of
 from app.simulator.server import RunningServer, serve
-from app.tokenizer import Tokenizer
+from app.tokens.tokenizer import Tokenizer
 
 CHAT_PATH = "/v1/chat/completions"
 LOG_PATH = "/__log"

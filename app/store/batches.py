@@ -9,7 +9,7 @@ from sqlalchemy import Column, ColumnElement, LargeBinary, Row, Select, any_, bi
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.identity import DIGEST_BYTES
+from app.core.history.identity import DIGEST_BYTES
 
 T = TypeVar("T")
 

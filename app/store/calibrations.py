@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Row, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.budget import Line
-from app.core.calibration import Calibration, Sample, observe, prior_for
+from app.core.limits.budget import Line
+from app.core.tokens.calibration import Calibration, Sample, observe, prior_for
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into

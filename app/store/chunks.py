@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.chunks import FirstChunk, SummaryChunk
+from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.store.batches import Lookup, batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into

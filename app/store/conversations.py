@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, ScalarSelect, bindparam, case, delete
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.recognition import Head
+from app.core.history.recognition import Head
 from app.store.batches import Lookup, batches
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar
 import structlog
 from sqlalchemy import text
 
-from app.core.calibration import Calibration, Sample
-from app.core.chunks import ChunkRange, FirstChunk, SummaryChunk
-from app.core.recognition import Head
+from app.core.history.recognition import Head
+from app.core.tokens.calibration import Calibration, Sample
+from app.core.view.chunks import ChunkRange, FirstChunk, SummaryChunk
 from app.store import (
     calibrations,
     chunks,

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from sqlalchemy import CTE, ColumnElement, and_, delete, func, literal_column, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.chunks import ChunkRange
+from app.core.view.chunks import ChunkRange
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.tables import leases

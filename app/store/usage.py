@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.usage import Price, Purpose, Tokens
+from app.core.tokens.usage import Price, Purpose, Tokens
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page

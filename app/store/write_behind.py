@@ -11,8 +11,8 @@ from typing import TypeVar
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.recognition import Head
-from app.repeats import Repeats
+from app.core.history.recognition import Head
+from app.memory.repeats import Repeats
 from app.store.conversations import ConversationSeen, Sightings, write_sightings
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable

@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from app.core import prompts
-from app.core.budget import MOST_TOKENS
-from app.core.declarations import Declarations
-from app.core.echoes import echoes
-from app.core.identity import Identity
-from app.core.messages import Media, Message, ToolCall
-from app.core.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
+from app.core.history.identity import Identity
+from app.core.history.messages import Media, Message, ToolCall
+from app.core.limits.budget import MOST_TOKENS
+from app.core.summary import prompts
+from app.core.tokens.declarations import Declarations
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 from app.errors import InvalidRequest
 from app.wire.declarations import MEMBERS, read_declarations
+from app.wire.echoes import echoes
 from app.wire.media import read_media
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from app.core.gate import Answer
-from app.core.prompts import SummaryRequest
+from app.core.summary.gate import Answer
+from app.core.summary.prompts import SummaryRequest
 from app.wire.members import holds_more_values
 from app.wire.sse import MOST_VALUES, FrameSplitter
 from app.wire.usage import says_window_full

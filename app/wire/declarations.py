@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.declarations import Declarations, ResponseFormat, Schema, Tool
+from app.core.tokens.declarations import Declarations, ResponseFormat, Schema, Tool
 from app.wire.members import RawObject, split_array
 
 MEMBERS = ("tools", "functions", "tool_choice", "function_call", "response_format")

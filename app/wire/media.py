@@ -9,7 +9,7 @@ from binascii import a2b_base64
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.messages import Media
+from app.core.history.messages import Media
 
 KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
 

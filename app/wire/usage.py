@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from app.core.budget import MOST_TOKENS
-from app.core.usage import Tokens
+from app.core.limits.budget import MOST_TOKENS
+from app.core.tokens.usage import Tokens
 
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic's own counts: tokens beside `input_tokens`, not among them."""

@@ -267,7 +267,7 @@ def settings(provider: str) -> Mapping[str, Any]:
 @asynccontextmanager
 async def _cluster(arm: str, simulator: Simulator) -> AsyncIterator[tuple[Postgres, Sequence[Replica]]]:
     folder = Path(tempfile.mkdtemp(prefix="steno-chaos-"))
-    module = "app.cli" if arm == "protected" else "tests.chaos.unprotected"
+    module = "app.commands.cli" if arm == "protected" else "tests.chaos.unprotected"
     async with AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         # Not inside the other folder: a PostgreSQL that root starts opens every folder above its data.

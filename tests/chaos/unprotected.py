@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app import cli
-from app.compactor import Compactor
-from app.core.chunks import ChunkRange, SummaryChunk
-from app.core.ladder import Decision
+from app.commands import cli
+from app.compaction.compactor import Compactor
+from app.compaction.turn import Job
+from app.core.stages.ladder import Decision
+from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import chunks, lease
 from app.store.tables import summary_chunks
-from app.turn import Job
 
 _conversation: ContextVar[str] = ContextVar("conversation")
 

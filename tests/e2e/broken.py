@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from app import cli
-from app.api import chat, compact
-from app.api.intake import Understood, understand
-from app.services import Services
+from app.commands import cli
+from app.proxy import exchange
+from app.proxy.intake import Understood, understand
+from app.proxy.services import Services
+from app.rest import compact
 from app.wire.chat_completions import ChatRequest
 
 
@@ -25,7 +26,7 @@ async def _exploding(services: Services, request: ChatRequest, tenant: str, head
 
 
 def main() -> None:
-    vars(chat)["understand"] = vars(compact)["understand"] = _exploding
+    vars(exchange)["understand"] = vars(compact)["understand"] = _exploding
     cli.main()
 
 

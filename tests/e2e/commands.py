@@ -31,7 +31,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """A command to its end."""
     return subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", "app.cli", *arguments],
+        [sys.executable, "-m", "app.commands.cli", *arguments],
         cwd=folder,
         env=environment(variables, checkout),
         capture_output=True,
@@ -81,7 +81,7 @@ class Serving:
 
 
 def serve(
-    arguments: list[str], folder: Path, checkout: Path = ROOT, module: str = "app.cli", **variables: str
+    arguments: list[str], folder: Path, checkout: Path = ROOT, module: str = "app.commands.cli", **variables: str
 ) -> Serving:
     """Starts Steno on a free port and returns once it listens."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:

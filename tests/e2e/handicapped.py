@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Literal
 
-from app import cli
-from app.api.chat import Exchange
+from app.commands import cli
+from app.compaction.summariser import Summariser
+from app.proxy.exchange import Exchange
 from app.store import Store, chunks, lease
-from app.summariser import Summariser
 from app.wire.completions import AnswerReader
 
 Place = tuple[Any, str, Literal["before", "after"]]

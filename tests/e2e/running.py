@@ -11,9 +11,9 @@ from typing import Any
 import openai
 import pytest
 
-from app.api.protocol import protocol_within
 from app.main import create_app
-from app.services import Services
+from app.proxy.protocol import protocol_within
+from app.proxy.services import Services
 from app.settings import load
 from app.simulator.server import RunningServer, serve
 

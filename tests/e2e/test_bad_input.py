@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.presets import PRESET_NAMES
+from app.settings.presets import PRESET_NAMES
 from app.simulator import Simulator
 from app.simulator.server import RunningServer
 from tests.e2e import running

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from app import errors
-from app.credentials import CREDENTIALS
+from app.headers.credentials import CREDENTIALS
 from tests.e2e import commands
 from tests.e2e.histories import turns
 from tests.e2e.raw import CHAT, Answer, connected, get, read_answer, request_bytes, send
@@ -489,7 +489,7 @@ def starts(refusing: int) -> list[tuple[list[str], dict[str, str], str]]:
 STARTING = """
 import json, os, sys
 from pathlib import Path
-from app import cli
+from app.commands import cli
 usual = dict(os.environ)
 for number, (arguments, variables, text) in enumerate(json.load(sys.stdin)):
     os.environ.clear()

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from app import serve as serving
-from app.api.protocol import MOST_WAITING, SPARE_CONNECTIONS
+from app.commands import serve as serving
+from app.proxy.protocol import MOST_WAITING, SPARE_CONNECTIONS
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import (
@@ -204,7 +204,7 @@ def test_an_upload_that_stops_is_given_up_and_a_slow_one_is_not(
 def test_an_answer_too_large_to_be_held_passes_as_it_came(
     before_scripted: StartSteno, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.api.chat.LARGEST_WHOLE", 100_000)
+    monkeypatch.setattr("app.proxy.exchange.LARGEST_WHOLE", 100_000)
     steno = before_scripted()
     large = PLAIN[:-1] + b',"pad":"' + b"a" * 1_000_000 + b'"}'
     scripted.then(answer(large)).then(

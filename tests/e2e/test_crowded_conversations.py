@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app import compactor
+from app.compaction import compactor
 from app.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import post, request_bytes, send

@@ -10,7 +10,7 @@ import pytest
 
 from app.simulator import Fault, Simulator
 from app.simulator.server import RunningServer
-from app.tokenizer import Tokenizer
+from app.tokens.tokenizer import Tokenizer
 from tests.e2e import commands
 
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|summarized)(?:  (.+))?")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.api.asgi import Answer, until_disconnect
+from app.proxy.asgi import Answer, until_disconnect
 from app.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send

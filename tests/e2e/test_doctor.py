@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from app import __version__, windows
-from app.doctor import examine
+from app import __version__
+from app.commands.doctor import examine
+from app.providers import windows
 from app.settings import load
 from app.simulator import Model, Simulator
 from app.simulator.server import RunningServer

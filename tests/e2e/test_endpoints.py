@@ -14,12 +14,12 @@ import openai
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.identity import Identity
+from app.core.history.identity import Identity
 from app.errors import MissingCredentials
 from app.main import create_app
+from app.proxy.tenants import Tenants
 from app.settings import load
 from app.simulator import Simulator
-from app.tenants import Tenants
 from tests.e2e import commands
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
 from tests.e2e.raw import CHAT, Answer, connected, curl, get, is_closed, post, request_bytes, send

@@ -12,8 +12,8 @@ from typing import Any
 import openai
 import pytest
 
-from app.core.estimate import Count
-from app.core.rules import rules_for
+from app.core.tokens.estimate import Count
+from app.core.tokens.rules import rules_for
 from app.simulator import Simulator
 from tests.e2e.histories import MODEL, chat, long_history, turns
 from tests.e2e.raw import get, post

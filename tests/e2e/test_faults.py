@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
-from app.breakers import ModelBreaker
+from app.compaction.breakers import ModelBreaker
 from app.simulator import Simulator
 from app.simulator.log import Kind
 from app.simulator.server import RunningServer
@@ -154,7 +154,7 @@ def faulty(
     """Three networks, and a Steno that the test starts."""
     running.forget_environment(monkeypatch)
     # A lease has to end while we look; the setting's own proportions.
-    monkeypatch.setattr("app.compactor.HEARTBEAT_SECONDS", TTL_SECONDS / 3)
+    monkeypatch.setattr("app.compaction.compactor.HEARTBEAT_SECONDS", TTL_SECONDS / 3)
     if not _standing:
         with scene(simulator, provider.url, postgres_url) as undisturbed:
             undisturbed.start()

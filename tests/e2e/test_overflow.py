@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.api.intake import Understood
+from app.providers.upstream import _HttpxAnswering
+from app.proxy.intake import Understood
 from app.simulator import Fault, Simulator
-from app.upstream import _HttpxAnswering
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
 from tests.e2e.running import WINDOW, StartSteno, Steno

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.presets import PRESET_NAMES
+from app.settings.presets import PRESET_NAMES
 from app.simulator import Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from app.presets import PRESET_NAMES
 from app.replay.judge import SummaryCalls
 from app.replay.player import Player
 from app.replay.presets import MAY_REFUSE, settings_of
 from app.replay.recordings import Recording, chain, read_recordings
 from app.replay.stage import stage
 from app.replay.tally import Tally
+from app.settings.presets import PRESET_NAMES
 from app.simulator import Simulator
 from app.simulator.server import RunningServer
 from tests.e2e import commands, recorded, running

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from app import turn
-from app.api import intake
-from app.core.view import Conversation
-from app.estimator import Prompt
-from app.turn import Turn
+from app.compaction import turn
+from app.compaction.turn import Turn
+from app.core.view.view import Conversation
+from app.proxy import intake
+from app.tokens.estimator import Prompt
 from app.wire.chat_completions import MessageReader
 from benchmarks.shapes import SHAPES, generated
 from tests.e2e.histories import HELLO, chat, long_history

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.api.headers import for_summary
-from app.core.compaction import Failure
-from app.core.gate import Answer
-from app.core.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
-from app.hops import new_instance
+from app.compaction.summariser import Prefix, Route, Summariser
+from app.core.summary.compaction import Failure
+from app.core.summary.gate import Answer
+from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
+from app.headers.hops import new_instance
+from app.headers.relayed import for_summary
+from app.providers.upstream import HttpxUpstream
 from app.simulator import Fault, Model, Simulator
 from app.simulator.script import ToolCall
 from app.simulator.server import RunningServer
-from app.summariser import Prefix, Route, Summariser
-from app.upstream import HttpxUpstream
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, closed_port

@@ -11,7 +11,7 @@ import httpx2
 import openai
 import pytest
 
-from app import credentials
+from app.headers import credentials
 from app.replay.stage import stage
 from app.simulator import Fault, Model, Record, Simulator
 from app.simulator.server import RunningServer

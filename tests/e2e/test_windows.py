@@ -8,11 +8,11 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from app.providers.windows import WAIT_SECONDS
 from app.simulator import Model, Simulator
 from app.simulator.listings import Shape
 from app.simulator.script import Fault
 from app.simulator.server import RunningServer
-from app.windows import WAIT_SECONDS
 from tests.e2e.histories import HELLO, MODEL, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import WINDOW, StartSteno, Steno

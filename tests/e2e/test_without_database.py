@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app import compactor
+from app.compaction import compactor
 from app.simulator import Fault, Simulator
 from app.store import StatementRefused, StoreUnavailable
 from tests.e2e.histories import chat, long_history, turns

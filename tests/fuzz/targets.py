@@ -16,26 +16,26 @@ from typing import Any
 
 import msgspec
 
-from app.api.asgi import Answer
-from app.api.gate import Gate
-from app.api.headers import NOT_FORWARDED, for_summary, forwarded, media_type, returned
-from app.api.intake import ANNOUNCED_TIMEOUTS, _seconds
-from app.api.naming import encoded_name, name_in_header, name_in_json, name_in_path
-from app.api.pins import read_indexes
-from app.core.budget import MOST_TOKENS, Shares, Window, budget_for
-from app.core.identity import Identity
-from app.core.overflow import classify
-from app.core.view import Altered, Conversation, Costs, View, whole
-from app.credentials import keys_in
+from app.core.history.identity import Identity
+from app.core.limits.budget import MOST_TOKENS, Shares, Window, budget_for
+from app.core.view.view import Altered, Conversation, Costs, View, whole
 from app.errors import InvalidRequest, LoopDetected
-from app.hops import check_hops, hops_in, with_hop
+from app.headers.credentials import keys_in
+from app.headers.hops import check_hops, hops_in, with_hop
+from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.main import create_app
-from app.policies import read_preset, read_trigger
+from app.proxy.asgi import Answer
+from app.proxy.gate import Gate
+from app.proxy.intake import ANNOUNCED_TIMEOUTS, _seconds
+from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
+from app.rest.pins import read_indexes
 from app.settings import load
+from app.settings.policies import read_preset, read_trigger
 from app.wire.chat_completions import OWN_MEMBERS, ChatRequest, MessageReader, read_request, render
 from app.wire.completions import AnswerReader, decoded
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
+from app.wire.refusals import classify
 from app.wire.retries import is_repeatable, named_pause
 from app.wire.sse import ChunkHead, FrameSplitter, StreamEditor
 from tests.unit.refusals import NEGATIVES, OVERFLOWS

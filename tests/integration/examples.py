@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from app.core.chunks import ChunkRange, SummaryChunk
+from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import ConversationSeen, Lease, Store
 
 TENANT = "tenant-a"

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from app import calibrations as shell
-from app.calibrations import Calibrations
-from app.core.calibration import Calibration, Sample, observe, prior_of
+from app.core.tokens.calibration import Calibration, Sample, observe, prior_of
+from app.providers import calibrations as shell
+from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
 from app.store.database import Database
 from app.store.tables import metadata

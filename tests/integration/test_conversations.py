@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.recognition import Head
+from app.core.history.recognition import Head
 from app.store import Page, Store, UnknownCursor
 from app.store.conversations import Sightings, write_sightings
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from sqlalchemy import Connection, CursorResult, Executable, create_engine, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.chunks import ChunkRange
+from app.core.view.chunks import ChunkRange
 from app.store import Busy, Lease, chunks, lease
 from app.store.database import Database
 from app.store.tables import leases, summary_chunks

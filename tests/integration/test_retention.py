@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, func, select, update
 
-from app.core.calibration import Sample
-from app.core.usage import Tokens
+from app.core.tokens.calibration import Sample
+from app.core.tokens.usage import Tokens
 from app.store import CalibrationKey, Store, UsageRecord
 from app.store.clock import now_ms
 from app.store.tables import (

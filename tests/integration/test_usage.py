@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from app.core.usage import Price, Tokens
+from app.core.tokens.usage import Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, Usage, UsageRecord, UsageSum, write_behind
 from app.store.tables import usage_records
 from app.store.usage import write_usage

@@ -7,12 +7,12 @@ from time import monotonic
 
 import pytest
 
-from app.core.overflow import Overflow
-from app.hops import new_instance
+from app.core.limits.overflow import Overflow
+from app.headers.hops import new_instance
+from app.providers.upstream import HttpxUpstream
+from app.providers.windows import LEARNT_SECONDS, Windows
 from app.settings import load
 from app.store import Store
-from app.upstream import HttpxUpstream
-from app.windows import LEARNT_SECONDS, Windows
 from tests.e2e import running
 from tests.integration.examples import STRANGER, TENANT, OpenStore
 

@@ -6,17 +6,17 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.core.budget import Budget
-from app.core.chunks import SummaryChunk
-from app.core.compaction import Effect, Flow, Outcome, Reply, Store, Summarise, Together
-from app.core.gate import Answer
-from app.core.identity import Identity
-from app.core.ladder import Case
-from app.core.messages import Message, ToolCall, Transcript
-from app.core.plan import SummarySettings
-from app.core.policy import Policy
-from app.core.trigger import over
-from app.core.view import Conversation, Costs, Masking
+from app.core.history.identity import Identity
+from app.core.history.messages import Message, ToolCall, Transcript
+from app.core.limits.budget import Budget
+from app.core.limits.trigger import over
+from app.core.stages.ladder import Case
+from app.core.stages.policy import Policy
+from app.core.summary.compaction import Effect, Flow, Outcome, Reply, Store, Summarise, Together
+from app.core.summary.gate import Answer
+from app.core.summary.plan import SummarySettings
+from app.core.view.chunks import SummaryChunk
+from app.core.view.view import Conversation, Costs, Masking
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"

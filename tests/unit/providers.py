@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import respx
 
-from app.hops import new_instance
-from app.upstream import HttpxUpstream
+from app.headers.hops import new_instance
+from app.providers.upstream import HttpxUpstream
 
 NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)
 _NUMBERS = count(1)

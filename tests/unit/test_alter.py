@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from app.core.alter import (
+from app.core.history.messages import Message, ToolCall
+from app.core.stages.alter import (
     CUT_ARGUMENTS,
     alter,
     append,
@@ -17,9 +18,8 @@ from app.core.alter import (
     weights,
     with_text,
 )
-from app.core.mask import shorten
-from app.core.messages import Message, ToolCall
-from app.core.view import Altered, Carried, Part, Path, Pins, Summary, Verbatim, View, build_view, whole
+from app.core.view.mask import shorten
+from app.core.view.view import Altered, Carried, Part, Path, Pins, Summary, Verbatim, View, build_view, whole
 from tests.unit.conversations import chunk, conversation, cost, message, words
 
 LONG = words(300)

@@ -13,35 +13,35 @@ from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 APP = Path(__file__).parents[2] / "app"
 
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
-COUNT = "app.core.estimate.Count"
+COUNT = "app.core.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "text_tokens", "media_tokens"} | FORMULA
 MAY_COUNT = {
-    "tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
-    "core/estimate.py": FORMULA | {"text_tokens", "media_tokens"},
-    "core/pictures.py": {"media_tokens"},
-    "estimator.py": FORMULA | {COUNT, "by_bytes"},
+    "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
+    "core/tokens/estimate.py": FORMULA | {"text_tokens", "media_tokens"},
+    "core/tokens/pictures.py": {"media_tokens"},
+    "tokens/estimator.py": FORMULA | {COUNT, "by_bytes"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
-    "demo.py": {"Tokenizer"},
+    "commands/demo.py": {"Tokenizer"},
     "replay/stage.py": {"Tokenizer"},
     "simulator/simulator.py": {"Tokenizer", COUNT},
     # It tells which tables are missing.
-    "doctor.py": {"Tokenizer"},
+    "commands/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
-    "api/observe.py": {"by_bytes"},
+    "proxy/observe.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
-    "core/compaction.py": {COUNT, "text_tokens"},
+    "core/summary/compaction.py": {COUNT, "text_tokens"},
     "simulator/answers.py": {COUNT},
     # They only pass the counter on.
-    "turn.py": {COUNT},
+    "compaction/turn.py": {COUNT},
     "simulator/requests.py": {COUNT},
 }
 MAY_SCALE = {
-    "tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
-    "core/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "api/intake.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
-    "core/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
-    "core/compaction.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
+    "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
+    "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
+    "proxy/intake.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
+    "core/summary/compaction.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
     "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
     "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give
@@ -117,8 +117,8 @@ def test_no_second_estimate_of_tokens(find: Find, allowed: dict[str, set[str]]) 
         "def of(text): return len(text.encode()) / 3.3",
         "def of(size): return -(-size // 4)",
         "CHARS_PER_TOKEN = 4",
-        "from app.tokenizer import Tokenizer as Other",
-        "from app.core import estimate\nestimate.unit_tokens(messages, rules, len)",
+        "from app.tokens.tokenizer import Tokenizer as Other",
+        "from app.core.tokens import estimate\nestimate.unit_tokens(messages, rules, len)",
     ],
 )
 def test_a_second_estimate_would_be_found(second: str) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.breakers import HistoryBreaker, ModelBreaker
-from app.histories import History
+from app.compaction.breakers import HistoryBreaker, ModelBreaker
+from app.memory.histories import History
 
 LIMIT = 10_000
 TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.core.budget import Line, Rule, Shares, Window, budget_for
-from app.core.trigger import Size, Trigger
+from app.core.limits.budget import Line, Rule, Shares, Window, budget_for
+from app.core.limits.trigger import Size, Trigger
 
 
 def test_the_limit_is_the_window_less_what_the_request_reserves() -> None:

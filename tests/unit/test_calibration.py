@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.budget import Line
-from app.core.calibration import (
+from app.core.limits.budget import Line
+from app.core.tokens.calibration import (
     KEPT,
     KNOWN,
     PICTURES,

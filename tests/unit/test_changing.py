@@ -8,11 +8,11 @@ from itertools import zip_longest
 
 import pytest
 
-from app.core.changing import Succession, changes_every_turn, successions
-from app.core.chunks import FirstChunk
-from app.core.messages import Message
-from app.core.recognition import Head, heads_of, possible_heads, recognise
-from app.core.view import Conversation
+from app.core.history.messages import Message
+from app.core.history.recognition import Head, heads_of, possible_heads, recognise
+from app.core.summary.changing import Succession, changes_every_turn, successions
+from app.core.view.chunks import FirstChunk
+from app.core.view.view import Conversation
 from tests.unit.conversations import IDENTITY, conversation, message, turns
 
 DUE = 12

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.core.messages import Media, ToolCall
-from app.core.view import Altered, Conversation, Costs, Path, Verbatim, View, build_view, whole
+from app.core.history.messages import Media, ToolCall
+from app.core.view.view import Altered, Conversation, Costs, Path, Verbatim, View, build_view, whole
 from app.errors import InvalidRequest
 from app.wire import chat_completions, members
 from app.wire.chat_completions import (

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.chunks import SummaryChunk
-from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
-from app.core.gate import Answer
-from app.core.plan import MOST_PARTS, SummarySettings, plan_compaction
-from app.core.policy import Strategy
-from app.core.prompts import SummaryRequest
-from app.core.view import Conversation, Part, Pruned, Verbatim, least_view, widest_path
+from app.core.stages.policy import Strategy
+from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
+from app.core.summary.gate import Answer
+from app.core.summary.plan import MOST_PARTS, SummarySettings, plan_compaction
+from app.core.summary.prompts import SummaryRequest
+from app.core.view.chunks import SummaryChunk
+from app.core.view.view import Conversation, Part, Pruned, Verbatim, least_view, widest_path
 from tests.unit.conversations import (
     SETTINGS,
     budget,

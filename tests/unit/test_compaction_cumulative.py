@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.core.chunks import SummaryChunk
-from app.core.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
-from app.core.gate import Answer
-from app.core.messages import Message
-from app.core.plan import SummarySettings, plan_compaction
-from app.core.policy import Strategy
-from app.core.prompts import SummaryRequest, fence_of
-from app.core.view import Conversation, Summary, Verbatim, View, least_view
+from app.core.history.messages import Message
+from app.core.stages.policy import Strategy
+from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.summary.gate import Answer
+from app.core.summary.plan import SummarySettings, plan_compaction
+from app.core.summary.prompts import SummaryRequest, fence_of
+from app.core.view.chunks import SummaryChunk
+from app.core.view.view import Conversation, Summary, Verbatim, View, least_view
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, message, notes, play, turns
 
 QUESTION = message("user", "the last question")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.core.declarations import Declarations, ResponseFormat, Tool
+from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.wire.declarations import read_declarations
 from app.wire.members import RawObject
 

@@ -8,8 +8,8 @@ import httpx2
 import msgspec
 import pytest
 
-from app.core.budget import Window
-from app.discovery import Discovery, Listing, ListingRefused, announced
+from app.core.limits.budget import Window
+from app.providers.discovery import Discovery, Listing, ListingRefused, announced
 from tests.unit.providers import MockedUpstream, listing
 
 pytestmark = pytest.mark.usefixtures("network")

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from app import __version__
-from app.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
+from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from app.simulator import Simulator
 from tests.e2e import running

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.declarations import Declarations, ResponseFormat, Tool
-from app.core.estimate import (
+from app.core.history.messages import Media, Message, ToolCall, unit_starts
+from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.core.tokens.estimate import (
     LONGEST_COMPACTED,
     answer_tokens,
     byte_bound,
@@ -28,9 +29,8 @@ from app.core.estimate import (
     unit_tokens,
     utf8_length,
 )
-from app.core.messages import Media, Message, ToolCall, unit_starts
-from app.core.rules import CLAUDE, GPT_4, GPT_4O, GPT_5, GPT_5_4, GPT_5_6, GUIDED, HIDING, O_SERIES, Rules
-from app.tokenizer import TABLES, Tokenizer
+from app.core.tokens.rules import CLAUDE, GPT_4, GPT_4O, GPT_5, GPT_5_4, GPT_5_6, GUIDED, HIDING, O_SERIES, Rules
+from app.tokens.tokenizer import TABLES, Tokenizer
 
 NOTHING = Declarations()
 TOOL = Tool("look_up", "Look it up.", {})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.tokenizer import TABLES, Tokenizer
+from app.tokens.tokenizer import TABLES, Tokenizer
 from benchmarks.counters import steno as estimated
 
 FETCHED = Path(__file__).parents[2] / ".tables"

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from app.core.declarations import Declarations, Tool
-from app.core.estimate import estimate
-from app.core.messages import Message
-from app.core.rules import rules_for
-from app.estimator import Estimator, Prompt
-from app.tokenizer import Tokenizer
+from app.core.history.messages import Message
+from app.core.tokens.declarations import Declarations, Tool
+from app.core.tokens.estimate import estimate
+from app.core.tokens.rules import rules_for
+from app.tokens.estimator import Estimator, Prompt
+from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions import MessageReader
 from tests.unit.conversations import IDENTITY
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from app.core.fade import fade, pressure
-from app.core.messages import Message
-from app.core.view import Altered, Conversation, whole
+from app.core.history.messages import Message
+from app.core.stages.fade import fade, pressure
+from app.core.view.view import Altered, Conversation, whole
 from tests.unit.conversations import conversation, cost, message
 
 LIMIT = 20_000

@@ -4,10 +4,10 @@ import json
 import re
 from dataclasses import replace
 
-from app.core.alter import CUT_ARGUMENTS
-from app.core.fit import fit, truncations
-from app.core.messages import Message, ToolCall
-from app.core.view import Altered, Conversation, Path, Summary, Verbatim, View, build_view, whole
+from app.core.history.messages import Message, ToolCall
+from app.core.stages.alter import CUT_ARGUMENTS
+from app.core.stages.fit import fit, truncations
+from app.core.view.view import Altered, Conversation, Path, Summary, Verbatim, View, build_view, whole
 from tests.unit.conversations import chunk, conversation, cost, message
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.gate import Answer, objection
+from app.core.summary.gate import Answer, objection
 from tests.unit.conversations import count, words
 
 

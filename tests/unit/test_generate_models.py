@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.registry import Known
+from app.providers.registry import Known
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "generate_models.py"
 

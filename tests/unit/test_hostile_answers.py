@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.overflow import classify
-from app.discovery import MOST_ENTRIES, Discovery, ListingRefused
 from app.errors import UpstreamUnreadable
-from app.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_refusal_into
+from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
+from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_refusal_into
 from app.wire import sse
 from app.wire.completions import AnswerReader, read_answer
 from app.wire.provider_errors import error_body
+from app.wire.refusals import classify
 from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
 from app.wire.sse import LONGEST_FRAME, ChunkHead, FrameSplitter, StreamEditor
 from app.wire.streamed import LARGEST_WHOLE, MOST_CHOICES, as_stream

@@ -1,6 +1,6 @@
 """Digests: equal for equal histories, of equal tenants, under one secret, and for nothing else."""
 
-from app.core.identity import Identity
+from app.core.history.identity import Identity
 
 IDENTITY = Identity(b"secret")
 

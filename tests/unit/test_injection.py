@@ -11,14 +11,14 @@ from unicodedata import category, normalize
 
 import pytest
 
-from app.core.compaction import Summarise, compact
-from app.core.messages import Media, Message, ToolCall
-from app.core.plan import SummarySettings, plan_compaction
-from app.core.policy import Strategy
-from app.core.prompts import SummaryRequest, chunk_text, failed_results, fence_of, quote_chunks, quote_messages
-from app.core.prune import prune
+from app.core.history.messages import Media, Message, ToolCall
 from app.core.quoting import LONGEST_WORD, one_line, quoted, word
-from app.core.view import Conversation, Note, Path, Verbatim, View, build_view
+from app.core.stages.policy import Strategy
+from app.core.stages.prune import prune
+from app.core.summary.compaction import Summarise, compact
+from app.core.summary.plan import SummarySettings, plan_compaction
+from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, fence_of, quote_chunks, quote_messages
+from app.core.view.view import Conversation, Note, Path, Verbatim, View, build_view
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, cost, count, message, notes, play, turns
 
 FENCE = "0badcafe"

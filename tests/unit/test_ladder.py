@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from app.core.budget import Line
-from app.core.chunks import SummaryChunk
-from app.core.coverage import coverage_of
-from app.core.ladder import Decision, can_do_without_summary, fits_shortened, settle, untouched
-from app.core.mask import Boundary, Masks, MaskSettings
-from app.core.policy import Policy
-from app.core.position_pruning import PositionPruning
-from app.core.prune import SlidingWindow
-from app.core.session_pruning import SessionPruning
-from app.core.view import Altered, Conversation, Masking, Note, Path, Pins, Pruned, View, build_view
+from app.core.limits.budget import Line
+from app.core.stages.ladder import Decision, can_do_without_summary, fits_shortened, settle, untouched
+from app.core.stages.policy import Policy
+from app.core.stages.position_pruning import PositionPruning
+from app.core.stages.prune import SlidingWindow
+from app.core.stages.session_pruning import SessionPruning
+from app.core.view.chunks import SummaryChunk
+from app.core.view.coverage import coverage_of
+from app.core.view.mask import Boundary, Masks, MaskSettings
+from app.core.view.view import Altered, Conversation, Masking, Note, Path, Pins, Pruned, View, build_view
 from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.usage import Price, Spend, Tokens, cost, saved, spends
-from app.ledger import Call, Ledger, new_request_id
+from app.core.tokens.usage import Price, Spend, Tokens, cost, saved, spends
+from app.providers.ledger import Call, Ledger, new_request_id
 from app.settings import load
 from app.store import UsageRecord
 
@@ -131,7 +131,7 @@ def test_ids_grow_in_the_order_of_the_calls() -> None:
 
 def test_ids_grow_although_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((2_000_000_000_000_000_000, 1_000_000_000_000_000_000))
-    monkeypatch.setattr("app.ledger.time_ns", lambda: next(times))
+    monkeypatch.setattr("app.providers.ledger.time_ns", lambda: next(times))
     first, second = recorded(call(), call())
     assert first.id < second.id
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.core.coverage import coverage_of
-from app.core.ladder import settle
-from app.core.mask import Boundary, Masks, MaskSettings
-from app.core.messages import Message
-from app.core.plan import plan_mask
-from app.core.trigger import over
-from app.core.verify import problems
-from app.core.view import Altered, Conversation, Masking, Path, Verbatim, build_view, least_view, whole
+from app.core.history.messages import Message
+from app.core.limits.trigger import over
+from app.core.stages.ladder import settle
+from app.core.summary.plan import plan_mask
+from app.core.view.coverage import coverage_of
+from app.core.view.mask import Boundary, Masks, MaskSettings
+from app.core.view.verify import problems
+from app.core.view.view import Altered, Conversation, Masking, Path, Verbatim, build_view, least_view, whole
 from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns
 
 RESULT = "row " * 300

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.messages import Media
+from app.core.history.messages import Media
 from app.wire.media import read_media
 
 

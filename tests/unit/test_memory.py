@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from app import memory
-from app.memory import SECONDS, ChunkMemory
+from app.compaction import memory
+from app.compaction.memory import SECONDS, ChunkMemory
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))

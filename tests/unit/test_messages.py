@@ -1,6 +1,6 @@
 """Turns, units and cuts."""
 
-from app.core.messages import split_instructions
+from app.core.history.messages import split_instructions
 from tests.unit.conversations import message, transcript_of, turns
 
 

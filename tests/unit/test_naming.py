@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.naming import encoded_name, name_in_header, name_in_json, name_in_path
-from app.core.recognition import LONGEST_NAME
+from app.core.history.recognition import LONGEST_NAME
 from app.errors import InvalidRequest
+from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=LONGEST_NAME)
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.overflow import Overflow, classify
+from app.core.limits.overflow import Overflow
+from app.wire.refusals import classify
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Other, Refused
 
 SIGNATURES = Path(__file__).parents[3] / "shared" / "data" / "overflow-signatures.jsonl"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.core.messages import Media
-from app.core.pictures import FILE_TOKENS, Fit, Patches, Tiles, media_tokens
+from app.core.history.messages import Media
+from app.core.tokens.pictures import FILE_TOKENS, Fit, Patches, Tiles, media_tokens
 
 TILES = Tiles(85, 170)
 PATCHES = Patches(162, 2, Fit(1_536, 2_048))

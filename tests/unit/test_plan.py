@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.chunks import SummaryChunk
-from app.core.plan import MOST_PARTS, Span, choose_cut, halves, plan_compaction, split_span
-from app.core.policy import Strategy
-from app.core.trigger import Condition, Trigger
-from app.core.view import Conversation, Path, Pins, build_view, widest_path
+from app.core.limits.trigger import Condition, Trigger
+from app.core.stages.policy import Strategy
+from app.core.summary.plan import MOST_PARTS, Span, choose_cut, halves, plan_compaction, split_span
+from app.core.view.chunks import SummaryChunk
+from app.core.view.view import Conversation, Path, Pins, build_view, widest_path
 from tests.unit.conversations import SETTINGS, budget, chunk, conversation, message, turns, words
 
 QUESTION = message("user", "the last question")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.presets import PRESET_NAMES
 from app.settings import load
+from app.settings.presets import PRESET_NAMES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "policies.md").read_text()

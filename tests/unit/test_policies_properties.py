@@ -14,24 +14,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.compactor import ROUNDS
-from app.core.budget import Budget, Window, budget_for
-from app.core.chunks import SummaryChunk
-from app.core.compaction import compact
-from app.core.declarations import Declarations
-from app.core.gate import Answer
-from app.core.identity import Identity
-from app.core.ladder import Case, Decision, fits_shortened, settle, untouched
-from app.core.mask import Boundary, Masks
-from app.core.messages import INSTRUCTION_ROLES
-from app.core.plan import SummarySettings, plan_compaction, plan_mask
-from app.core.policy import Policy
-from app.core.verify import problems
-from app.core.view import Conversation, Masking, Note, Pins
-from app.estimator import Estimator, Prompt
-from app.policies import policy_of, shares_of
-from app.presets import PRESET_NAMES, PresetName
+from app.compaction.compactor import ROUNDS
+from app.core.history.identity import Identity
+from app.core.history.messages import INSTRUCTION_ROLES
+from app.core.limits.budget import Budget, Window, budget_for
+from app.core.stages.ladder import Case, Decision, fits_shortened, settle, untouched
+from app.core.stages.policy import Policy
+from app.core.summary.compaction import compact
+from app.core.summary.gate import Answer
+from app.core.summary.plan import SummarySettings, plan_compaction, plan_mask
+from app.core.tokens.declarations import Declarations
+from app.core.view.chunks import SummaryChunk
+from app.core.view.mask import Boundary, Masks
+from app.core.view.verify import problems
+from app.core.view.view import Conversation, Masking, Note, Pins
 from app.settings import load
+from app.settings.policies import policy_of, shares_of
+from app.settings.presets import PRESET_NAMES, PresetName
+from app.tokens.estimator import Estimator, Prompt
 from app.wire.chat_completions import MessageReader, render
 from tests.unit.conversations import count, play
 

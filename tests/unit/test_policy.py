@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.mask import MaskSettings
-from app.core.policy import Policy, Strategy
-from app.core.position_pruning import PositionPruning
-from app.core.prune import SlidingWindow
-from app.core.session_pruning import SessionPruning
-from app.core.trigger import Condition, Trigger
+from app.core.limits.trigger import Condition, Trigger
+from app.core.stages.policy import Policy, Strategy
+from app.core.stages.position_pruning import PositionPruning
+from app.core.stages.prune import SlidingWindow
+from app.core.stages.session_pruning import SessionPruning
+from app.core.view.mask import MaskSettings
 from tests.unit.conversations import budget, conversation, message, turns
 
 QUESTION = message("user", "the last question")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.messages import Message
-from app.core.position_pruning import PLACEHOLDER, PositionPruning, prune_by_position
-from app.core.view import Altered, Conversation, View, whole
+from app.core.history.messages import Message
+from app.core.stages.position_pruning import PLACEHOLDER, PositionPruning, prune_by_position
+from app.core.view.view import Altered, Conversation, View, whole
 from tests.unit.conversations import conversation, cost, message
 
 

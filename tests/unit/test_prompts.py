@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.mask import shorten
-from app.core.messages import Media
-from app.core.prompts import (
+from app.core.history.messages import Media
+from app.core.summary.prompts import (
     LONGEST_FAILURE,
     chunk_text,
     failed_results,
@@ -17,7 +16,8 @@ from app.core.prompts import (
     summary_request,
     summary_text,
 )
-from app.core.view import Verbatim, View
+from app.core.view.mask import shorten
+from app.core.view.view import Verbatim, View
 from tests.unit.conversations import TENANT, chunk, conversation, message, turns
 
 FENCE = "0badcafe"

@@ -11,10 +11,11 @@ import pytest
 import respx
 
 from app.errors import UnknownUpstream
-from app.hops import new_instance
+from app.headers.hops import new_instance
 from app.main import open_providers
-from app.providers import Provider, Providers
+from app.providers.providers import Provider, Providers
 from app.settings import ConfigurationError, load
+from app.settings.policies import Policies
 from app.store import Store
 from tests.e2e import running
 from tests.unit.providers import answer, listing
@@ -73,12 +74,12 @@ def test_a_name_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 
 def test_an_upstream_has_a_preset_and_a_trigger_of_its_own() -> None:
-    providers = opened(upstreams={"near": {**HERE, "preset": "off", "trigger": {"token_ratio": 0.6}}})
-    near = providers.named("near")
-    assert near.preset == "off"
-    assert near.trigger is not None
-    assert near.trigger.token_ratio == 0.6
-    assert (providers.default.preset, providers.default.trigger) == (None, None)
+    settings = load(upstreams={"near": {**HERE, "preset": "off", "trigger": {"token_ratio": 0.6}}})
+    policies, near = Policies(settings), settings.upstreams["near"]
+    of_near, of_others = policies.of(near, "gpt-4o"), policies.of(settings.upstream, "gpt-4o")
+    assert (of_near.preset, of_near.compaction.trigger.token_ratio) == ("off", 0.6)
+    assert of_others.preset == "default"
+    assert of_others.compaction.trigger == settings.compaction.trigger
 
 
 def test_a_model_may_have_a_preset_or_a_trigger_and_no_window() -> None:

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from app.core.messages import Message
-from app.core.prune import MOST_NAMES, STUB_TOKENS, prune
+from app.core.history.messages import Message
 from app.core.quoting import LONGEST_WORD
-from app.core.repair import repair
-from app.core.verify import problems
-from app.core.view import (
+from app.core.stages.prune import MOST_NAMES, STUB_TOKENS, prune
+from app.core.stages.repair import repair
+from app.core.view.verify import problems
+from app.core.view.view import (
     Altered,
     Conversation,
     Note,

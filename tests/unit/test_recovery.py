@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.budget import Budget, Line, Shares, Window, budget_for
-from app.core.overflow import Overflow
-from app.core.recovery import recovery_budget
+from app.core.limits.budget import Budget, Line, Shares, Window, budget_for
+from app.core.limits.overflow import Overflow
+from app.core.limits.recovery import recovery_budget
 
 ONE_TO_ONE = Line()
 

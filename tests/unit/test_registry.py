@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from app.registry import DATA, LONGEST_NAME, Known, bundled, look_up, names_of
+from app.providers.registry import DATA, LONGEST_NAME, Known, bundled, look_up, names_of
 
 MODELS = {"gpt-4": Known(8_192, None, None), "gpt-4o": Known(128_000, None, 16_384), "vendor/x-1": Known(9, None, None)}
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.messages import Message
-from app.core.repair import repair
-from app.core.verify import problems
-from app.core.view import Altered, Carried, Part, Path, Pruned, Verbatim, View, build_view, whole
+from app.core.history.messages import Message
+from app.core.stages.repair import repair
+from app.core.view.verify import problems
+from app.core.view.view import Altered, Carried, Part, Path, Pruned, Verbatim, View, build_view, whole
 from tests.unit.conversations import chunk, conversation, cost, message
 
 USER = message("user", "q")

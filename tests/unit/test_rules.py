@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.core.pictures import Patches, Tiles
-from app.core.rules import (
+from app.core.tokens.pictures import Patches, Tiles
+from app.core.tokens.rules import (
     CLAUDE,
     GPT_4,
     GPT_4O,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.mask import Masks, MaskSettings
-from app.core.messages import Media, Message
-from app.core.session_pruning import SessionPruning, is_quiet, prune_session
-from app.core.view import Altered, Conversation, Path, Pins, View, build_view, whole
+from app.core.history.messages import Media, Message
+from app.core.stages.session_pruning import SessionPruning, is_quiet, prune_session
+from app.core.view.mask import Masks, MaskSettings
+from app.core.view.view import Altered, Conversation, Path, Pins, View, build_view, whole
 from tests.unit.conversations import chunk, conversation, cost, message
 
 ADAPTIVE = SessionPruning()

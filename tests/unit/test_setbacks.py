@@ -1,7 +1,7 @@
 """A compaction that keeps failing is not tried again on every request."""
 
-from app.histories import History
-from app.setbacks import Setbacks
+from app.compaction.setbacks import Setbacks
+from app.memory.histories import History
 
 
 class Clock:

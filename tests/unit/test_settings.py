@@ -16,8 +16,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from app import settings as module
-from app.policies import Policies
-from app.presets import PRESET_NAMES, PRESETS, PresetName
 from app.settings import (
     AlternativeSettings,
     ConfigurationError,
@@ -30,6 +28,8 @@ from app.settings import (
     every_setting,
     load,
 )
+from app.settings.policies import Policies
+from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "config" / "steno.yaml"

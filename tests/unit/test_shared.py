@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.shared import Shared
+from app.tasks.shared import Shared
 
 
 class Work:

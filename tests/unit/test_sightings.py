@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import sightings as module
-from app.sightings import Answered, Sightings
+from app.memory import sightings as module
+from app.memory.sightings import Answered, Sightings
 
 DAY = 24 * 3600.0
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import respx
 
-from app.core.compaction import Failure
-from app.core.gate import Answer
-from app.core.prompts import summary_request
-from app.hops import new_instance
-from app.summariser import Route, Summariser
-from app.upstream import HttpxUpstream
+from app.compaction.summariser import Route, Summariser
+from app.core.summary.compaction import Failure
+from app.core.summary.gate import Answer
+from app.core.summary.prompts import summary_request
+from app.headers.hops import new_instance
+from app.providers.upstream import HttpxUpstream
 from tests.unit.providers import answer
 
 URL = "https://summaries.example/v1"

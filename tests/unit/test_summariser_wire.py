@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.core.gate import Answer
-from app.core.prompts import summary_request
+from app.core.summary.gate import Answer
+from app.core.summary.prompts import summary_request
 from app.wire.completions import STREAMED, STRING_BYTES, AnswerReader, prefix_body, read_answer, summary_body
 
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 import pytest
 
-from app.core.identity import Identity
-from app.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, without_keys
+from app.core.history.identity import Identity
 from app.errors import MissingCredentials
-from app.tenants import ANONYMOUS, Tenants
+from app.headers.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, without_keys
+from app.proxy.tenants import ANONYMOUS, Tenants
 
 IDENTITY = Identity(b"secret")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app import tokenizer
-from app.tokenizer import SLICE, TABLES, Counter, Tokenizer
+from app.tokens import tokenizer
+from app.tokens.tokenizer import SLICE, TABLES, Counter, Tokenizer
 
 FETCHED = Path(__file__).parents[2] / ".tables"
 O200K = TABLES["o200k_base"][0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.trigger import Condition, Size, Trigger, over
+from app.core.limits.trigger import Condition, Size, Trigger, over
 
 
 def test_a_view_of_so_many_tokens_does_not_fire_and_one_more_does() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.core.usage import Tokens
+from app.core.tokens.usage import Tokens
 from app.wire.usage import prompt_tokens, read_usage, says_window_full, window_was_full
 
 

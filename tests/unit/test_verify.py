@@ -1,7 +1,7 @@
 """Verify: a payload with any of these faults is not sent."""
 
-from app.core.verify import problems
-from app.core.view import (
+from app.core.view.verify import problems
+from app.core.view.view import (
     Altered,
     Carried,
     Note,

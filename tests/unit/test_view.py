@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.messages import Media, Message
-from app.core.trigger import over
-from app.core.view import (
+from app.core.history.messages import Media, Message
+from app.core.limits.trigger import over
+from app.core.view.view import (
     Altered,
     Carried,
     Conversation,

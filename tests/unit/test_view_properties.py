@@ -9,14 +9,14 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.budget import Budget, Shares, Window, budget_for
-from app.core.chunks import SummaryChunk
-from app.core.compaction import compact
-from app.core.messages import INSTRUCTION_ROLES, Message
-from app.core.plan import plan_compaction
-from app.core.trigger import over
-from app.core.verify import problems
-from app.core.view import (
+from app.core.history.messages import INSTRUCTION_ROLES, Message
+from app.core.limits.budget import Budget, Shares, Window, budget_for
+from app.core.limits.trigger import over
+from app.core.summary.compaction import compact
+from app.core.summary.plan import plan_compaction
+from app.core.view.chunks import SummaryChunk
+from app.core.view.verify import problems
+from app.core.view.view import (
     Carried,
     Conversation,
     Summary,

@@ -11,12 +11,10 @@ import pytest
 import respx
 from structlog.testing import capture_logs
 
-from app.core.budget import Window
-from app.core.overflow import Overflow
-from app.settings import Settings, load
-from app.sightings import MOST_OF_ONE
-from app.store import Store
-from app.windows import (
+from app.core.limits.budget import Window
+from app.core.limits.overflow import Overflow
+from app.memory.sightings import MOST_OF_ONE
+from app.providers.windows import (
     DEFAULT,
     LEARNT_SECONDS,
     MOST_CACHED,
@@ -27,6 +25,8 @@ from app.windows import (
     Windows,
     lowered,
 )
+from app.settings import Settings, load
+from app.store import Store
 from tests.e2e import running
 from tests.unit.providers import MockedUpstream, listing
 

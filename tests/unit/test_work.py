@@ -9,7 +9,7 @@ from threading import Event, get_ident
 
 import pytest
 
-from app.work import Work
+from app.tasks.threads import Work
 
 PATIENCE = 10.0
 

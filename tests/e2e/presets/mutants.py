@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from app.core.fade import BANDS
-from app.core.mask import is_allowed
-from app.core.trigger import Size
-from app.presets import PRESETS, PresetName
+from app.core.limits.trigger import Size
+from app.core.stages.fade import BANDS
+from app.core.view.mask import is_allowed
+from app.settings.presets import PRESETS, PresetName
 from app.simulator import Simulator
 from tests.e2e.presets import test_checkpoint_and_openclaw as checkpoint_and_openclaw
 from tests.e2e.presets import test_librechat as librechat
@@ -33,37 +33,37 @@ class Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "librechat",
-        "app.core.mask.RESULT_ROLES",
+        "app.core.view.mask.RESULT_ROLES",
         {"tool", "function", "assistant"},
         librechat.test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_while_the_prompt_fits,
     ),
     Mutant(
         "librechat-fading",
-        "app.core.fade.BANDS",
+        "app.core.stages.fade.BANDS",
         tuple(reversed(BANDS)),  # the first band that is reached, not the last
         partial(librechat.test_a_faded_result_has_the_size_of_the_formula, 0.99, 0.05),
     ),
     Mutant(
         "librechat-checkpoint",
-        "app.core.view._size",
+        "app.core.view.view._size",
         lambda *given: Size(given[2], since=given[2]),  # the tokens of the whole, not of what follows the summary
         checkpoint_and_openclaw.test_a_checkpoint_is_made_past_a_tenth_of_the_window,
     ),
     Mutant(
         "openclaw-adaptive",
-        "app.core.session_pruning.CHARACTERS_PER_TOKEN",
+        "app.core.stages.session_pruning.CHARACTERS_PER_TOKEN",
         3,
         checkpoint_and_openclaw.test_large_results_are_trimmed_from_a_fill_of_0_30_on,
     ),
     Mutant(
         "openclaw-aggressive",
-        "app.core.session_pruning.is_allowed",
+        "app.core.stages.session_pruning.is_allowed",
         lambda tool, allow, deny: is_allowed(tool, deny, allow),
         checkpoint_and_openclaw.test_only_the_results_of_allowed_tools_are_pruned,
     ),
     Mutant(
         "default",
-        "app.core.messages.Transcript.carried",
+        "app.core.history.messages.Transcript.carried",
         lambda *_: (),  # the question of a turn that the cut splits is summarised away
         others.check_split_turn,
     ),
@@ -76,10 +76,10 @@ MUTANTS: tuple[Mutant, ...] = (
         },  # a share of the limit, which is less than the window
         others.check_lightspeed_tail,
     ),
-    Mutant("sliding-window", "app.core.prune._before_turns", lambda *_: 0, others.check_sliding_window),
+    Mutant("sliding-window", "app.core.stages.prune._before_turns", lambda *_: 0, others.check_sliding_window),
     Mutant(
         "rolling",
-        "app.core.plan.CUMULATIVE",
+        "app.core.summary.plan.CUMULATIVE",
         frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
         others.check_rolling,
     ),

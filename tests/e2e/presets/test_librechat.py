@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from app.settings import ConfigurationError, load
+from app.settings.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from app.simulator import Fault, Model, Record, Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.presets.checklist import checklist

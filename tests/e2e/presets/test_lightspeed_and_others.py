@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.core.prompts import FOLD_NOTE
+from app.core.summary.prompts import FOLD_NOTE
 from app.simulator import Fault, Record, Simulator, ToolCall
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array

@@ -1,0 +1,211 @@
+"""The command line: serve, migrate, doctor, demo, replay.
+
+What a command needs is imported when it runs, so that the others start fast.
+"""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+cli = typer.Typer(
+    name="steno",
+    help="A proxy that keeps long conversations inside the model's context window.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, such as https://api.openai.com/v1.")]
+Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
+DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
+
+
+def main() -> None:
+    cli()
+
+
+def _fail(message: str) -> NoReturn:
+    """One line for the user, and exit status 1."""
+    typer.echo(f"steno: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def _settings(config: str | None, **flags: Any) -> Any:
+    """The settings in force, flags first. Ends the program where they cannot be used."""
+    from app.settings import ConfigurationError, load
+
+    if config:
+        os.environ["STENO_CONFIG"] = config
+    sections = {name: {k: v for k, v in section.items() if v is not None} for name, section in flags.items()}
+    try:
+        return load(**{name: section for name, section in sections.items() if section})
+    except ConfigurationError as error:
+        _fail(str(error))
+
+
+def _silence_log() -> None:
+    """For commands that say themselves what happened."""
+    logging.getLogger().addHandler(logging.NullHandler())
+
+
+def _keep_quiet() -> None:
+    """For commands that run servers of their own and tell what came of it."""
+    import structlog
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    _silence_log()
+
+
+@cli.command()
+def serve(
+    upstream: Upstream = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (8080).")] = None,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Start the proxy."""
+    settings = _settings(
+        config,
+        server={"host": host, "port": port},
+        upstream={"base_url": upstream},
+        storage={"url": database_url},
+    )
+    from app.commands.serve import serve as run
+
+    if (problem := run(settings)) is not None:
+        _fail(problem)
+
+
+@cli.command()
+def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
+    """Bring the database to the newest schema."""
+    settings = _settings(config, storage={"url": database_url})
+    _silence_log()
+    from app.main import open_store
+    from app.store import StoreError
+
+    async def run() -> tuple[str | None, str]:
+        store = open_store(settings)
+        typer.echo(f"Database {store.place}")
+        try:
+            return await store.migrate()
+        finally:
+            await store.close()
+
+    try:
+        before, after = asyncio.run(run())
+    except StoreError as error:
+        _fail(str(error))
+    typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
+
+
+@cli.command()
+def doctor(upstream: Upstream = None, config: Config = None, database_url: DatabaseURL = None) -> None:
+    """Check settings, provider, database, tokenizer tables and windows; exit 1 if something is wrong."""
+    settings = _settings(config, upstream={"base_url": upstream}, storage={"url": database_url})
+    _silence_log()
+    from app.commands.doctor import examine
+
+    if not asyncio.run(examine(settings)):
+        sys.exit(1)
+
+
+@cli.command()
+def demo(
+    upstream: Upstream = None,
+    model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
+    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+) -> None:
+    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network.
+
+    With --upstream eight long prompts go to a real provider instead, with the key in OPENAI_API_KEY; exit 1 if no
+    summary was made.
+    """
+    _keep_quiet()
+    from app.settings import ConfigurationError
+
+    if upstream and not model:
+        _fail("--upstream needs --model, such as gpt-4o-mini.")
+    from app.commands.demo import hold_conversation, hold_long_prompts
+
+    try:
+        status = hold_long_prompts(upstream, model, window) if upstream and model else hold_conversation(window=window)
+    except ConfigurationError as error:
+        _fail(str(error))
+    sys.exit(status)
+
+
+@cli.command()
+def replay(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
+    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+    chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
+    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
+    upstream: Upstream = None,
+    model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
+    database_url: DatabaseURL = None,
+    preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
+    presets: Annotated[
+        str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")
+    ] = None,
+    recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of --presets or --recall so.")] = False,
+) -> None:
+    """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
+    _keep_quiet()
+    one_table = presets is not None or recall
+    if upstream and not model:
+        _fail("--upstream needs --model, such as gpt-4o-mini.")
+    if preset and presets:
+        _fail("--preset and --presets exclude each other.")
+    if one_table and database_url:
+        _fail("--database-url is for a plain replay: in a table each preset has a fresh database.")
+    if recall and chain > 1:
+        _fail("--recall needs conversations as they are, without --chain.")
+    if markdown and (as_json or not one_table):
+        _fail("--markdown is for the table of --presets or --recall, and excludes --json.")
+    try:
+        from app.commands.replay import Options, compare_presets, measure_recall, replay_files
+        from app.replay.presets import chosen
+    except ModuleNotFoundError as error:
+        if error.name != "openai":
+            raise
+        _fail("replaying needs the official OpenAI client: pip install 'steno[replay]'")
+    from app.replay.recordings import UnreadableRecording
+    from app.settings import ConfigurationError
+    from app.store import StoreError
+
+    options = Options(
+        window=window,
+        stream=stream,
+        upstream=upstream,
+        model=model,
+        database_url=database_url,
+        format="json" if as_json else "markdown" if markdown else "table",
+    )
+    try:
+        named = () if presets is preset is None else chosen(presets if presets is not None else preset or "")
+        if recall:
+            status = measure_recall(files, limit, named, options)
+        elif presets is not None:
+            status = compare_presets(files, chain, limit, named, options)
+        else:
+            status = replay_files(files, chain, limit, preset, options)
+    except (UnreadableRecording, ConfigurationError, StoreError) as error:
+        _fail(str(error))
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

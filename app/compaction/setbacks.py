@@ -1,0 +1,47 @@
+"""Setbacks: a compaction that keeps failing is not tried again on every request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from app.memory.histories import Histories, History
+
+TOLERATED = 1
+"""Failures in a row that are tried again at once: the next request may simply have more luck."""
+FIRST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Setback:
+    failures: int
+    """In a row."""
+    until: float
+    """Left alone till then."""
+    why: str
+    """The latest failed."""
+
+
+class Setbacks:
+    """What failed how often in a row: after the second time a pause, doubled each time up to five minutes."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._latest: Histories[_Setback] = Histories()
+
+    def pauses(self, what: History) -> str | None:
+        """Why the compaction failed the last time, where it did so too often of late to be tried now."""
+        latest = self._latest.find(what)
+        return latest.why if latest is not None and self._clock() < latest.until else None
+
+    def failed(self, what: History, why: str) -> None:
+        latest = self._latest.find(what)
+        failures = (latest.failures if latest else 0) + 1
+        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - TOLERATED - 1, 10)
+        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > TOLERATED else 0.0
+        self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
+
+    def succeeded(self, what: History) -> None:
+        self._latest.forget(what)

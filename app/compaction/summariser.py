@@ -1,0 +1,351 @@
+"""The summariser's call: streamed, retried once where that may help, then made to the next model of the list."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic, time
+from typing import Any
+
+import structlog
+
+from app.compaction.breakers import ModelBreaker
+from app.core.reasons import joined
+from app.core.summary.compaction import Failure
+from app.core.summary.gate import Answer
+from app.core.summary.prompts import SummaryRequest
+from app.errors import StenoError, UpstreamTimedOut
+from app.memory.repeats import Repeats
+from app.memory.sightings import Answered, Sightings
+from app.providers.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream, read_refusal_into
+from app.wire.chat_completions import REASONING_MODELS
+from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
+from app.wire.refusals import classify
+from app.wire.retries import named_pause
+
+log = structlog.get_logger("steno.summariser")
+
+PAUSED = "summariser_paused"
+"""Why nobody was asked: none that may be asked has worked of late."""
+LONGEST_WAIT_SECONDS = 5.0
+"""A provider that asks for a longer pause is not waited for: the client is waiting too."""
+LONGEST_SUMMARY = 250_000
+"""Characters, which are counted; sixty thousand tokens have so many."""
+RETRY_PAUSE_SECONDS = 0.25
+"""Before a call that failed by accident is repeated."""
+CAPS = ("max_tokens", "max_completion_tokens")
+OPTIONAL = ("reasoning_effort", "stream_options", "stream")
+"""Members that the call can do without, beside those that the operator adds."""
+_TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
+
+
+TAUGHT_SECONDS = 24 * 3600.0
+"""So long it is remembered how a model wants to be asked."""
+
+_Asked = tuple[Upstream, str]
+"""A model behind an upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One summariser: a model, and how it is reached."""
+
+    model: str
+    upstream: Upstream
+    headers: Headers
+    """Complete for the call: the caller's own, or with the operator's key."""
+    name: str = ""
+    """What the settings call the upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The conversation itself, in place of a transcript: so that the provider's prompt cache is hit."""
+
+    messages: tuple[bytes, ...]
+    """As they go upstream."""
+    declared: Mapping[str, bytes]
+    """Members that have to be the same for that: tools, functions, parallel_tool_calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setback:
+    """A call that brought no answer."""
+
+    failure: Failure
+    pause: float | None = None
+    """Seconds after which the same call may succeed; None: no use in repeating it."""
+    model_fails: bool | None = False
+    """Whether it would fail for anybody, and not for this request or this caller's account; None: who knows."""
+    refusal: bytes = b""
+    """What the provider said of a request that it does not take as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Manners:
+    """How a model behind an upstream wants to be asked, as far as its refusals taught."""
+
+    cap: str
+    without: frozenset[str] = frozenset()
+
+    def options(self, most: int, reasoning: bool, allowance: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        effort = {"reasoning_effort": "low"} if reasoning else {}
+        wanted = {self.cap: most + (allowance if reasoning else 0), **effort, **parameters, **STREAMED}
+        # Without a stream there is nothing for its options to say.
+        without = self.without | {"stream_options"} if "stream" in self.without else self.without
+        return {name: value for name, value in wanted.items() if name not in without}
+
+    def taught(self, refusal: bytes, sent: Mapping[str, Any]) -> _Manners | None:
+        """The manners to ask again with, or None if nothing is learnt from this refusal."""
+        known, added = (name for name in OPTIONAL if name in sent), (name for name in sent if name not in MEMBERS)
+        other = _other_cap(refusal)
+        refused = _named(known, refusal)
+        if refused is None and other not in (None, self.cap):
+            return replace(self, cap=other)
+        refused = refused or _named(added, refusal)
+        return replace(self, without=self.without | {refused}) if refused else None
+
+
+@dataclass(slots=True)
+class _Call:
+    """One request to one route, and what is left of its chances."""
+
+    route: Route
+    request: SummaryRequest
+    prefix: Prefix | None
+    deadline: float
+    tenant: str
+    undertaking: Hashable
+    lessons: int
+    """How often it may be refused for a member and asked otherwise: once for each, and for the cap."""
+    retries: int = 1
+    key: _Asked = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.route.upstream, self.route.model)
+
+    def body(self, options: Mapping[str, Any]) -> bytes:
+        request, prefix, model = self.request, self.prefix, self.route.model
+        if prefix is None:
+            return summary_body(request, model, options)
+        return prefix_body(prefix.messages, prefix.declared, request.instructions, model, options)
+
+
+class Summariser:
+    """Asks for summaries, and remembers how each model wants to be asked and which do not work."""
+
+    def __init__(
+        self,
+        timeout_seconds: float,
+        reasoning_allowance: int,
+        parameters: Mapping[str, Any],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`parameters` are further members of each call, such as a temperature."""
+        self.timeout_seconds = timeout_seconds
+        """For one call; `ask` may make several."""
+        self._reasoning_allowance = reasoning_allowance
+        self._parameters = parameters
+        self._clock = clock
+        self._breaker = ModelBreaker(clock)
+        self._repeats = Repeats(clock)
+        self._answered = Answered()
+        """Whom any model answered: whose sightings may confirm those of others."""
+        among = self._answered.__contains__
+        self._caps: Sightings[_Asked, str] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        """What each model wants its cap to be called."""
+        self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
+        """The members that each model does not take."""
+
+    async def ask(
+        self,
+        request: SummaryRequest,
+        routes: Sequence[Route],
+        prefix: Prefix | None,
+        deadline: float,
+        tenant: str,
+        undertaking: Hashable = None,
+    ) -> Answer | Failure:
+        """One summary for a tenant, from the first route that gives one by the deadline (of the clock, in seconds).
+
+        Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
+        Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
+        request needs, but to become smaller, and whoever asked can make it so.
+        """
+        failure: Failure | None = None
+        for route in routes:
+            lessons = 1 + len({*OPTIONAL, *self._parameters})
+            call = _Call(route, request, prefix, deadline, tenant, undertaking, lessons)
+            if self._left(call) <= 0:
+                return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
+            if not self._breaker.admits(call.key, tenant):
+                failure = failure or Failure(joined(self._breaker.why(call.key, tenant), PAUSED) or PAUSED)
+                self._fails(call, PAUSED)
+                continue
+            reply = await self._ask(call)
+            if isinstance(reply, Answer) or reply.overflow:
+                return reply
+            failure = reply
+        return failure or Failure(PAUSED)
+
+    async def _ask(self, call: _Call) -> Answer | Failure:
+        while True:
+            manners = self._manners_of(call)
+            allowance, reasons = self._reasoning_allowance, _reasons(call)
+            options = manners.options(call.request.max_tokens, reasons, allowance, self._parameters)
+            reply = await self._send(call, call.body(options))
+            if isinstance(reply, Answer):
+                self._answered.add(call.tenant)
+                self._works(call)
+                return replace(reply, model=call.route.model, upstream=call.route.name)
+            if call.lessons and (taught := manners.taught(reply.refusal, options)):
+                call.lessons -= 1
+                self._keep(call, manners, taught)
+                if given_up := (taught.without - manners.without) & self._parameters.keys():
+                    log.warning(
+                        "the provider refused a member of summary.parameters: it is left out",
+                        model=call.route.model,
+                        upstream=call.route.name,
+                        parameter=next(iter(given_up)),
+                    )
+            elif call.retries and reply.pause is not None and reply.pause < self._left(call):
+                call.retries -= 1
+                await asyncio.sleep(reply.pause)
+            else:
+                self._judge(call, reply)
+                return reply.failure
+
+    def _judge(self, call: _Call, setback: _Setback) -> None:
+        if setback.model_fails:
+            self._breaker.failed(call.key, call.tenant, setback.failure.reason, call.undertaking)
+            self._fails(call, setback.failure.reason)
+        elif setback.model_fails is False:
+            self._works(call)
+
+    def _fails(self, call: _Call, reason: str) -> None:
+        if (times := self._repeats.again((call.key, call.tenant))) is not None:
+            log.warning(
+                "summariser fails", upstream=call.route.name, model=call.route.model, reason=reason, times=times
+            )
+
+    def _works(self, call: _Call) -> None:
+        """It answers, if only to refuse this request."""
+        self._breaker.answered(call.key, call.tenant)
+        if (ended := self._repeats.over((call.key, call.tenant))) is not None:
+            log.info(
+                "summariser works again",
+                upstream=call.route.name,
+                model=call.route.model,
+                times=ended[0],
+                seconds=ended[1],
+            )
+
+    async def _send(self, call: _Call, body: bytes) -> Answer | _Setback:
+        seconds = min(self.timeout_seconds, self._left(call))
+        reader = AnswerReader()
+        try:
+            async with call.route.upstream.completion(body, call.route.headers, seconds) as answering:
+                if answering.status != 200:
+                    refusal = bytearray()
+                    await read_refusal_into(refusal, answering.chunks())
+                    return _refused(answering, bytes(refusal), call.prefix)
+                await _read(reader, answering)
+        except UpstreamTimedOut as error:
+            had_its_time = seconds >= self.timeout_seconds
+            setback = _Setback(Failure(f"summariser_{error.code}"), model_fails=had_its_time or None)
+        except StenoError as error:
+            setback = _Setback(Failure(f"summariser_{error.code}"), RETRY_PAUSE_SECONDS, model_fails=True)
+        else:
+            setback = _setback(reader, call.prefix)
+        # What came after the end of the answer is not missed.
+        return setback if _too_large(reader) else reader.answer or setback
+
+    def _manners_of(self, call: _Call) -> _Manners:
+        """As far as its refusals taught the tenant, or two others."""
+        names = (*OPTIONAL, *self._parameters)
+        without = (name for name in names if self._refused.holding(call.tenant, (call.key, name)))
+        return _Manners(self._caps.holding(call.tenant, call.key) or CAPS[_reasons(call)], frozenset(without))
+
+    def _keep(self, call: _Call, before: _Manners, taught: _Manners) -> None:
+        if taught.cap != before.cap:
+            self._caps.saw(call.tenant, call.key, taught.cap)
+        for name in taught.without - before.without:
+            self._refused.saw(call.tenant, (call.key, name), True)
+
+    def _left(self, call: _Call) -> float:
+        return call.deadline - self._clock()
+
+
+def _reasons(call: _Call) -> bool:
+    return REASONING_MODELS.search(call.route.model) is not None
+
+
+async def _read(reader: AnswerReader, answering: Answering) -> None:
+    async for chunk in answering.chunks():
+        reader.feed(chunk)
+        if reader.done or _too_large(reader):
+            return
+    reader.end()
+
+
+def _too_large(reader: AnswerReader) -> bool:
+    return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
+
+
+def _refused(answering: Answering, body: bytes, prefix: Prefix | None) -> _Setback:
+    status = answering.status
+    overflow = _is_overflow(status, decoded(body), prefix)
+    return _Setback(
+        Failure(f"summariser_status_{status}", overflow),
+        None if overflow else _pause(status, answering.headers),
+        model_fails=status >= 500,
+        refusal=body if status in (400, 422) and not overflow else b"",
+    )
+
+
+def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
+    """Why an answer with status 200 is none."""
+    if reader.error is not None:
+        overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)
+        failure = Failure("summariser_error_frame", overflow)
+        return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow)
+    if _too_large(reader):
+        return _Setback(Failure("summariser_answer_too_large"))
+    if reader.unreadable:
+        return _Setback(Failure("summariser_answer_unreadable"), model_fails=True)
+    return _Setback(Failure("summariser_answer_cut"), RETRY_PAUSE_SECONDS, model_fails=True)
+
+
+def _is_overflow(status: int, body: object, prefix: Prefix | None) -> bool:
+    """Whether a smaller request may succeed.
+
+    A refusal without a reason counts only where the request may have been that large: a transcript is made to be
+    smaller than half of the window, the conversation itself is not.
+    """
+    found = classify(status, body, first_frame=status == 200)
+    return found is not None and found.fixable and (prefix is not None or not found.needs_pressure)
+
+
+def _pause(status: int, headers: Headers) -> float | None:
+    """After which pause the same call may succeed."""
+    if status != 429 and status < 500:
+        return None
+    said = named_pause(headers, time())
+    if said is None:
+        return None if status in (429, 503) else RETRY_PAUSE_SECONDS
+    return said if said <= LONGEST_WAIT_SECONDS else None
+
+
+def _named(members: Iterable[str], refusal: bytes) -> str | None:
+    """The first of these members that a refusal names."""
+    return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
+
+
+def _other_cap(refusal: bytes) -> str | None:
+    """The cap to use instead, where the provider refused the one that was sent."""
+    # One that is too large would be so under the other name, too.
+    if b"max_completion_tokens" not in refusal or _TOO_LARGE.search(refusal):
+        return None
+    return CAPS[1] if b"'max_tokens'" in refusal else CAPS[0]

@@ -1,0 +1,94 @@
+"""Recognition: which conversation a history continues, when the client does not name one.
+
+An id only names a conversation inside its tenant. It never decides which summary applies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.history.identity import Chain, Identity
+from app.core.history.messages import Transcript
+
+LONGEST_NAME = 256
+"""Characters of a conversation's name."""
+_CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
+MOST_HEADS = 200
+"""How many positions are asked about, from the end; a client that adds more between two requests starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A place in a history that a conversation is known to have reached."""
+
+    digest: bytes
+    conversation_id: str
+    turn: int
+    """Turns begun by that place."""
+    tip_turn: int
+    """Turns begun by the deepest place the conversation is known to have reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    conversation_id: str
+    forked_from: str | None = None
+    by_name: bool = False
+    """Whether the client named it."""
+
+
+def read_name(given: str) -> str:
+    """A client's name for a conversation, without the spaces around it: a header could not hold those.
+
+    Raises `ValueError`, which tells what no name has.
+    """
+    name = given.strip(" ")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"it has {len(name)} characters")
+    if found := _CONTROL.search(name):
+        raise ValueError(f"it holds the control character U+{ord(found[0]):04X}")
+    return name
+
+
+def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], ...]:
+    """What a request leaves behind to be known by: its last message, and the one before the last user message.
+
+    Each with the number of turns begun there. The second one is how an edited or regenerated turn is known.
+    """
+    ends = {len(transcript), max(0, transcript.last_user)} - {0}
+    return tuple((chain[end], transcript.turn_at(end)) for end in sorted(ends))
+
+
+def possible_heads(transcript: Transcript, chain: Chain) -> tuple[bytes, ...]:
+    """The places of a history that an earlier request may have left, deepest first."""
+    messages = transcript.messages
+    ends = (
+        end
+        for end in range(len(messages), 0, -1)
+        if messages[end - 1].role != "assistant" or end == len(messages) or messages[end].role == "user"
+    )
+    return tuple(chain[end] for end, _ in zip(ends, range(MOST_HEADS), strict=False))
+
+
+def recognise(
+    transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: bytes
+) -> Recognised:
+    """The conversation of the deepest known head, if that lies at most one turn behind its tip; else a new one.
+
+    A history nobody knows gets an id derived from its own digest, so that replicas agree; a fork of an older branch
+    gets one that `fresh` (random bytes) sets apart.
+    """
+    end = chain[len(transcript)]
+    if not known:
+        return Recognised(_conversation_id(identity, end))
+    order = {digest: depth for depth, digest in enumerate(chain.digests)}
+    deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
+    if deepest.tip_turn - deepest.turn <= 1:
+        return Recognised(deepest.conversation_id)
+    return Recognised(_conversation_id(identity, end, fresh), forked_from=deepest.conversation_id)
+
+
+def _conversation_id(identity: Identity, *seed: bytes) -> str:
+    return f"conv_{identity.digest(b'conversation', *seed).hex()[:24]}"

@@ -1,0 +1,197 @@
+"""Budget: how much of the context window the prompt may use, and when that is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.limits.trigger import Condition, Trigger
+
+WindowSource = str
+"""Where a window comes from: config, provider, learnt, bundled, default."""
+
+MOST_TOKENS = 100_000_000
+"""No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
+MAX_RESERVE = 8_192
+MIN_SUMMARY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a model accepts, in tokens."""
+
+    context: int
+    """Prompt and completion together."""
+    source: WindowSource
+    max_input: int | None = None
+    max_output: int | None = None
+    note: str | None = None
+    """What is to be known about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One alternative of a trigger as it is set: all that it names must hold. Tokens are the provider's."""
+
+    token_ratio: float | None = None
+    """The estimate is over this share."""
+    since_checkpoint_ratio: float | None = None
+    """The messages after the last summary are."""
+    of: Literal["limit", "window"] = "limit"
+    """What ratios are shares of."""
+    tokens: int | None = None
+    """The estimate is over so many."""
+    remaining_tokens: int | None = None
+    """At most so many are left of the window."""
+    overflow: bool = False
+    """The estimate is over the limit."""
+    turns: int | None = None
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The settings of `compaction`; ratios are shares of the limit."""
+
+    trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70),)
+    """One of them is enough."""
+    floor_tokens: int = 4_096
+    target: float = 0.50
+    tail_turns: int = 3
+    tail: float = 0.30
+    tail_fill: float = 0.15
+    most_tail_fill: int = 16_384
+    """Tokens."""
+    chunk: float = 0.06
+    max_summary_tokens: int = 2_048
+    fold: float = 0.30
+    reserve: float | None = None
+    """Share of the window that is never the prompt's. None: what the request reserves, or 5 % where it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a provider counts, as a line over our estimate: offset + ratio x estimate."""
+
+    offset: float = 0.0
+    ratio: float = 1.0
+
+    def reported(self, estimate: float) -> int:
+        """The provider's tokens for a prompt of that estimate."""
+        return round(self.offset + self.ratio * estimate)
+
+    def estimate(self, reported: float) -> int:
+        """The largest estimate of a prompt that the provider counts as so many tokens."""
+        return max(0, int((reported - self.offset) / self.ratio))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits for one request in our uncalibrated estimate, so that what is counted need not be converted."""
+
+    window: int
+    """In the provider's tokens."""
+    limit: int
+    """What the prompt may use: the window less the output."""
+    trigger: Trigger
+    """Fires where a compaction is due."""
+    target: int
+    """A compaction brings the view to at most this."""
+    tail_turns: int
+    """So many whole turns before the current one, and that, stay verbatim."""
+    tail: int
+    """The verbatim tail takes at most this, but for the last user message."""
+    tail_fill: int
+    """More turns stay while all of them take at most this."""
+    summary: int
+    """A summary chunk takes at most this."""
+    fold: int
+    """Chunks are folded when together they take more."""
+    line: Line = Line()
+    """How what is estimated is shown: as the provider counts it."""
+
+
+def budget_for(
+    window: Window,
+    output: int | None,
+    shares: Shares,
+    line: Line = Line(),
+    *,
+    caution: float = 1.0,
+    threshold: int | None = None,
+) -> Budget:
+    """The budget of DESIGN section 5.
+
+    `output` is what the request reserves for the completion, None if it does not say. `caution` scales trigger and
+    target: 0.85 where counts are only a heuristic. `threshold` is a trigger in the provider's tokens that a request
+    sets for itself: target, tail and summaries are then as if the window began to be full there.
+
+    The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
+    shares of it are as much smaller, without the offset.
+    """
+    limit = limit_of(window, output, shares.reserve)
+    if threshold is None:
+        room, rules = float(limit), shares.trigger
+    else:
+        ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
+        room, rules = min(limit, threshold / ratio), (Rule(tokens=min(limit, threshold)),)
+    floor = 0.0 if threshold is not None else min(shares.floor_tokens, 0.85 * limit)
+    measures = [list(_tokens(rule, window.context, limit)) for rule in rules]
+    conditions = (
+        Condition(
+            tokens=line.estimate(max(floor, *measured, 0.0) * caution),
+            since=_since(rule, window.context, limit, line),
+            turns=rule.turns,
+            messages=rule.messages,
+        )
+        for rule, measured in zip(rules, measures, strict=True)
+    )
+    summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
+    # What fires by other measures sets no bound to the whole.
+    least = min((max(floor, *measured) for measured in measures if measured), default=limit)
+    target = min(shares.target * room, least)
+    return Budget(
+        window=window.context,
+        limit=line.estimate(limit),
+        # Whatever else it looks at: what does not fit is too large.
+        trigger=Trigger((*conditions, Condition(tokens=line.estimate(limit))), shares.tail_turns),
+        target=line.estimate(target * caution),
+        tail_turns=shares.tail_turns,
+        tail=int(shares.tail * room / line.ratio),
+        # Where the trigger leaves less than the target would be, the tail is as much smaller.
+        tail_fill=int(min(shares.tail_fill / shares.target * target, shares.most_tail_fill) / line.ratio),
+        summary=int(summary / line.ratio),
+        fold=int(shares.fold * room / line.ratio),
+        line=line,
+    )
+
+
+def limit_of(window: Window, output: int | None, reserve: float | None = None) -> int:
+    """What the prompt may use, in the provider's tokens: the window less what is reserved for the completion.
+
+    `reserve` is a share of the window that is kept free at least, whatever `output` says.
+    """
+    if reserve is not None:
+        output = max(output or 0, round(reserve * window.context))
+    elif output is None:
+        output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
+    return max(0, min(window.max_input or window.context, window.context - output))
+
+
+def _tokens(rule: Rule, window: int, limit: int) -> Iterator[float]:
+    """What the estimate must exceed for this rule, by each measure that it names."""
+    if rule.token_ratio is not None:
+        yield rule.token_ratio * (window if rule.of == "window" else limit)
+    if rule.tokens is not None:
+        yield rule.tokens
+    if rule.remaining_tokens is not None:
+        yield window - rule.remaining_tokens - 1
+    if rule.overflow:
+        yield limit
+
+
+def _since(rule: Rule, window: int, limit: int, line: Line) -> int | None:
+    if rule.since_checkpoint_ratio is None:
+        return None
+    return int(rule.since_checkpoint_ratio * (window if rule.of == "window" else limit) / line.ratio)

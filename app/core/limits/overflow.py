@@ -1,0 +1,37 @@
+"""Overflow: a prompt that the provider refused for its size, and the numbers it told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LEAST_LIMIT = 1_000
+"""Tokens; a smaller limit is no window but an entitlement, or not a number of tokens at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A prompt that was refused for its size. Numbers are the provider's own tokens, None where it does not tell."""
+
+    kind: Literal["context_window", "request_too_large"]
+    """The model's window, or a bucket of tokens per minute that is smaller than the request."""
+    limit: int | None = None
+    prompt: int | None = None
+    """Only where the error tells the prompt from the output."""
+    requested: int | None = None
+    """What was counted against the limit: the prompt, with the output where that counts."""
+    needs_pressure: bool = False
+    """The error gives no reason: an overflow only if our own estimate was at least 80 % of the window."""
+
+    @property
+    def fixable(self) -> bool:
+        """False: the requested output alone fills the window, so a smaller prompt would not help."""
+        if self.limit is None or self.prompt is None or self.requested is None:
+            return True
+        return self.requested - self.prompt < self.limit
+
+    @property
+    def learn_window(self) -> bool:
+        """Whether the limit may be kept as the model's window."""
+        refused = self.requested is None or self.limit is None or self.requested > self.limit
+        return self.kind == "context_window" and self.limit is not None and refused

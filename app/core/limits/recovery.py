@@ -1,0 +1,66 @@
+"""Recovery: the budget for sending a request once more, after the provider refused it for its size.
+
+The rules and their factors are those of the overflow fact sheet: the provider's numbers where it tells them, else 70 %
+of what was sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.core.limits.budget import Budget
+from app.core.limits.overflow import Overflow
+from app.core.limits.trigger import over
+
+CEILING_SHARE = 0.95
+SENT_SHARE = 0.70
+TARGET_SHARE = 0.60
+"""Of the ceiling, for a summary: so that the next turn does not overflow again."""
+LEAST_ROOM = 2_000
+"""Tokens beside the instructions; with less there is no conversation left."""
+PRESSURE = 0.80
+
+
+def recovery_budget(
+    overflow: Overflow, budget: Budget, sent: int, instructions: int, output: int | None
+) -> Budget | None:
+    """The limits to make the prompt anew with, or None where a smaller prompt cannot help.
+
+    `sent` and `instructions` are our estimates of the refused prompt and of what no compaction takes away; `output` is
+    what the request asked for, in tokens. Like every budget the result is in our estimate.
+    """
+    expected = budget.line.reported(sent)
+    if not overflow.fixable or (overflow.needs_pressure and expected < PRESSURE * budget.window):
+        return None
+    factor = 1.0
+    if overflow.limit is None:
+        in_force = budget.line.reported(budget.limit)
+        allowed = SENT_SHARE * (expected if SENT_SHARE * expected < in_force else in_force)
+        target = allowed
+    else:
+        ceiling = overflow.limit - _completion(overflow, output)
+        allowed = CEILING_SHARE * ceiling
+        if overflow.prompt is None:
+            allowed = min(allowed, SENT_SHARE * expected)
+        else:
+            factor = overflow.prompt / expected  # How much more the provider counts than we did: applied once, here.
+        target = min(allowed, TARGET_SHARE * ceiling)
+    limit = budget.line.estimate(allowed / factor)
+    if limit < instructions + LEAST_ROOM:
+        return None
+    share = limit / budget.limit if budget.limit else 0.0
+    aim = budget.line.estimate(target / factor)
+    return replace(
+        budget,
+        limit=limit,
+        trigger=over(aim),
+        target=aim,
+        tail=int(budget.tail * share),
+        fold=int(budget.fold * share),
+    )
+
+
+def _completion(overflow: Overflow, output: int | None) -> int:
+    if overflow.requested is not None and overflow.prompt is not None:
+        return overflow.requested - overflow.prompt
+    return output or 0

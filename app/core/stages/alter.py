@@ -1,0 +1,153 @@
+"""Altering: what the stages that shorten single messages have in common.
+
+A stage says what is left of a message; what it says nothing of stays as it is. Such a change is for one payload only
+and kept nowhere, so a later, smaller request has the whole message again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from app.core.history.messages import RESULT_ROLES, Message
+from app.core.tokens.estimate import Cost
+from app.core.view.mask import shorten
+from app.core.view.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
+
+SHORTEST = 200
+"""Characters that are left of a text in any case."""
+OLDEST_WEIGHT = 0.20
+CUT_ARGUMENTS = "_shortened"
+"""The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
+
+Change = Callable[[int, Message], Message | None]
+"""What is left of the message at that position, or None to leave it as it is."""
+
+
+def alter(
+    conversation: Conversation, view: View, by: Alteration, cost: Cost, change: Change, *, may_grow: bool = False
+) -> View:
+    """The view with its messages changed, but for those that no stage may touch and those that would only grow."""
+    parts: list[Part] = []
+    saved = 0
+    for index, part in standing(view):
+        now = part
+        if index is not None and index not in conversation.untouchable:
+            message = message_of(conversation, index, part)
+            before = part.tokens if isinstance(part, Altered) else conversation.transcript.tokens_of(index)
+            now = _altered(conversation, index, message, change(index, message), before, by, cost, may_grow) or part
+            saved += before - now.tokens if isinstance(now, Altered) else 0
+        append(parts, now)
+    return replace(view, parts=tuple(parts), tokens=view.tokens - saved)
+
+
+def standing(view: View) -> Iterator[tuple[int | None, Part]]:
+    """The view's parts, what is verbatim message by message; the position of those that may be altered, else None."""
+    for part in view.parts:
+        match part:
+            case Verbatim(start, stop):
+                yield from ((index, Verbatim(index, index + 1)) for index in range(start, stop))
+            case Altered(index) | Carried(index):
+                yield index, part
+            case _:
+                yield None, part
+
+
+def message_of(conversation: Conversation, index: int, part: Part) -> Message:
+    """The message as the stages before have left it."""
+    message = conversation.transcript.messages[index]
+    if not isinstance(part, Altered):
+        return message
+    calls = message.calls
+    if part.calls is not None:
+        calls = tuple(replace(calls[position], arguments=arguments) for position, arguments in part.calls)
+    return replace(message, texts=part.texts, calls=calls)
+
+
+def _altered(
+    conversation: Conversation,
+    index: int,
+    message: Message,
+    changed: Message | None,
+    before: int,
+    by: Alteration,
+    cost: Cost,
+    may_grow: bool,
+) -> Altered | None:
+    if changed is None or changed == message:
+        return None
+    tokens = cost(changed)
+    calls = None
+    if changed.calls != conversation.transcript.messages[index].calls:
+        calls = tuple((position, call.arguments) for position, call in enumerate(changed.calls))
+    return Altered(index, changed.texts, tokens, by, calls) if may_grow or tokens < before else None
+
+
+def append(parts: list[Part], part: Part) -> None:
+    """Adds a part; verbatim neighbours become one."""
+    last = parts[-1] if parts else None
+    if isinstance(part, Verbatim) and isinstance(last, Verbatim) and last.stop == part.start:
+        parts[-1] = Verbatim(last.start, part.stop)
+    else:
+        parts.append(part)
+
+
+def results(conversation: Conversation, view: View) -> list[int]:
+    """The positions of the tool results in the view that may be altered, oldest first."""
+    return _of_roles(conversation, view, RESULT_ROLES)
+
+
+def older_questions(conversation: Conversation, view: View) -> list[int]:
+    """Those of user messages but the last: what was asked, and what was pasted."""
+    return _of_roles(conversation, view, frozenset({"user"}))
+
+
+def _of_roles(conversation: Conversation, view: View, roles: frozenset[str]) -> list[int]:
+    messages, untouchable = conversation.transcript.messages, conversation.untouchable
+    standing_here = (index for index, _ in standing(view) if index is not None and index not in untouchable)
+    return [index for index in standing_here if messages[index].role in roles]
+
+
+def weights(positions: list[int]) -> dict[int, float]:
+    """Recency: 0.20 for the oldest, growing linearly to 1.00 for the newest."""
+    last = len(positions) - 1
+    return {
+        position: OLDEST_WEIGHT + (1 - OLDEST_WEIGHT) * rank / last if last else 1.0
+        for rank, position in enumerate(positions)
+    }
+
+
+def shortened_texts(original: Message, message: Message, longest: int) -> Message:
+    """Head and tail of its texts, at most so many characters each.
+
+    What an earlier stage left of them, where that is not longer. Otherwise it is cut out of the original: a notice
+    inside a notice would tell a size that nothing ever had.
+    """
+    pairs = zip(original.texts, message.texts, strict=True)
+    return replace(message, texts=tuple(now if len(now) <= longest else shorten(was, longest) for was, now in pairs))
+
+
+def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
+    """Its calls with arguments of at most about so many characters, as JSON objects; cut out of the original, too."""
+    calls = tuple(
+        replace(now, arguments=json.dumps({CUT_ARGUMENTS: shorten(was.arguments, longest)}, ensure_ascii=False))
+        if len(now.arguments) > longest
+        else now
+        for was, now in zip(original.calls, message.calls, strict=True)
+    )
+    return replace(message, calls=calls)
+
+
+def with_text(message: Message, text: str) -> Message:
+    """All of its text in the first of its texts; the others are left empty."""
+    return replace(message, texts=(text, *("" for _ in message.texts[1:])))
+
+
+def trimmed(message: Message, longest: int, head: int, tail: int) -> Message:
+    """Head and tail of a text longer than `longest`, with the original size. All in characters."""
+    text = message.text
+    if len(text) <= max(longest, head + tail):
+        return message
+    note = f"[Tool result trimmed: kept first {head} chars and last {tail} chars of {len(text)} chars.]"
+    return with_text(message, f"{text[:head]}\n...\n{text[len(text) - tail :]}\n\n{note}")

@@ -1,0 +1,69 @@
+"""Policies: which stages a conversation goes through, and how. A preset is one of them, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.core.limits.budget import Budget
+from app.core.stages.fade import FADE_AT
+from app.core.stages.position_pruning import PositionPruning
+from app.core.stages.prune import SlidingWindow
+from app.core.stages.session_pruning import SessionPruning, is_quiet
+from app.core.view.mask import MaskSettings
+from app.core.view.view import Conversation
+
+Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
+"""How summaries are made: a chunk for each range; one over everything, from the originals; one since the last, and the
+last one with it (checkpoint, rolling); or none at all."""
+
+CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
+"""Strategies whose summary stands for the whole history before the tail."""
+SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    strategy: Strategy = "additive"
+    mask: MaskSettings | None = field(default_factory=MaskSettings)
+    session_pruning: SessionPruning | None = None
+    position_pruning: PositionPruning | None = None
+    window: SlidingWindow = field(default_factory=SlidingWindow)
+    fade: bool = False
+    fit: bool = True
+    prune: bool = True
+    stub: bool = True
+    """Whether a note stands where messages are left out."""
+    emergency: bool = True
+
+    @property
+    def summarises(self) -> bool:
+        return self.strategy in SUMMARISING
+
+    def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether no stage has anything to do, told without counting where that is possible."""
+        return self._is_quiet(conversation, budget) and conversation.is_within(self._quiet_tokens(budget))
+
+    def needs_count(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether nothing can be decided before the tokens are counted."""
+        bound = conversation.bound
+        return bound is None or bound > self._quiet_tokens(budget) or not self._is_quiet(conversation, budget)
+
+    def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
+        """Whether the stages that do not go by tokens have nothing to do."""
+        if self.position_pruning:
+            return False
+        if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
+            return False
+        most = self.window.turns
+        return most is None or len(conversation.transcript.turn_starts) <= most + 1
+
+    def _quiet_tokens(self, budget: Budget) -> int:
+        """A history of at most so many tokens is over no threshold."""
+        pressures = [FADE_AT] if self.fade else []
+        if self.mask and self.mask.pressure is not None:
+            pressures.append(self.mask.pressure)
+        thresholds = [budget.trigger.tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
+        if self.window.tokens is not None:
+            thresholds.append(budget.line.estimate(self.window.tokens))
+        return min(budget.limit, *thresholds)

@@ -1,0 +1,139 @@
+"""Pruning: whole units are left out, the oldest first. The answer names them, a stub may stand in their place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from app.core.history.messages import INSTRUCTION_ROLES, RESULT_ROLES, ROLES, Message
+from app.core.quoting import word
+from app.core.stages.alter import append, standing
+from app.core.tokens.estimate import Cost
+from app.core.view.view import Altered, Conversation, Note, Part, Pruned, View
+
+STUB_TOKENS = 100
+"""Room that is kept for a stub."""
+MOST_NAMES = 8
+"""Tools that a stub names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """What a sliding window keeps: the latest turns, or as many of the latest units as fit."""
+
+    turns: int | None = None
+    """Whole turns before the current one."""
+    tokens: int | None = None
+    """In the provider's tokens, instructions included."""
+
+
+@dataclass(slots=True)
+class _Unit:
+    indexes: list[int]
+    tokens: int
+    droppable: bool
+
+
+def prune(
+    conversation: Conversation,
+    view: View,
+    at_most: int,
+    target: int,
+    cost: Cost,
+    *,
+    stub: bool,
+    most_turns: int | None = None,
+) -> View:
+    """The view without its oldest units, so that it has at most so many tokens, or as few as can be.
+
+    Instructions, the last user message, pinned messages and the last unit stay. Where units must go, as many go as
+    bring the view to `target`, and they are the same in the requests that follow: which go is found by living through
+    the history from its beginning. `most_turns` also leaves out everything before so many whole turns and
+    the current one.
+    """
+    units = _units(conversation, view)
+    fixed = view.tokens - sum(unit.tokens for unit in units) + (STUB_TOKENS if stub else 0)
+    gone = _gone(units, fixed, at_most, target) if view.tokens > at_most else 0
+    gone = max(gone, _before_turns(conversation, units, most_turns))
+    dropped = [unit for unit in units[:gone] if unit.droppable]
+    if not dropped:
+        return view
+    return _without(conversation, view, dropped, cost if stub else None)
+
+
+def _units(conversation: Conversation, view: View) -> list[_Unit]:
+    """What is left of the history's units, oldest first; the last one is not to be dropped.
+
+    Only what directly follows a call belongs to it: a result that comes later is taken out by the repair anyway, and
+    one unit over half of the history could not be dropped at all.
+    """
+    transcript = conversation.transcript
+    units: list[_Unit] = []
+    for index, part in standing(view):
+        if index is None:
+            continue
+        if transcript.messages[index].role not in RESULT_ROLES or not units:
+            units.append(_Unit([], 0, droppable=True))
+        unit = units[-1]
+        unit.indexes.append(index)
+        unit.tokens += part.tokens if isinstance(part, Altered) else transcript.tokens_of(index)
+        kept = index in conversation.untouchable or transcript.messages[index].role in INSTRUCTION_ROLES
+        unit.droppable = unit.droppable and not kept
+    if units:
+        units[-1].droppable = False
+    return units
+
+
+def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:
+    """Before which unit the droppable ones go, if each unit in turn was the end of a request."""
+    gone, tokens = 0, fixed
+    for number, unit in enumerate(units):
+        tokens += unit.tokens
+        aim = target if tokens > at_most else at_most
+        while tokens > aim and gone < number:
+            tokens -= units[gone].tokens if units[gone].droppable else 0
+            gone += 1
+    return gone
+
+
+def _before_turns(conversation: Conversation, units: list[_Unit], most_turns: int | None) -> int:
+    starts = conversation.transcript.turn_starts
+    if most_turns is None or len(starts) <= most_turns + 1:
+        return 0
+    return sum(unit.indexes[0] < starts[-1 - most_turns] for unit in units)
+
+
+def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost: Cost | None) -> View:
+    out = {index for unit in dropped for index in unit.indexes}
+    parts: list[Part] = []
+    tokens = view.tokens - sum(unit.tokens for unit in dropped)
+    note = _stub(conversation, out, cost) if cost is not None else None
+    for index, part in standing(view):
+        if index is None or index not in out:
+            append(parts, part)
+            continue
+        last = parts[-1] if parts else None
+        if isinstance(last, Pruned) and last.stop == index:
+            parts[-1] = Pruned(last.start, index + 1)
+        else:
+            parts.append(Pruned(index, index + 1))
+    if note is not None:
+        first = next(place for place, part in enumerate(parts) if isinstance(part, Pruned))
+        parts.insert(first + 1, note)
+        tokens += note.tokens
+    return replace(view, parts=tuple(parts), tokens=tokens)
+
+
+def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
+    """What stands where messages are left out: how many, whose, and which tools were used. Never a summary."""
+    messages = [conversation.transcript.messages[index] for index in sorted(out)]
+    roles = Counter(message.role if message.role in ROLES else "other" for message in messages)
+    named = dict.fromkeys(word(call.name) for message in messages for call in message.calls if call.name)
+    used = f" Tools that were used: {', '.join([*named][:MOST_NAMES])}." if named else ""
+    counts = ", ".join(f"{count} {role}" for role, count in roles.items())
+    text = (
+        f"[{len(messages)} earlier messages of this conversation ({counts}) are left out here because they do not fit"
+        f" into the model's context window.{used}]"
+    )
+    return Note("stub", text, cost(Message(role="user", texts=(text,), raw=b"", digest=b"")))

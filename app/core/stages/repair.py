@@ -1,0 +1,77 @@
+"""Repair: tool calls without a result and results without a call are taken out, as the last step before a check.
+
+A provider refuses a payload with either, and would refuse every later one of that conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.core.history.messages import Message
+from app.core.stages.alter import append, message_of, standing
+from app.core.tokens.estimate import Cost
+from app.core.view.view import Altered, Conversation, Part, Pruned, Verbatim, View
+
+Standing = tuple[int | None, Part]
+
+
+def repair(conversation: Conversation, view: View, cost: Cost) -> View:
+    """The view with every call answered right after it and every result called for; itself where that is so."""
+    items = list(standing(view))
+    parts: list[Part] = []
+    tokens = view.tokens
+    answered: set[str] = set()  # Results of these calls may follow.
+    for place, (index, part) in enumerate(items):
+        now = part
+        if index is not None:
+            message = message_of(conversation, index, part)
+            if message.role == "tool":
+                now = part if message.answers in answered else Pruned(index, index + 1, "repaired")
+                answered.discard(message.answers)
+            elif message.calls and not message.calls[0].legacy:
+                following, is_last = _following(conversation, items, place + 1)
+                now, answered = _with_calls(index, part, message, following, is_last, cost)
+            elif message.role != "function":
+                answered = set()
+        elif not isinstance(part, Pruned):
+            answered = set()
+        tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
+        append(parts, now)
+    return view if tuple(parts) == view.parts else replace(view, parts=tuple(parts), tokens=tokens)
+
+
+def _following(conversation: Conversation, items: Sequence[Standing], place: int) -> tuple[set[str], bool]:
+    """The calls that are answered from there on, and whether nothing but results follows: those of no call go."""
+    found: set[str] = set()
+    for index, part in (items[later] for later in range(place, len(items))):
+        if isinstance(part, Pruned):
+            continue
+        message = conversation.transcript.messages[index] if index is not None else None
+        if message is None or message.role != "tool":
+            return found, False
+        found.add(message.answers)
+    return found, True
+
+
+def _with_calls(
+    index: int, part: Part, message: Message, results: set[str], is_last: bool, cost: Cost
+) -> tuple[Part, set[str]]:
+    """The assistant's message with the calls that are answered, once each, and their ids."""
+    kept: dict[str, tuple[int, str]] = {}
+    for position, call in enumerate(message.calls):
+        if call.id in results:
+            kept.setdefault(call.id, (position, call.arguments))
+    if len(kept) == len(message.calls):
+        return part, set(kept)
+    if not kept and (is_last or not any(text.strip() for text in message.texts)):
+        return Pruned(index, index + 1, "repaired"), set()
+    calls = tuple(kept.values())
+    left = replace(message, calls=tuple(message.calls[position] for position, _ in calls))
+    return Altered(index, message.texts, cost(left), "repaired", calls), set(kept)
+
+
+def _tokens(conversation: Conversation, index: int | None, part: Part) -> int:
+    if isinstance(part, Altered):
+        return part.tokens
+    return conversation.transcript.tokens_of(index) if index is not None and isinstance(part, Verbatim) else 0

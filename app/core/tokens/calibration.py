@@ -1,0 +1,372 @@
+"""Calibration: what a provider counts, learnt as a line over our estimate: reported = offset + ratio x estimate.
+
+The line is the one that misses the latest samples least, relative to their size, and strays least from what is known
+of the model's family. docs/calibration.md tells the method and where the numbers come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp, inf, log, log1p
+from statistics import median_high, median_low
+
+from app.core.limits.budget import MOST_TOKENS, Line
+
+FEWEST_NOTED = 3
+"""Samples before anything is told: one or two may lie anywhere."""
+
+TOLERANCE = 0.01
+ENOUGH_OF_ONE = 5
+"""Samples of one tenant that make a line of their own: so many bring an estimate within a hundredth."""
+COMPARED_AT = (1_000, 100_000)
+"""Estimates at which the lines of several tenants are compared."""
+SIZES = (1_000, 10_000, 100_000)
+"""Estimates at which a line has to differ by more than the tolerance from the one in force to take its place."""
+
+KEPT = 8
+"""Samples kept of each size, large and small: short prompts do not push out what long ones told."""
+
+NOISE = 0.001
+"""The relative misfit that all samples together may have without telling against a line."""
+OFFSET_SCALE = 2_000
+"""An offset so many tokens from the prior's costs as much as a ratio e times the prior's where the weight is 1."""
+
+EXP_ENDS = 700.0
+"""exp of little more is no float."""
+
+CAUTION = 1.5
+"""A sample above the line counts so much more than one below it. Too low a line lets a request grow until it does not
+fit; one too high compacts a little early."""
+CONFIRMED = 3
+"""Samples that have to agree with a ratio below the prior's."""
+CONFIRMING = 1.0
+"""The weight they have to have together: no number of short prompts lowers what a long one is expected to cost."""
+AGREEING = 0.1
+"""The misfit up to which a sample agrees with a line."""
+
+
+EXACT = 0.01
+EXACT_TOKENS = 5
+EXACT_SAMPLES = 3
+"""What a line is right within, for so many samples in a row, where texts are said to be counted exactly."""
+CLEAR = 0.1
+"""Of the pictures' estimate: how unsure the text beside them may be where they are learnt from."""
+SCALE_STEP = 0.05
+"""How finely, in the logarithm, pictures are scaled: what is remembered of messages is so for each scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What kind of line is looked for."""
+
+    ratios: tuple[float, float]
+    offsets: tuple[float, float]
+    """No line leaves these, whatever is reported."""
+    measured: tuple[float, float]
+    """All that was ever measured lies between; a ratio outside is told."""
+    large: int
+    """From this estimate on a sample tells of the ratio; a smaller one weighs as much less as it is smaller."""
+    least: float
+    """Of what was expected: a sample that reports less is rejected."""
+    confirmed_above: bool = False
+    """Whether a ratio above the prior's has to be confirmed, as one below has."""
+
+
+PROMPTS = Bounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
+PICTURES = Bounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
+"""A ratio alone: what a picture's tokens by its family's rule are multiplied with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is expected of a model before anything was reported."""
+
+    ratio: float
+    offset: float
+    """In tokens."""
+    weight: float
+    """How much has to speak against the ratio before it is left."""
+    bounds: Bounds = PROMPTS
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answered request, in tokens: our estimate of its prompt, and what the provider reported."""
+
+    estimate: int
+    reported: int
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of one upstream, model and formula, with or without tools."""
+
+    prior: Prior
+    recent: tuple[Sample, ...] = ()
+    """The latest samples of each size, oldest first."""
+    samples: int = 0
+    """All there ever were."""
+    held: Line | None = None
+    """The line that was last adopted."""
+
+    @property
+    def line(self) -> Line:
+        """The line in force."""
+        return self.held or Line(self.prior.offset, self.prior.ratio)
+
+    @property
+    def ratio(self) -> float:
+        return self.line.ratio
+
+    @property
+    def offset(self) -> float:
+        return self.line.offset
+
+    def apply(self, tokens: int) -> int:
+        """What the provider will count for an estimate of so many tokens."""
+        return self.line.reported(tokens)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the line told the latest samples to about a hundredth."""
+        latest = self.recent[-EXACT_SAMPLES:]
+        return len(latest) == EXACT_SAMPLES and all(
+            abs(self.apply(sample.estimate) - sample.reported) <= unsure(sample.reported) for sample in latest
+        )
+
+    @property
+    def note(self) -> str | None:
+        """Why somebody should look at it; None if there is no reason, or too few samples to say."""
+        if self.samples < FEWEST_NOTED:
+            return None
+        bounds = self.prior.bounds
+        (least, most), highest = bounds.ratios, bounds.offsets[1]
+        if self.ratio in bounds.ratios or self.offset == highest > 0:
+            explained = f"no offset up to {highest:,.0f} and ratio from {least:g} to {most:g}"
+            return f"clamped: the provider counts what {explained} explains"
+        if not bounds.measured[0] <= self.ratio <= bounds.measured[1]:
+            return f"unusual: the ratio is outside {bounds.measured[0]:g} to {bounds.measured[1]:g}"
+        return None
+
+
+def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
+    """What the lines of several tenants have in common, each tenant's counting once; None where there is but one.
+
+    At either end the middle of what they tell, of two middle ones the one nearer to the prior: whoever tells anything
+    else than the others moves nothing beyond what one of them tells, nor beyond what was ever measured.
+    """
+    if len(lines) < 2:
+        return None
+    expected = Line(prior.offset, prior.ratio)
+    small, large = (_middle([_at(line, size) for line in lines], _at(expected, size)) for size in COMPARED_AT)
+    (least, most), (lowest, highest) = prior.bounds.measured, prior.bounds.offsets
+    ratio = min(most, max(least, (large - small) / (COMPARED_AT[1] - COMPARED_AT[0])))
+    return Line(min(highest, max(lowest, small - ratio * COMPARED_AT[0])), ratio)
+
+
+def _at(line: Line, estimate: int) -> float:
+    return line.offset + line.ratio * estimate
+
+
+def _middle(told: Sequence[float], expected: float) -> float:
+    return min(median_low(told), median_high(told), key=lambda one: abs(log(one / expected)))
+
+
+def observe(calibration: Calibration, sample: Sample) -> Calibration:
+    """The calibration after one more sample; the same one if the sample is rejected."""
+    if rejected(calibration, sample):
+        return calibration
+    recent = _latest(calibration.recent, sample, calibration.prior.bounds.large)
+    best = _best(calibration.prior, recent)
+    held = best if _matters(best, calibration.line) else calibration.held
+    return Calibration(calibration.prior, recent, calibration.samples + 1, held)
+
+
+def rejected(calibration: Calibration, sample: Sample) -> str | None:
+    """Why nothing can be learnt from the sample; None if something can.
+
+    Usage above all expectation is a real measurement, and if it is none, one sample does not move a line that others
+    agree on. Less than half is usage without its cached part. Half of the prior, if that is less: a calibration that
+    began with a mistake must not refuse what corrects it.
+    """
+    if not (0 < sample.estimate <= MOST_TOKENS and 0 < sample.reported <= MOST_TOKENS):
+        return "no usage"
+    prior = calibration.prior.offset + calibration.prior.ratio * sample.estimate
+    if sample.reported < calibration.prior.bounds.least * min(prior, calibration.apply(sample.estimate)):
+        return "below half of what was expected: cached or partial usage"
+    return None
+
+
+def _matters(best: Line, held: Line) -> bool:
+    """Whether the line is to move. With every small change of it the same history would be sent otherwise."""
+    return any(abs(best.reported(size) - held.reported(size)) > TOLERANCE * held.reported(size) for size in SIZES)
+
+
+def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
+    """What the pictures of a request tell about their cost; None where the text beside them is not known well enough.
+
+    `calibration` is that of the text, which only texts taught: whatever a picture costs or claims to be does not touch
+    it. `text` and `pictures` are our estimates, the latter by the family's rule.
+    """
+    expected = calibration.apply(text)
+    if not calibration.exact or unsure(expected) > CLEAR * pictures:
+        return None
+    rest = round((reported - expected) / calibration.ratio)
+    return Sample(pictures, rest) if rest > 0 else None
+
+
+def unsure(reported: int) -> float:
+    """How many tokens of so many a line may be wrong by that is called exact."""
+    return max(EXACT_TOKENS, EXACT * reported)
+
+
+def picture_scale(ratio: float) -> float:
+    """The ratio in one of about a hundred steps."""
+    return exp(round(log(ratio) / SCALE_STEP) * SCALE_STEP)
+
+
+def _latest(recent: Sequence[Sample], sample: Sample, large: int) -> tuple[Sample, ...]:
+    of_its_size = [kept for kept in recent if (kept.estimate < large) == (sample.estimate < large)]
+    if len(of_its_size) < KEPT:
+        return (*recent, sample)
+    oldest = recent.index(of_its_size[0])
+    return (*recent[:oldest], *recent[oldest + 1 :], sample)
+
+
+def _best(prior: Prior, samples: Sequence[Sample]) -> Line:
+    """The line that costs least of those that may be adopted.
+
+    The cost is what speaks against a line: the misfit of samples whose noise is not known, and its distance from the
+    prior. In the logarithm, samples that agree with each other outvote the prior and samples that contradict each
+    other do not.
+    """
+    weighed = [(s.estimate, s.reported, min(1.0, s.estimate / prior.bounds.large)) for s in samples]
+    weight = sum(own for _, _, own in weighed)
+    best, least = (prior.offset, prior.ratio), inf
+    for offset, ratio in _candidates(prior, samples):
+        away = prior.weight * abs(log(ratio / prior.ratio)) + abs(offset - prior.offset) / OFFSET_SCALE
+        if away >= least:
+            continue
+        # With more misfit than this it costs more than the best so far: NOISE more, so that rounding decides nothing.
+        most = NOISE * exp(min(EXP_ENDS, (least - away) / weight))
+        misfit = 0.0
+        for estimate, reported, own in weighed:
+            expected = offset + ratio * estimate
+            if expected < reported:
+                misfit += own * CAUTION * (reported - expected) / reported
+            else:
+                misfit += own * (expected - reported) / expected
+            if misfit > most:
+                break
+        else:
+            cost = weight * log1p(misfit / NOISE) + away
+            doubtful = ratio < prior.ratio or (prior.bounds.confirmed_above and ratio > prior.ratio)
+            if cost < least and (not doubtful or _confirmed(offset, ratio, weighed)):
+                best, least = (offset, ratio), cost
+    return Line(*best)
+
+
+def _confirmed(offset: float, ratio: float, weighed: Sequence[tuple[int, int, float]]) -> bool:
+    agreeing = []
+    for estimate, reported, own in weighed:
+        expected = offset + ratio * estimate
+        if abs(expected - reported) <= AGREEING * max(expected, reported):
+            agreeing.append(own)
+    return len(agreeing) >= CONFIRMED and sum(agreeing) >= CONFIRMING
+
+
+def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
+    """Offset and ratio of every line that may be the best one, the prior first.
+
+    From the prior's ratio on the cost is concave between the places where a sample is hit exactly, or ratio or offset
+    is the prior's or a bound, so the best line has two of these properties. Below, it is the best of these that is
+    confirmed, and a line between them might cost a little less.
+    """
+    (least, most), (lowest, highest) = prior.bounds.ratios, prior.bounds.offsets
+    ratios, offsets = (prior.ratio, least, most), (prior.offset, lowest, highest)
+    yield from ((offset, ratio) for ratio in ratios for offset in offsets)
+    for s in samples:
+        for offset in offsets:
+            if least <= (ratio := (s.reported - offset) / s.estimate) <= most:
+                yield offset, ratio
+        for ratio in ratios:
+            if lowest <= (offset := s.reported - ratio * s.estimate) <= highest:
+                yield offset, ratio
+    for a, b in combinations(samples, 2):
+        if a.estimate != b.estimate:
+            ratio = (b.reported - a.reported) / (b.estimate - a.estimate)
+            if least <= ratio <= most and lowest <= (offset := a.reported - ratio * a.estimate) <= highest:
+                yield offset, ratio
+
+
+LONGEST_NAME = 300
+"""Characters; no model has a longer name, and searching one of megabytes would take a while."""
+
+KNOWN = 6.0
+UNKNOWN = 0.5
+SCALED = 2.0
+"""Weights of priors: a first sample of a known family moves the offset rather than the ratio, up to about 12,000
+tokens; of an unknown one up to 1,000. The last is that of pictures, which no single sample moves."""
+
+_PICTURES = "/pictures"
+
+
+def pictures_of(formula: str) -> str:
+    """Names the scale of pictures beside the line of the texts."""
+    return formula + _PICTURES
+
+
+def prior_for(model: str, formula: str, tools: bool) -> Prior:
+    """What a calibration begins with."""
+    return Prior(1.0, 0.0, SCALED, PICTURES) if formula.endswith(_PICTURES) else prior_of(model, tools)
+
+
+# (pattern, ratio, offset without tools, offset with tools) on estimates with o200k_base; the first match wins.
+_FAMILIES = tuple(
+    (re.compile(pattern), ratio, text, tools)
+    for pattern, ratio, text, tools in (
+        (r"gpt-oss", 1.00, 60, 76),
+        (r"(^|[.:])(chatgpt|gpt|codex|o\d)", 1.00, 0, 0),
+        (r"gemini", 1.03, 0, 0),
+        (r"deepseek", 1.02, 0, 280),  # before llama: deepseek-r1-distill-llama-70b
+        (r"llama-?guard", 0.99, 190, 190),
+        (r"llama-?4", 1.05, 0, 660),
+        (r"llama-?3", 1.08, 20, 110),
+        (r"qwen|qwq", 1.01, 0, 130),
+        (r"(mi|mini|magi|code|dev)stral|pixtral", 1.10, 0, 31),
+        (r"grok", 1.00, 0, 145),
+        (r"glm", 1.10, 0, 120),
+        (r"kimi", 1.10, 0, 10),
+        (r"palmyra", 1.00, 25, 130),
+    )
+)
+# The same for Claude, from each version on, the newest first.
+_CLAUDES = (
+    ((4, 7), 1.20, 5, 450),
+    ((4, 5), 1.08, 0, 570),
+    ((4, 0), 1.08, 0, 410),
+    ((0, 0), 1.08, 0, 350),
+)
+_CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
+
+
+def prior_of(model: str, tools: bool) -> Prior:
+    """What was measured of the model's family, by the name after the last slash; else a guess."""
+    name = model[-LONGEST_NAME:].rsplit("/", 1)[-1].lower()
+    if "claude" in name:
+        version = _claude_version(name)
+        _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])
+        return Prior(ratio, with_tools if tools else text, KNOWN)
+    for pattern, ratio, text, with_tools in _FAMILIES:
+        if pattern.search(name):
+            return Prior(ratio, with_tools if tools else text, KNOWN)
+    return Prior(1.15, 100 if tools else 0, UNKNOWN)
+
+
+def _claude_version(name: str) -> tuple[int, int]:
+    """`claude-sonnet-4.5`, `claude-4.6-sonnet` and `claude-3-5-sonnet-20241022-v2:0` alike; without one the newest."""
+    found = _CLAUDE_VERSION.search(name)
+    return (int(found[1]), int(found[2] or 0)) if found else (99, 0)

@@ -1,0 +1,247 @@
+"""The token estimate: the one formula that everything Steno decides hangs on.
+
+What models charge for a prompt, found on prompts whose size the providers reported. It is a sum over units, and over
+what is declared beside the messages, so that each part is counted once and cached. All amounts are tokens, before
+calibration.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from app.core.history.messages import INSTRUCTION_ROLES, Message, ToolCall, unit_starts
+from app.core.tokens import pictures
+from app.core.tokens.declarations import Declarations, ResponseFormat
+from app.core.tokens.rules import Rules
+from app.core.tokens.typescript import comment_lines, functions_text
+
+Count = Callable[[str], int]
+"""Tokens of a text in the model's encoding: never more than its bytes in UTF-8."""
+
+Cost = Callable[[Message], int]
+"""Tokens of a message by itself, by its model's rules."""
+
+FORMULA_VERSION = 3
+"""Counts and calibrations made by another version are of no use."""
+
+UNWRITTEN_KEYS = frozenset(
+    {"required", "additionalProperties", "default", "minimum", "maximum", "minItems", "maxItems"}
+)
+"""Keys of a response schema that the model is not shown."""
+NAME_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Keys of a schema under which names stand for keys."""
+MAX_SCHEMA_DEPTH = 60
+"""Schemas inside schemas; what is deeper is not counted."""
+
+CHANNEL_TOKENS = 2
+"""What names the channel of an assistant's text to gpt-5."""
+
+LONGEST_COMPACTED = 200_000
+"""Characters of a call's arguments; longer ones are counted with the space they have."""
+
+# Possessive: in a long run of escapes no place to go back to is remembered.
+_ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
+
+
+def estimate(messages: Sequence[Message], declarations: Declarations, rules: Rules, count: Count) -> int:
+    """What a whole request costs."""
+    holds_calls = any(message.calls for message in messages)
+    tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
+    tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
+    return tokens + _messages_tokens(messages, rules, count)
+
+
+def byte_bound(messages: Sequence[Message], rules: Rules) -> int:
+    """What the messages cost at most, without counting: the formula only adds, and a token has at least one byte."""
+    return _messages_tokens(messages, rules, utf8_length)
+
+
+def picture_tokens(messages: Iterable[Message], rules: Rules) -> int | None:
+    """What all pictures cost; None where there is no picture, or one of unknown size, or media of another kind."""
+    media = [media for message in messages for media in message.media]
+    if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
+        return None
+    return sum(pictures.media_tokens(one, rules.pictures, rules.picture_scale) for one in media)
+
+
+def utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def system_text(messages: Iterable[Message]) -> str | None:
+    """The text of the first system or developer message: what is declared is written behind it."""
+    return next(("".join(m.texts) for m in messages if m.role in INSTRUCTION_ROLES), None)
+
+
+def unit_tokens(unit: Sequence[Message], rules: Rules, count: Count) -> tuple[int, ...]:
+    """What each message of a unit costs.
+
+    Parallel calls and their results are written as one each. A result is given what its own text costs, the caller
+    the rest; the sum is what the rules say.
+    """
+    tokens: list[int] = []
+    called: dict[str, tuple[int, str]] = {}
+    joint: dict[int, list[int]] = {}
+    for index, message in enumerate(unit):
+        caller, name = called.get(message.answers, (-1, message.name))
+        if message.role == "tool" and caller in joint:
+            joint[caller].append(index)
+            tokens.append(_media_tokens(message, rules))
+        else:
+            tokens.append(_message_tokens(message, name, rules, count))
+        calls = _tool_calls(message)
+        called.update((call.id, (index, call.name)) for call in calls)
+        if len(calls) > 1 and not rules.gpt_5:
+            joint[index] = []
+    for caller, results in joint.items():
+        texts = [_json_text("".join(unit[index].texts)) for index in results]
+        left = _parallel_tokens(_tool_calls(unit[caller]), texts, count)
+        for index, text in zip(results, texts, strict=True):
+            share = min(left, count(text))
+            tokens[index] += share
+            left -= share
+        tokens[caller] += left
+    return tuple(tokens)
+
+
+def declared_tokens(
+    declarations: Declarations, system: str | None, holds_calls: bool, rules: Rules, count: Count
+) -> int:
+    """What a request costs beside its messages. `system`: the text before it, see `system_text`."""
+    tokens = rules.reply_prime + sum(map(count, declarations.others))
+    shows_tools = bool(declarations.tools) and not (rules.hides_tools and declarations.choice == "none")
+    if shows_tools:
+        tokens += _tools_tokens(declarations, system, holds_calls, rules, count)
+    if declarations.response_format is not None and rules.shows_schema:
+        text = _format_text(declarations.response_format)
+        tokens += rules.schema_extra
+        if shows_tools:
+            return tokens + count(text) + 1
+        # What opens the reply names the format too, where it cannot be a call instead.
+        tokens += answer_tokens(declarations, rules, count)
+        tokens += count(text) + 4 if system is None else _tokens_behind(system, text, count)
+    return tokens
+
+
+def answer_tokens(declarations: Declarations, rules: Rules, count: Count) -> int:
+    """What each assistant message that is text costs more: the name of the response format it follows."""
+    if declarations.response_format is None or rules.gpt_5 or not rules.shows_schema:
+        return 0
+    return 2 + count(declarations.response_format.name)
+
+
+def is_answer(message: Message) -> bool:
+    """Whether it is text of the assistant's own."""
+    return message.role == "assistant" and any(message.texts) and not message.calls
+
+
+def text_tokens(role: str, text: str, count: Count) -> int:
+    """What a message of text costs."""
+    return 3 + count(role) + count(text)
+
+
+def _tools_tokens(declarations: Declarations, system: str | None, holds_calls: bool, rules: Rules, count: Count) -> int:
+    text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
+    if rules.gpt_5:
+        described = bool(declarations.tools[0].description)
+        return count(text) + rules.tools_alone + (system is not None and holds_calls) - (not described)
+    tokens = count(text) + rules.tools_alone if system is None else _tokens_behind(system, text, count) - 1
+    if declarations.forced:
+        return tokens + (4 if declarations.legacy else 7) + count(declarations.forced)
+    return tokens + (declarations.choice == "none")
+
+
+def _tokens_behind(system: str, text: str, count: Count) -> int:
+    """The text's tokens where it follows the system message: they merge at the seam."""
+    return count(f"{system}\n\n{text}") - count(system)
+
+
+def _format_text(response_format: ResponseFormat) -> str:
+    lines = comment_lines(response_format.description)
+    schema = json.dumps(_written(response_format.schema, 0), separators=(",", ":"))
+    return "\n".join(("# Response Formats", "", f"## {response_format.name}", "", *lines, schema))
+
+
+def _written(value: Any, depth: int, names: bool = False) -> Any:
+    """The part of a schema that the model is shown. `names`: the keys of this object are the client's own."""
+    if depth == MAX_SCHEMA_DEPTH:
+        return None
+    if isinstance(value, list):
+        return [_written(item, depth + 1) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: _written(item, depth + 1, not names and key in NAME_MAPS)
+        for key, item in value.items()
+        if names or key not in UNWRITTEN_KEYS
+    }
+
+
+def _messages_tokens(messages: Sequence[Message], rules: Rules, count: Count) -> int:
+    starts = (*unit_starts(messages), len(messages))
+    return sum(sum(unit_tokens(messages[start:stop], rules, count)) for start, stop in pairwise(starts))
+
+
+def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -> int:
+    """`called`: the function that a tool message is the result of."""
+    tokens = 3 + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
+    if message.role == "tool":
+        return tokens + count("".join(message.texts)) + count(called) + 2
+    tokens += sum(map(count, (*message.texts, *message.thoughts)))
+    if rules.gpt_5 and message.role == "assistant" and any(message.texts):
+        tokens += CHANNEL_TOKENS
+    if message.role == "function":
+        return tokens - 1 + count(message.name)
+    if message.name:
+        tokens += 1 if message.name == message.role else 1 + count(message.name)
+    return tokens
+
+
+def _media_tokens(message: Message, rules: Rules) -> int:
+    return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale) for media in message.media)
+
+
+def _calls_tokens(message: Message, rules: Rules, count: Count) -> int:
+    """What calls cost at their message; parallel ones are counted with their results, but for gpt-5."""
+    tokens = sum(3 + count(call.name) + count(call.arguments) for call in message.calls if call.legacy)
+    calls = _tool_calls(message)
+    if calls and rules.gpt_5:
+        return tokens + 4 + sum(5 + count(call.name) + count(call.arguments) for call in calls)
+    if len(calls) == 1:
+        return tokens + 2 + count(f"functions.{calls[0].name}") + count(_compact(calls[0].arguments))
+    return tokens
+
+
+def _parallel_tokens(calls: Iterable[ToolCall], results: Sequence[str], count: Count) -> int:
+    """Calls as the arguments of one function, and their results, as JSON, as those of one."""
+    uses = ",".join(
+        f'{{"recipient_name":{_json_text(f"functions.{call.name}")},"parameters":{_compact(call.arguments)}}}'
+        for call in calls
+    )
+    tokens = count(f'{{"tool_uses":[{uses}]}}')
+    return tokens + 16 + count(f"[{', '.join(results)}]") if results else tokens + 8
+
+
+def _tool_calls(message: Message) -> list[ToolCall]:
+    return [call for call in message.calls if not call.legacy]
+
+
+def _compact(arguments: str) -> str:
+    """JSON without whitespace and needless escapes, never longer than it was; what is no JSON stays as it is."""
+    if len(arguments) > LONGEST_COMPACTED:
+        return arguments
+    try:
+        compact = msgspec.json.format(arguments, indent=-1)
+    except (ValueError, RecursionError):
+        return arguments
+    return _ESCAPES.sub(lambda escapes: _json_text(json.loads(f'"{escapes[0]}"'))[1:-1], compact)
+
+
+def _json_text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

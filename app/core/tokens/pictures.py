@@ -1,0 +1,110 @@
+"""Pictures, recordings and files: what a part that is no text costs, by its size and never by its base64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+from app.core.history.messages import Media
+
+UNKNOWN_SIZE = (1024, 1024)
+"""Pixels assumed for a picture behind a URL, which is never fetched."""
+AUDIO_TOKENS_PER_SECOND = 10
+AUDIO_TOKENS = 4
+FILE_TOKENS = 1_000
+"""How many pages a file has is not known; one of text costs about 200."""
+
+TILE = 512
+PATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tokens by squares of 512 pixels, once the picture is fitted into 2048 x 2048 and its short side to 768."""
+
+    base: int
+    tile: int
+
+    def tokens(self, width: int, height: int, detail: str) -> int:
+        if detail == "low":
+            return self.base
+        width, height = _shrunk(width, height, max(width, height), 2_048)
+        width, height = _shrunk(width, height, min(width, height), 768)
+        return self.base + self.tile * _squares(width, height, TILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a picture is scaled down to."""
+
+    patches: int
+    side: int
+    """Pixels of the longer one."""
+
+
+LOW = Fit(256, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Tokens by squares of 32 pixels, once the picture is scaled down to what its `detail` allows."""
+
+    hundredths: int
+    """Of a token a patch."""
+    extra: int
+    high: Fit
+    original: Fit | None = None
+    """Where that is a level of its own."""
+    low: bool = False
+    """Whether `detail: low` makes it smaller."""
+    auto_original: bool = False
+    """Without a level the picture is left as it is."""
+
+    def tokens(self, width: int, height: int, detail: str) -> int:
+        return self.hundredths * _patches(width, height, self._fit(detail)) // 100 + self.extra
+
+    def _fit(self, detail: str) -> Fit:
+        if detail == "low" and self.low:
+            return LOW
+        if self.original and (detail == "original" or (self.auto_original and detail != "high")):
+            return self.original
+        return self.high
+
+
+def media_tokens(media: Media, pictures: Tiles | Patches, scale: float = 1.0) -> int:
+    """Tokens of one part. `scale`: what those of a picture are multiplied with."""
+    match media.kind:
+        case "image":
+            width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
+            return round(pictures.tokens(width, height, media.detail) * scale)
+        case "audio":
+            return int(media.seconds * AUDIO_TOKENS_PER_SECOND) + AUDIO_TOKENS
+        case _:
+            return FILE_TOKENS
+
+
+def _squares(width: int, height: int, side: int) -> int:
+    """How many squares cover the picture."""
+    return -(-width // side) * -(-height // side)
+
+
+def _shrunk(width: int, height: int, side: int, limit: int) -> tuple[int, int]:
+    """The picture in proportion, with `side` brought down to the limit."""
+    if side <= limit:
+        return width, height
+    return max(1, width * limit // side), max(1, height * limit // side)
+
+
+def _patches(width: int, height: int, fit: Fit) -> int:
+    width, height = _shrunk(width, height, max(width, height), fit.side)
+    if _squares(width, height, PATCH) > fit.patches:
+        width, height = _within_patches(width, height, fit.patches)
+    return min(fit.patches, _squares(width, height, PATCH))
+
+
+def _within_patches(width: int, height: int, patches: int) -> tuple[int, int]:
+    """Pixels after scaling: to the area of so many patches, then until one side is whole patches."""
+    scale = sqrt(patches * PATCH**2 / (width * height))
+    across, down = width * scale / PATCH, height * scale / PATCH
+    scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)
+    return max(1, round(width * scale)), max(1, round(height * scale))

@@ -1,0 +1,87 @@
+"""Rules: what differs between models in how a prompt is counted, found from the model's name.
+
+Measured on prompts whose size the providers reported; other families count like gpt-4o, and calibration does the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from app.core.tokens.pictures import Fit, Patches, Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a family of models counts. There are few distinct values: counts are cached by them."""
+
+    pictures: Tiles | Patches
+    encoding: str = "o200k_base"
+    reply_prime: int = 3
+    """Tokens that open the reply, once a request."""
+    tools_alone: int = 3
+    """Tokens around the tools where no system message stands before them."""
+    gpt_5: bool = False
+    """Tools come with a preamble of their own, parallel calls are written one by one, an assistant's text names its
+    channel, and nothing names the response format."""
+    hides_tools: bool = False
+    """The model is not shown tools that it may not call (`tool_choice: none`)."""
+    shows_schema: bool = True
+    """Not where the answer is only held to the schema of the response format, without a word in the prompt."""
+    schema_extra: int = 0
+    """Tokens around the schema."""
+    picture_scale: float = 1.0
+    """What the tokens of pictures are multiplied with, as far as that was learnt."""
+
+
+GPT_4O = Rules(Tiles(85, 170))
+GPT_4 = replace(GPT_4O, encoding="cl100k_base")
+O_SERIES = Rules(Tiles(75, 150), reply_prime=2, tools_alone=4)
+GPT_5 = Rules(Tiles(70, 140), reply_prime=2, tools_alone=85, gpt_5=True)
+
+SMALL = Fit(1_536, 2_048)
+HIGH = Fit(2_500, 2_048)
+ORIGINAL = Fit(10_000, 6_000)
+UNSCALED = Fit(30_000, 65_535)
+"""A larger picture is refused."""
+GPT_5_2 = replace(GPT_5, pictures=Patches(120, 2, SMALL, low=True))
+GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
+GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
+GPT_5_6 = replace(GPT_5, pictures=Patches(120, 4, Fit(2_500, 65_535), UNSCALED, low=True, auto_original=True))
+
+CLAUDE = replace(GPT_4O, schema_extra=200)
+GUIDED = replace(GPT_4O, shows_schema=False)
+HIDING = replace(GUIDED, hides_tools=True)
+
+_FAMILIES = tuple(
+    (re.compile(pattern), rules)
+    for pattern, rules in (
+        (r"gpt-4(-|$)|gpt-3\.5|gpt-35", GPT_4),  # not gpt-4o, gpt-4.1, gpt-4.5
+        (r"gpt-4o-mini", replace(GPT_4O, pictures=Tiles(2_833, 5_667))),
+        (r"gpt-4\.1-mini", replace(GPT_4O, pictures=Patches(162, 2, SMALL))),
+        (r"gpt-4\.1-nano", replace(GPT_4O, pictures=Patches(246, 2, SMALL))),
+        (r"o4-mini", replace(O_SERIES, pictures=Patches(172, 1, SMALL))),
+        (r"o\d", O_SERIES),
+        (r"gpt-5(\.1)?(-codex)?-mini", replace(GPT_5, pictures=Patches(120, 1, SMALL))),
+        (r"gpt-5(\.1)?-nano", replace(GPT_5, pictures=Patches(150, 1, SMALL))),
+        (r"gpt-5(\.1)?(?![.\d])", GPT_5),
+        (r"gpt-5\.[23](?!\d)|gpt-5\.4-(mini|nano)", GPT_5_2),
+        (r"gpt-5\.4(?!\d)", GPT_5_4),
+        (r"gpt-5\.5(?!\d)", GPT_5_5),
+        (r"gpt-(5|[6-9]|\d\d)", GPT_5_6),
+        (r".*claude", CLAUDE),
+        (r".*(deepseek|stral)", HIDING),
+        (r".*(llama|qwen|qwq|glm)", GUIDED),
+    )
+)
+_HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
+
+
+def rules_for(model: str, host: str = "") -> Rules:
+    """By the name after the last slash; that of a fine-tune (`ft:gpt-4o-mini:org::id`) holds its base model's.
+
+    `host` is where the model is asked, as far as that matters.
+    """
+    name = model.lower().rsplit("/", 1)[-1].removeprefix("ft:")
+    rules = next((rules for pattern, rules in _FAMILIES if pattern.match(name)), GPT_4O)
+    return replace(rules, hides_tools=True) if _HIDING_HOSTS.search(host) else rules

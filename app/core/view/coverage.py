@@ -1,0 +1,50 @@
+"""Coverage: how a payload accounts for every message, as data that can be shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.core.limits.budget import Line
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View, whole
+
+ONE_TO_ONE = Line()
+
+
+def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE) -> list[dict[str, Any]]:
+    """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive.
+
+    Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
+    response format, the reply's priming, and what the provider adds.
+    """
+    transcript = conversation.transcript
+    parts: list[dict[str, Any]] = [
+        {
+            "kind": "instructions",
+            "messages": len(conversation.instructions),
+        }
+    ]
+    for part in (view or whole(conversation)).parts:
+        match part:
+            case Summary(chunk):
+                place = _place(chunk.first_index, chunk.last_index)
+                parts.append({"kind": "summarized", **place, "summary_id": chunk.id, "tokens": chunk.tokens})
+            case Carried(index):
+                parts.append({"kind": "carried", **_place(index, index), "tokens": transcript.tokens_of(index)})
+            case Altered(index, _, tokens, by):
+                parts.append({"kind": by, **_place(index, index), "tokens": tokens})
+            case Pruned(start, stop, by):
+                parts.append({"kind": "pruned", "by": by, **_place(start, stop - 1), "tokens": 0})
+            case Pinned(start, stop):
+                parts.append({"kind": "pinned", **_place(start, stop - 1), "tokens": transcript.tokens(start, stop)})
+            case Note(kind, _, tokens):
+                parts.append({"kind": kind, "tokens": tokens})
+            case _:
+                place = _place(part.start, part.stop - 1)
+                parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
+    messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
+    total = line.reported((view or whole(conversation)).tokens)
+    return [{**parts[0], "tokens": total - sum(shown["tokens"] for shown in messages)}, *messages]
+
+
+def _place(first: int, last: int) -> dict[str, int]:
+    return {"first_index": first, "last_index": last}

@@ -1,0 +1,131 @@
+"""Masks: tool results that the assistant has answered become head and tail, and then stay so.
+
+A boundary is a position in the history. A tool result before it is masked if text of the assistant, before it too,
+came after the result: the model has read it and said something. Later text changes nothing until the boundary moves,
+so the same message has the same bytes in every payload between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from hashlib import blake2b
+from itertools import accumulate
+
+from app.core.history.messages import RESULT_ROLES, Message, Transcript
+from app.core.lazy import lazy
+from app.core.tokens.estimate import Cost
+
+
+@dataclass(frozen=True, slots=True)
+class MaskSettings:
+    characters: int = 300
+    """What is left of a text: 70 % of it head, 30 % tail."""
+    allow: tuple[str, ...] = ()
+    """Tools whose results are masked, as globs; all if empty."""
+    deny: tuple[str, ...] = ()
+    """Tools whose results are never masked; stronger than `allow`."""
+
+    pressure: float | None = None
+    """From this share of the limit on, taken by messages alone, all that can be masked is. None: only where masks make
+    a summary unnecessary."""
+    minimum_gain: float = 0.10
+    """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
+
+    @property
+    def key(self) -> str:
+        """Names what is masked and how: a boundary holds for one set of that."""
+        written = repr((self.characters, self.allow, self.deny)).encode("utf-8", "surrogatepass")
+        return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
+
+
+def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
+    """Whether the globs let a tool's results be cut: `deny` is stronger, an empty `allow` means all."""
+    if any(fnmatchcase(tool, pattern) for pattern in deny):
+        return False
+    return not allow or any(fnmatchcase(tool, pattern) for pattern in allow)
+
+
+def shorten(text: str, longest: int) -> str:
+    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
+    if len(text) <= longest:
+        return text
+    head = longest * 7 // 10
+    return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Boundary:
+    """A place before which answered results are masked."""
+
+    position: int
+    start: int
+    """How many messages summaries stood for when it was set: with fewer it is not used, or a summary that was made
+    would give way to masks again, and the prefix break."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is left of one message."""
+
+    texts: tuple[str, ...]
+    tokens: int
+
+
+class Masks:
+    """What masking would do to one conversation, worked out as far as it is asked for."""
+
+    def __init__(
+        self, transcript: Transcript, settings: MaskSettings, cost: Cost, untouchable: Collection[int] = ()
+    ) -> None:
+        """`untouchable`: results at these positions are not masked: they are pinned."""
+        self._transcript = transcript
+        self._untouchable = untouchable
+        self._settings = settings
+        self._cost = cost
+
+    def between(self, start: int, boundary: int) -> Iterator[tuple[int, Mask]]:
+        """The masked messages from `start` on with this boundary, in order."""
+        return ((index, self._masks[index]) for index in range(start, self._answered(boundary)) if index in self._masks)
+
+    def saved(self, start: int, boundary: int) -> int:
+        """Tokens that masking takes away from the messages from `start` on."""
+        return max(0, self._saved_before[max(start, self._answered(boundary))] - self._saved_before[start])
+
+    def _answered(self, boundary: int) -> int:
+        """Results before this position have been answered before the boundary."""
+        return self._last_text[boundary]
+
+    @lazy
+    def _last_text(self) -> tuple[int, ...]:
+        """For each boundary the position of the last text of the assistant before it; 0 without one."""
+        spoken = (i if _speaks(message) else 0 for i, message in enumerate(self._transcript.messages))
+        return tuple(accumulate(spoken, max, initial=0))
+
+    @lazy
+    def _masks(self) -> dict[int, Mask]:
+        transcript, settings = self._transcript, self._settings
+        found: dict[int, Mask] = {}
+        for index, message in enumerate(transcript.messages):
+            if message.role not in RESULT_ROLES or index in self._untouchable:
+                continue
+            tool = transcript.tool_name(index)
+            texts = tuple(shorten(text, settings.characters) for text in message.texts)
+            if texts == message.texts or not is_allowed(tool, settings.allow, settings.deny):
+                continue
+            # As the result of a single call; one of several parallel calls costs a few tokens less.
+            tokens = self._cost(replace(message, texts=texts, name=tool))
+            if tokens < transcript.tokens_of(index):
+                found[index] = Mask(texts, tokens)
+        return found
+
+    @lazy
+    def _saved_before(self) -> tuple[int, ...]:
+        transcript, masks = self._transcript, self._masks
+        saved = (transcript.tokens_of(i) - masks[i].tokens if i in masks else 0 for i in range(len(transcript)))
+        return tuple(accumulate(saved, initial=0))
+
+
+def _speaks(message: Message) -> bool:
+    return message.role == "assistant" and any(text.strip() for text in message.texts)

@@ -1,0 +1,79 @@
+"""Verify: the last stage. A changed payload that fails here is not sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from app.core.history.messages import INSTRUCTION_ROLES, RESULT_ROLES, Message
+from app.core.view.chunks import SummaryChunk
+from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+
+
+def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
+    """What is wrong with a view: empty if every message is covered exactly once and a provider would take it."""
+    transcript = conversation.transcript
+    covered: Counter[int] = Counter()
+    sent: list[int] = []
+    kept_calls: dict[int, frozenset[str]] = {}
+    for part in view.parts:
+        match part:
+            case Summary(chunk):
+                covered.update(_summarised(conversation, chunk))
+            case Pruned(start, stop):
+                covered.update(range(start, stop))
+            case Pinned(start, stop):
+                sent.extend(range(start, stop))
+            case Note():
+                pass
+            case _:
+                indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
+                covered.update(indexes)
+                sent.extend(indexes)
+                if isinstance(part, Altered) and part.calls is not None:
+                    calls = transcript.messages[part.index].calls
+                    kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
+    verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
+    checks = (
+        (covered != Counter(range(len(transcript))), "not_covered_once"),
+        (0 <= transcript.last_user not in verbatim, "last_user_message_changed"),
+        (_instructions(transcript.messages) - verbatim != set(), "instructions_changed"),
+        (bool(_orphans(transcript.messages, sent, kept_calls)), "tool_pair_split"),
+        (not (sent or view.chunks or conversation.instructions), "nothing_left"),
+        (view.tokens > limit, "over_the_limit"),
+    )
+    return [problem for failed, problem in checks if failed]
+
+
+def _instructions(messages: Iterable[Message]) -> set[int]:
+    return {index for index, message in enumerate(messages) if message.role in INSTRUCTION_ROLES}
+
+
+def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int]:
+    """The messages that only the summary stands for."""
+    start, stop = (conversation.chain.positions.get(end, 0) for end in (chunk.from_digest, chunk.through_digest))
+    return (index for index in range(start, stop) if index - start not in chunk.carried)
+
+
+def _verbatim_indexes(part: Part) -> Iterable[int]:
+    if isinstance(part, Verbatim | Pinned):
+        return range(part.start, part.stop)
+    return (part.index,) if isinstance(part, Carried) else ()
+
+
+def _orphans(
+    messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, frozenset[str]]
+) -> set[tuple[str, str]]:
+    """Calls without a result and results without a call among the messages that are sent."""
+    calls: set[str] = set()
+    results: set[str] = set()
+    orphaned: set[tuple[str, str]] = set()
+    for index in sent:
+        message = messages[index]
+        if message.role in RESULT_ROLES and message.answers:
+            results.add(message.answers)
+            if message.answers not in calls:
+                orphaned.add(("result", message.answers))
+        made = frozenset(call.id for call in message.calls if not call.legacy)
+        calls.update(kept_calls.get(index, made))
+    return orphaned | {("call", call) for call in calls - results}

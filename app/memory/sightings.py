@@ -1,0 +1,129 @@
+"""Sightings: what a tenant saw holds for that tenant, and for everybody once a second tenant saw the same.
+
+What a provider's answers teach may be the work of whoever asked: an error quotes its request, a prompt can be written
+to be counted wrongly. Pure bookkeeping: it ends by itself, is bounded, and no tenant pushes out what others saw.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import eq
+from time import monotonic
+from typing import Generic, TypeVar
+
+from app.memory.histories import Recent
+
+MOST_OF_ONE = 100
+"""Sightings of one tenant."""
+MOST_TENANTS = 2_000
+MOST_COMPARED = 16
+"""Tenants whose sightings of one thing are compared, the latest first."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Answered(Recent[str, None]):
+    """Tenants whom a provider answered of late: a key that was made up is refused."""
+
+    def add(self, tenant: str) -> bool:
+        """Whether it was none of them."""
+        new = tenant not in self
+        self.keep(tenant, None)
+        return new
+
+
+def anybody(_: str) -> bool:
+    """Every tenant counts."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting(Generic[V]):
+    value: V
+    until: float
+    """By the clock."""
+
+
+class Sightings(Generic[K, V]):
+    """The latest sighting of each thing by each tenant."""
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = monotonic,
+        *,
+        counts: Callable[[str], bool] = anybody,
+        agrees: Callable[[V, V], bool] = eq,
+    ) -> None:
+        """Each holds for so many seconds.
+
+        `counts`: whether a tenant's sightings may confirm those of others. `agrees(other, value)`: whether another
+        tenant's value confirms this one.
+        """
+        self._seconds = seconds
+        self._clock = clock
+        self._counts = counts
+        self._agrees = agrees
+        self._by_tenant: OrderedDict[str, OrderedDict[K, _Sighting[V]]] = OrderedDict()
+        self._tenants: dict[K, OrderedDict[str, None]] = {}
+        """Who saw each thing, the latest last."""
+
+    def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
+        """In place of what the tenant saw of it before. `seconds`: how long it holds, if not as long as others."""
+        self.forget(tenant, what)
+        held = self._by_tenant.setdefault(tenant, OrderedDict())
+        self._by_tenant.move_to_end(tenant)
+        held[what] = _Sighting(value, self._clock() + (self._seconds if seconds is None else seconds))
+        self._tenants.setdefault(what, OrderedDict())[tenant] = None
+        if len(held) > MOST_OF_ONE:
+            self.forget(tenant, next(iter(held)))
+        if len(self._by_tenant) > MOST_TENANTS:
+            longest_silent = next(iter(self._by_tenant))
+            for seen in list(self._by_tenant[longest_silent]):
+                self.forget(longest_silent, seen)
+
+    def own(self, tenant: str, what: K) -> V | None:
+        """What the tenant saw of it itself."""
+        held = self._by_tenant.get(tenant)
+        sighting = held.get(what) if held else None
+        return sighting.value if sighting is not None and sighting.until > self._clock() else None
+
+    def confirmed(self, what: K) -> list[V]:
+        """Every value that one tenant saw and another one confirms."""
+        seen = ((tenant, self.own(tenant, what)) for tenant in reversed(self._tenants.get(what, OrderedDict())))
+        counted = ((tenant, value) for tenant, value in seen if value is not None and self._counts(tenant))
+        compared = list(islice(counted, MOST_COMPARED))
+        return [
+            value
+            for tenant, value in compared
+            if any(self._agrees(other, value) for another, other in compared if another != tenant)
+        ]
+
+    def holding(self, tenant: str, what: K) -> V | None:
+        """What is to be gone by: the tenant's own sighting, else the latest that is confirmed."""
+        own = self.own(tenant, what)
+        return own if own is not None else next(iter(self.confirmed(what)), None)
+
+    def forget(self, tenant: str, what: K) -> None:
+        held = self._by_tenant.get(tenant)
+        if held is None or held.pop(what, None) is None:
+            return
+        if not held:
+            del self._by_tenant[tenant]
+        del self._tenants[what][tenant]
+        if not self._tenants[what]:
+            del self._tenants[what]
+
+    def of(self, tenant: str) -> Iterator[tuple[K, V]]:
+        """All that the tenant saw."""
+        for what in list(self._by_tenant.get(tenant, ())):
+            if (value := self.own(tenant, what)) is not None:
+                yield what, value
+
+    def __iter__(self) -> Iterator[K]:
+        """All that was seen by anybody."""
+        return iter(self._tenants)

@@ -1,0 +1,244 @@
+"""Calibrations: learnt in this process at once, shared with the other replicas a little later.
+
+Each tenant has lines of its own. As long as it has few samples it goes by what several other tenants' lines have in
+common, if there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from time import monotonic
+
+import structlog
+
+from app.core.limits.budget import Line
+from app.core.tokens.calibration import (
+    ENOUGH_OF_ONE,
+    LONGEST_NAME,
+    Calibration,
+    Sample,
+    agreed_line,
+    observe,
+    picture_scale,
+    pictures_of,
+    prior_for,
+    rejected,
+)
+from app.memory.repeats import Repeats
+from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
+
+log = structlog.get_logger("steno.calibrations")
+
+MOST_REMEMBERED = 10_000
+"""Calibrations in memory, about 3 kB each."""
+MOST_OF_TENANT = 500
+"""Of those of one tenant: whoever makes up names of models pushes out no others."""
+MOST_COMPARED = 32
+"""Tenants whose lines of one model are compared, those heard of last."""
+MOST_WAITING = 10_000
+"""Samples that wait to be stored; more are dropped."""
+FLUSH_SECONDS = 1.0
+REFRESH_SECONDS = 15.0
+OVERLAP_SECONDS = 15.0
+"""A row may become visible so much later than its time says."""
+LOAD_SECONDS = 1.0
+STOP_SECONDS = 5.0
+ENOUGH = 16
+"""Samples; once there are so many, one a second is learnt from: each costs up to half a millisecond."""
+PAUSE_SECONDS = 1.0
+
+
+class Calibrations:
+    """What is known of one upstream's models.
+
+    The store's own write-behind is not used: its queue is of conversations, joined and erased as such, and what a
+    flush brings back here, the samples of other replicas, it has no place for.
+    """
+
+    def __init__(self, store: Store, upstream: str) -> None:
+        self._store = store
+        self._upstream = upstream
+        self._known: OrderedDict[CalibrationKey, Calibration] = OrderedDict()
+        self._of_tenant: dict[str, OrderedDict[CalibrationKey, None]] = {}
+        self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
+        """Of the tenants that have enough samples, by the key that is nobody's."""
+        self._learnt_at: dict[CalibrationKey, float] = {}
+        self._refused: dict[CalibrationKey, str | None] = {}
+        """Why the latest usage was not learnt from."""
+        self._waiting: dict[CalibrationKey, list[Sample]] = {}
+        self._in_flight = 0
+        """Samples, which come back if the database is away."""
+        self._flushing = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._refreshed_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._repeats = Repeats()
+        self.dropped = 0
+        """Samples that were not stored: too many waited, or the database refused them."""
+
+    def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
+        """What the tenant's estimates are corrected by, from memory; the prior if nothing was learnt yet."""
+        if len(model) > LONGEST_NAME:
+            return Calibration(prior_for(model, formula, tools))
+        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
+        return self.in_force(key, self._own(key))
+
+    def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
+        """A tenant's own calibration as long as it has enough samples, else with the line that others agree on."""
+        if own.samples >= ENOUGH_OF_ONE:
+            return own
+        told = self._lines.get(key.of_all, OrderedDict[str, Line]())
+        others = [told[tenant] for tenant in islice(reversed(told), MOST_COMPARED) if tenant != key.tenant]
+        line = agreed_line(own.prior, others)
+        return own if line is None else replace(own, held=line)
+
+    def picture_scale(self, tenant: str, model: str, formula: str) -> float:
+        """What the tokens of the model's pictures are multiplied with."""
+        return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).ratio)
+
+    def _own(self, key: CalibrationKey) -> Calibration:
+        known = self._known.get(key)
+        if known is None:
+            return Calibration(prior_for(key.model, key.formula, key.tools))
+        self._known.move_to_end(key)
+        return known
+
+    def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
+        """In force at once, stored within about a second. Never waits. No model has a name too long."""
+        if len(model) > LONGEST_NAME:
+            return
+        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
+        before = self._own(key)
+        if before.samples >= ENOUGH and monotonic() - self._learnt_at.get(key, 0.0) < PAUSE_SECONDS:
+            return
+        reason = rejected(before, sample)
+        if reason != self._refused.get(key):
+            if len(self._refused) >= MOST_REMEMBERED:
+                self._refused.clear()
+            self._refused[key] = reason
+            log.info("usage not learnt from" if reason else "usage learnt from again", model=model, reason=reason)
+        if reason:
+            return
+        after = observe(before, sample)
+        self._learnt_at[key] = monotonic()
+        self._remember(key, after)
+        if after.note and after.note != before.note:
+            log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
+        if _number_of(self._waiting) + self._in_flight >= MOST_WAITING:
+            self.dropped += 1
+        else:
+            self._waiting.setdefault(key, []).append(sample)
+
+    async def start(self) -> None:
+        """Load what is stored, then exchange with the store in the background. A slow store is not waited for."""
+        self._task = asyncio.ensure_future(self._run())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOAD_SECONDS):
+                await self._loaded.wait()
+
+    async def stop(self) -> None:
+        """Store what waits, for at most five seconds. Comes before the store is closed."""
+        self._stopping.set()
+        if self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._task
+
+    async def flush(self) -> None:
+        """Store what was learnt before the call. If the database cannot be reached it raises and keeps the rest."""
+        async with self._flushing:
+            flushed, self._waiting = self._waiting, {}
+            if not flushed:
+                return
+            self._in_flight = _number_of(flushed)
+            try:
+                learnt = await self._store.learn(flushed)
+            except StatementRefused as error:
+                self.dropped += _number_of(flushed)
+                log.warning("samples not stored", reason=error.reason)
+                return
+            except Exception:
+                for key, samples in self._waiting.items():
+                    flushed.setdefault(key, []).extend(samples)
+                self._waiting = flushed
+                raise
+            finally:
+                self._in_flight = 0
+            for key, calibration in learnt.items():
+                self._adopt(key, calibration)
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            await self._exchange()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._stopping.wait()
+        await self._exchange()
+
+    async def _exchange(self) -> None:
+        try:
+            await self.flush()
+            await self._refresh()
+        except StoreUnavailable as error:
+            if (times := self._repeats.again("exchange")) is not None:
+                log.warning(
+                    "calibrations wait for the database", upstream=self._upstream, reason=error.reason, times=times
+                )
+        except Exception:  # This process would learn nothing more from others, nor they from it.
+            log.exception("calibrations wait for the database")
+        else:
+            if (ended := self._repeats.over("exchange")) is not None:
+                log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])
+
+    async def _refresh(self) -> None:
+        """What other replicas learnt since the last time; at first everything."""
+        now, last = monotonic(), self._refreshed_at
+        if last is not None and now - last < REFRESH_SECONDS:
+            return
+        changed = await self._store.calibrations(None if last is None else now - last + OVERLAP_SECONDS)
+        for stored in reversed(changed):
+            if stored.key.upstream == self._upstream:
+                self._adopt(stored.key, stored.calibration)
+        self._refreshed_at = now
+        self._loaded.set()
+
+    def _adopt(self, key: CalibrationKey, stored: Calibration) -> None:
+        """As stored, and what this process has learnt since."""
+        for sample in self._waiting.get(key, ()):
+            stored = observe(stored, sample)
+        self._remember(key, stored)
+
+    def _remember(self, key: CalibrationKey, calibration: Calibration) -> None:
+        self._known[key] = calibration
+        self._known.move_to_end(key)
+        held = self._of_tenant.setdefault(key.tenant, OrderedDict())
+        held[key] = None
+        held.move_to_end(key)
+        if calibration.samples >= ENOUGH_OF_ONE:
+            told = self._lines.setdefault(key.of_all, OrderedDict())
+            told[key.tenant] = calibration.line
+            told.move_to_end(key.tenant)
+        if len(held) > MOST_OF_TENANT:
+            self._drop(next(iter(held)))
+        if len(self._known) > MOST_REMEMBERED:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, key: CalibrationKey) -> None:
+        del self._known[key], self._of_tenant[key.tenant][key]
+        if not self._of_tenant[key.tenant]:
+            del self._of_tenant[key.tenant]
+        if (told := self._lines.get(key.of_all)) is not None:
+            told.pop(key.tenant, None)
+            if not told:
+                del self._lines[key.of_all]
+        self._learnt_at.pop(key, None)
+
+
+def _number_of(samples: Mapping[CalibrationKey, Sequence[Sample]]) -> int:
+    return sum(map(len, samples.values()))

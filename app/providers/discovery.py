@@ -1,0 +1,312 @@
+"""Discovery: the windows that a provider announces itself, in whichever way it does.
+
+`/v1/models` is asked for everywhere. Its entries tell the window under several names: `max_model_len` (vLLM, SGLang),
+`context_length` and `top_provider` (OpenRouter), `context_window` and `max_completion_tokens` (Groq),
+`max_context_length` (Mistral), `capabilities.limits` (GitHub Copilot), `meta.n_ctx` (llama.cpp). Three servers tell
+more, or only, on paths of their own; they are known by `owned_by` and nobody else is asked there:
+
+- LM Studio, `/api/v0/models`: what a model is loaded with, else the most it can be loaded with.
+- llama.cpp, `/props`: the context of one slot. `n_ctx_train` is what the model was trained with, not what it has.
+- Ollama, `/api/ps`: what a model is loaded with. One that is not loaded gets `num_ctx` of its Modelfile
+  (`/api/show`), or what it was last loaded with, or Ollama's least default: it cuts longer prompts in silence, so a
+  guess too small does less harm than one too large. Models that Ollama runs elsewhere have all that they can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from app.core.limits.budget import MOST_TOKENS, Window
+from app.errors import StenoError
+from app.providers.registry import LONGEST_NAME
+from app.providers.upstream import Headers, Upstream
+from app.wire.members import holds_more_values
+
+Entry = Mapping[str, Any]
+
+CONTEXT_NAMES = (
+    "context_window",
+    "max_model_len",
+    "context_length",
+    "max_context_length",
+    "max_context_window_tokens",
+)
+INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens")
+OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens")
+USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
+"""Where OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
+LEAST_CONTEXT = 256
+"""Tokens; less is no context of a model that chats."""
+OLLAMA_DEFAULT = 4_096
+"""What Ollama loads a model with on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it more."""
+MOST_SHOWN = 64
+"""Models of an Ollama that are asked about one by one."""
+AT_ONCE = 4
+"""Of them; each answer may take 4 MB."""
+MOST_ENTRIES = 3_000
+"""Models of a list that are read; the longest lists have some hundreds."""
+MOST_VALUES = 200_000
+"""In an answer that is decoded. The longest lists have a quarter of that."""
+LONGEST_NUMBER = 20
+"""Digits that are read; Python refuses to read 4,300."""
+_NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+
+class ListingRefused(Exception):
+    """The provider is there, and answers with this status when it is asked for its models; with 200, but no JSON."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+    @property
+    def wants_key(self) -> bool:
+        return self.status in (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a provider said of its models."""
+
+    models: Mapping[str, Window | None]
+    """By the provider's names; None where it does not tell the window."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names that it answers to."""
+    any_name: Window | None = None
+    """The window of a server that ignores which model is asked for."""
+    changes: bool = False
+    """Windows depend on how a model is loaded at the moment."""
+
+    def beside(self, other: Listing, most: int) -> Listing:
+        """This list, and what another one told beyond it; this one alone where together they are too long."""
+        models = dict(other.models) | {
+            name: window for name, window in self.models.items() if window or name not in other.models
+        }
+        if len(models) > most:
+            return self
+        return Listing(
+            models,
+            dict(other.aliases) | dict(self.aliases),
+            self.any_name or other.any_name,
+            self.changes or other.changes,
+        )
+
+    def of(self, model: str) -> Window | None:
+        window = self.models.get(model) or self.models.get(self.aliases.get(model.lower(), ""))
+        return window or self.any_name
+
+
+class Discovery:
+    """Asks one provider. What a model was loaded with is remembered."""
+
+    def __init__(self, upstream: Upstream, path: str, seconds: float) -> None:
+        """`path` is the base URL's; `seconds` bounds each question."""
+        self._upstream = upstream
+        self._path = path
+        self._root = path.removesuffix("/v1")
+        self._seconds = seconds
+        self._shown: dict[tuple[str, str | float | None], Window] = {}
+        self._loaded: dict[str, int] = {}
+
+    async def listing(self, headers: Headers = ()) -> Listing:
+        """Raises `ListingRefused` or the upstream errors."""
+        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+        answer = await self._upstream.ask(b"/v1/models", headers, self._seconds)
+        if answer.status != 200 or _decoded(answer.body) is None:
+            raise ListingRefused(answer.status)
+        entries = {name: entry for entry in _entries(answer.body, "data") if (name := _name(entry, "id"))}
+        listing = Listing(_windows(entries), _aliases(entries))
+        owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
+        try:
+            if "llamacpp" in owners:
+                return await self._llama_cpp(listing, headers)
+            if "organization_owner" in owners:
+                return await self._lm_studio(listing, headers)
+            if "library" in owners:
+                return await self._ollama(listing, entries, headers)
+        except StenoError:
+            pass  # What /v1/models says stands.
+        return listing
+
+    async def elsewhere(self, headers: Headers = ()) -> str | None:
+        """The path at which the provider's host has an API, where the base URL's own path has none."""
+        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+        # The upstream puts the base URL's path in place of the first /v1.
+        below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}
+        for path, target in (below | {path: path for path in USUAL_PATHS if path != self._path}).items():
+            try:
+                answer = await self._upstream.ask(f"{target}/models".encode(), headers, self._seconds)
+            except StenoError:
+                continue
+            content = _decoded(answer.body)
+            lists = answer.status == 200 and any(_name(entry, "id") for entry in _entries(answer.body, "data"))
+            if lists or (answer.status in (401, 403) and isinstance(content, dict) and "error" in content):
+                return path
+        return None
+
+    async def _llama_cpp(self, listing: Listing, headers: Headers) -> Listing:
+        if len(listing.models) != 1:
+            return listing  # A router before several servers.
+        [(name, window)] = listing.models.items()
+        if window is None:
+            props = _object(await self._body("/props", headers))
+            settings = props.get("default_generation_settings")
+            window = _window(_number(settings, ("n_ctx",))) if isinstance(settings, dict) else None
+        return replace(listing, models={name: window}, any_name=window)
+
+    async def _lm_studio(self, listing: Listing, headers: Headers) -> Listing:
+        windows = dict(listing.models)
+        for entry in _entries(await self._body("/api/v0/models", headers), "data"):
+            loaded, most = _number(entry, ("loaded_context_length",)), _number(entry, ("max_context_length",))
+            note = None if loaded else "not loaded; the most it can be loaded with"
+            if (name := _name(entry, "id")) and (window := _window(loaded or most, note)):
+                windows[name] = window
+        return replace(listing, models=windows, changes=True)
+
+    async def _ollama(self, listing: Listing, entries: Mapping[str, Entry], headers: Headers) -> Listing:
+        loaded = {}
+        for entry in _entries(await self._body("/api/ps", headers), "models"):
+            if (name := _name(entry, "name")) and (context := _number(entry, ("context_length",))):
+                loaded[name] = context
+        self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
+        self._shown = {key: window for key, window in self._shown.items() if key[0] in entries}
+        rest = [name for name in listing.models if name not in loaded][:MOST_SHOWN]
+        windows: dict[str, Window | None] = {name: _window(context) for name, context in loaded.items()}
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def look(name: str) -> Window:
+            async with turns:
+                return await self._not_loaded(name, entries[name], headers)
+
+        shown = await asyncio.gather(*map(look, rest))
+        windows |= dict(zip(rest, shown, strict=True))
+        return replace(listing, models=dict(listing.models) | windows, changes=True)
+
+    async def _not_loaded(self, name: str, entry: Entry, headers: Headers) -> Window:
+        if name in self._loaded:
+            return Window(self._loaded[name], "provider", note="not loaded; as it was when last seen")
+        changed = entry.get("created")  # Ollama's time of the last change.
+        key = (name, changed if isinstance(changed, str | int | float) else None)
+        if key not in self._shown:
+            body = await self._body("/api/show", headers, msgspec.json.encode({"model": name}))
+            self._shown = {old: window for old, window in self._shown.items() if old[0] != name}
+            self._shown[key] = _ollama_window(_object(body))
+        return self._shown[key]
+
+    async def _body(self, path: str, headers: Headers, body: bytes = b"") -> bytes:
+        answer = await self._upstream.ask((self._root + path).encode(), headers, self._seconds, body)
+        return answer.body if answer.status == 200 else b""
+
+
+def announced(entry: Entry) -> Window | None:
+    """The window that an entry of /v1/models tells; of several numbers the smallest."""
+    limits = _inside(_inside(entry, "capabilities"), "limits")
+    places = (entry, _inside(entry, "top_provider"), limits)
+    contexts = [number for place in places if (number := _number(place, CONTEXT_NAMES))]
+    if (slot := _number(_inside(entry, "meta"), ("n_ctx",))) is not None:
+        contexts.append(slot)
+    most_input = next((number for place in places if (number := _number(place, INPUT_NAMES))), None)
+    most_output = next((number for place in places if (number := _number(place, OUTPUT_NAMES, least=1))), None)
+    context = min(contexts, default=most_input)
+    if context is None:
+        return None
+    return Window(
+        context,
+        "provider",
+        max_input=most_input if most_input and most_input < context else None,
+        max_output=most_output if most_output and most_output < context else None,
+    )
+
+
+def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
+    """An adapter that vLLM serves on top of a model (`parent`) has that model's window."""
+    windows = {name: announced(entry) for name, entry in entries.items()}
+    return {
+        name: window if window is not None else windows.get(_name(entries[name], "parent") or "")
+        for name, window in windows.items()
+    }
+
+
+def _aliases(names: Iterable[str]) -> dict[str, str]:
+    """Ollama takes a name without its `:latest`, Gemini one without its `models/`."""
+    return {
+        spelled: name
+        for name in names
+        for spelled in (name.lower(), name.lower().removesuffix(":latest").removeprefix("models/"))
+    }
+
+
+def _ollama_window(shown: Entry) -> Window:
+    parameters, info = shown.get("parameters"), _inside(shown, "model_info")
+    trained = next(
+        (number for name in info if name.endswith(".context_length") and (number := _number(info, (name,)))), None
+    )
+    given = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    if given and (context := _plausible(given[1])) is not None:
+        return Window(max(context, LEAST_CONTEXT), "provider", note="not loaded; as its Modelfile says")
+    if shown.get("remote_host") and trained:
+        return Window(trained, "provider")
+    return Window(min(OLLAMA_DEFAULT, trained or OLLAMA_DEFAULT), "provider", note="not loaded; Ollama's least default")
+
+
+def _window(context: int | None, note: str | None = None) -> Window | None:
+    return None if context is None else Window(context, "provider", note=note)
+
+
+def _entries(body: bytes, member: str) -> list[dict[str, Any]]:
+    """The list's first objects. Together's list has no object around it."""
+    content = _decoded(body)
+    listed = content.get(member) if isinstance(content, dict) else content
+    return [entry for entry in listed[:MOST_ENTRIES] if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    content = _decoded(body)
+    return content if isinstance(content, dict) else {}
+
+
+def _decoded(body: bytes) -> object:
+    """None if it is no JSON, or too much. One number or one name that is none does not make the rest unreadable."""
+    if holds_more_values(body, MOST_VALUES):
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        text = body.decode("utf-8", "replace")
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONGEST_NUMBER else None)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _inside(entry: Entry, name: str) -> Entry:
+    inner = entry.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _name(entry: Entry, member: str) -> str | None:
+    """The model's name, if it can be one: shown to clients, sent to the provider."""
+    name = entry.get(member)
+    return name if isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable() and name else None
+
+
+def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
+    """The first of these members that holds a plausible number; some providers write it as text."""
+    numbers = (_plausible(entry.get(name)) for name in names)
+    return next((number for number in numbers if number is not None and number >= least), None)
+
+
+def _plausible(value: object) -> int | None:
+    """A whole number of tokens, also written as text; larger ones would not fit the database either."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None

@@ -1,0 +1,236 @@
+"""The upstream: the provider behind Steno, as three calls. What carries them can change without touching the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+
+from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.headers.credentials import for_anybody, without_keys
+from app.headers.hops import with_hop
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+STALE_SECONDS = 1.0
+"""A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
+LARGEST_OWN_ANSWER = 4 << 20
+"""Bytes of an answer to a call of Steno's own."""
+LONGEST_REFUSAL = 64 << 10
+"""Bytes of a refusal that are read: more than any takes that is meant to be."""
+CHUNKS_AT_ONCE = 32
+"""Chunks that are passed on before others have their turn: one read can bring ten thousand of one byte each."""
+
+
+class Answering(Protocol):
+    """A provider's answer whose status and headers have arrived."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Headers:
+        """Names in lower case, in the provider's order, with its repeats."""
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body's bytes as they arrive, undecoded. Raises `UpstreamDisconnected` or `UpstreamTimedOut`."""
+        ...
+
+    async def close(self) -> None:
+        """Gives the answer up: the provider sees the connection close."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Upstream(Protocol):
+    async def relay(
+        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
+    ) -> Answering:
+        """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
+        ...
+
+    def completion(self, body: bytes, headers: Headers, seconds: float) -> AbstractAsyncContextManager[Answering]:
+        """A chat completion of our own, to be read as it arrives, within so many seconds from its start to its end.
+
+        Raises the upstream errors, also where the block that reads it takes too long.
+        """
+        ...
+
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
+        """A question of our own about the provider, within so many seconds: GET, or POST with a body."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def read_refusal_into(body: bytearray, chunks: AsyncIterator[bytes]) -> None:
+    """As much of it as is read. What came stays there where the upstream errors are raised."""
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > LONGEST_REFUSAL:
+            return
+
+
+@dataclass(slots=True)
+class _HttpxAnswering:
+    response: httpx.Response
+
+    @property
+    def status(self) -> int:
+        return self.response.status_code
+
+    @property
+    def headers(self) -> Headers:
+        return [(name.lower(), value) for name, value in self.response.headers.raw]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        number = 0
+        try:
+            async for chunk in self.response.aiter_raw():
+                yield chunk
+                number += 1
+                if number % CHUNKS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except httpx.TimeoutException as error:
+            raise UpstreamTimedOut("The provider stopped sending in the middle of its answer.") from error
+        except httpx.TransportError as error:
+            raise UpstreamDisconnected("The provider closed the connection in the middle of its answer.") from error
+
+    async def close(self) -> None:
+        await self.response.aclose()
+
+
+class HttpxUpstream:
+    """The provider over one pooled httpx2 client. With a `key` of ours a caller's headers go there by a list only.
+
+    Every request tells it that it came through this `instance`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        connect: float,
+        first_byte: float,
+        between_bytes: float,
+        instance: bytes,
+        key: str | None = None,
+    ) -> None:
+        self._base = httpx.URL(base_url)
+        self._path = urlsplit(base_url).path.rstrip("/").encode()
+        self._instance = instance
+        self._authorization = None if key is None else b"Bearer " + key.encode()
+        self._connect = connect
+        self._first_byte = first_byte
+        self._between_bytes = between_bytes
+        # No environment proxies, no redirects, no HTTP/2: one stream reset must not end the others on a connection.
+        self._client = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def relay(
+        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
+    ) -> Answering:
+        request = self._request(method.decode("ascii"), target, headers, content, self._first_byte)
+        response = await self._send(request, replayable=isinstance(content, bytes))
+        # The timeout is per read: patient until the first byte, which may take minutes, then less so.
+        request.extensions["timeout"]["read"] = self._between_bytes
+        return _HttpxAnswering(response)
+
+    @asynccontextmanager
+    async def completion(self, body: bytes, headers: Headers, seconds: float) -> AsyncIterator[Answering]:
+        try:
+            async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
+                answering = await self.relay(b"POST", b"/v1/chat/completions", headers, body)
+                try:
+                    yield answering
+                finally:
+                    await answering.close()
+        except TimeoutError as error:
+            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
+
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
+        return await self._own("POST" if body else "GET", target, headers, seconds, body)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _request(
+        self, method: str, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes], read: float
+    ) -> httpx.Request:
+        """Built directly: the shared client would merge in headers of its own, and other callers' cookies."""
+        timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
+        # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
+        extensions = {"target": self._at_provider(target), "timeout": timeout}
+        headers = self._with_key(with_hop(headers, self._instance))
+        return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
+
+    def _with_key(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        if self._authorization is None:
+            return list(headers)
+        kept = for_anybody((name.lower(), value) for name, value in headers)
+        return [*kept, (b"authorization", self._authorization)]
+
+    def _at_provider(self, target: bytes) -> bytes:
+        """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""
+        path, question_mark, query = target.partition(b"?")
+        if path == b"/v1" or path.startswith(b"/v1/"):
+            path = self._path + path[len(b"/v1") :] or b"/"
+        if self._authorization is not None and question_mark:
+            query = without_keys(query)
+        return path + question_mark + query
+
+    async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> Completed:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._whole(self._request(method, target, headers, body, seconds))
+        except TimeoutError as error:
+            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
+
+    async def _whole(self, request: httpx.Request) -> Completed:
+        answer = _HttpxAnswering(await self._send(request, replayable=True))
+        body = bytearray()
+        try:
+            async for chunk in answer.chunks():
+                body += chunk
+                if len(body) > LARGEST_OWN_ANSWER:
+                    raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
+        finally:
+            await answer.close()
+        return Completed(answer.status, answer.headers, bytes(body))
+
+    async def _send(self, request: httpx.Request, replayable: bool) -> httpx.Response:
+        """Sends once. One replay where a pooled connection turned out closed, with 0 bytes of an answer received."""
+        pooled, began = True, monotonic()
+
+        async def watch(event: str, _: Any) -> None:
+            nonlocal pooled
+            pooled = pooled and not event.startswith("connection.connect_tcp")
+
+        request.extensions["trace"] = watch
+        try:
+            return await self._client.send(request, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise UpstreamUnreachable(f"No connection to the provider at {self._base.host} could be made.") from error
+        except httpx.TimeoutException as error:
+            raise UpstreamTimedOut("The provider accepted the request and then sent nothing for too long.") from error
+        except httpx.TransportError as error:
+            if pooled and replayable and monotonic() - began < STALE_SECONDS:
+                return await self._send(request, replayable=False)
+            raise UpstreamDisconnected("The provider closed the connection before it answered.") from error

@@ -1,0 +1,75 @@
+"""Conversations by name: the id a client gives, or the one its history is recognised by."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+
+from app.core.history.identity import Identity
+from app.core.history.recognition import Head, Recognised, heads_of, possible_heads, recognise
+from app.core.view.view import Conversation
+from app.store import Store, StoreUnavailable
+
+MOST_REMEMBERED = 100_000
+
+
+class Conversations:
+    """Recognition with a memory, so that only the first request of a process asks the database."""
+
+    def __init__(self, store: Store, identity: Identity) -> None:
+        self._store = store
+        self._identity = identity
+        self._heads: OrderedDict[tuple[str, bytes], tuple[str, int]] = OrderedDict()
+        self._tips: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    async def identify(
+        self, tenant: str, named: str | None, conversation: Conversation, remember: bool = True
+    ) -> Recognised:
+        """The conversation of a request, remembered from here on unless it is only asked about.
+
+        `named` is the client's own name for it.
+        """
+        transcript, chain = conversation.transcript, conversation.chain
+        if named is not None:
+            found = Recognised(named, by_name=True)
+        else:
+            known = self._remembered(tenant, possible_heads(transcript, chain))
+            if not known and len(transcript) > 1:
+                known = await self._stored(tenant, possible_heads(transcript, chain))
+            found = recognise(transcript, chain, known, self._identity, secrets.token_bytes(8))
+        if remember:
+            self._remember(tenant, found.conversation_id, heads_of(transcript, chain))
+        return found
+
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """After a deletion of one conversation, or of all: the next request with its history starts anew."""
+        for own in [key for key in self._tips if key[0] == tenant and conversation_id in (None, key[1])]:
+            del self._tips[own]
+        gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and conversation_id in (None, owner)]
+        for head in gone:
+            del self._heads[head]
+
+    def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+        """The deepest head this process knows of."""
+        for digest in digests:
+            if (held := self._heads.get((tenant, digest))) is not None:
+                conversation_id, turn = held
+                return [Head(digest, conversation_id, turn, self._tips.get((tenant, conversation_id), turn))]
+        return []
+
+    async def _stored(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+        try:
+            return await self._store.heads(tenant, digests)
+        except StoreUnavailable:
+            return []
+
+    def _remember(self, tenant: str, conversation_id: str, heads: tuple[tuple[bytes, int], ...]) -> None:
+        owner = (tenant, conversation_id)
+        self._tips[owner] = max([self._tips.get(owner, 0), *(turn for _, turn in heads)])
+        for digest, turn in heads:
+            self._heads[(tenant, digest)] = (conversation_id, turn)
+            self._heads.move_to_end((tenant, digest))
+        while len(self._heads) > MOST_REMEMBERED:
+            self._heads.popitem(last=False)
+        while len(self._tips) > MOST_REMEMBERED:
+            self._tips.popitem(last=False)

@@ -1,0 +1,212 @@
+"""The gate: what every request passes first. Headers, who asks, `/v1` and its prefixes, `date` and `server`. Pure ASGI.
+
+Starlette's own function middleware would turn a broken answer into a clean end.
+"""
+
+from __future__ import annotations
+
+import re
+from email.utils import formatdate
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, MethodNotAllowed, StenoError
+from app.headers.credentials import keys_in
+from app.headers.hops import check_hops
+from app.headers.relayed import shadowed_by, shown
+from app.memory.repeats import Repeats
+from app.providers.ledger import new_request_id
+from app.proxy.asgi import Answer
+from app.proxy.naming import IN_PATH, name_in_path
+from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
+from app.proxy.record import LONGEST_NAME, REQUEST, Record
+
+TARGET = "steno.target"
+"""Scope key: the provider's raw path, with the query."""
+CONVERSATION = "steno.conversation"
+"""Scope key: the conversation id of a base URL `/c/{id}/v1`, or None."""
+UPSTREAM = "steno.upstream"
+"""Scope key: the upstream's name in a base URL `/u/{name}/v1`, or None."""
+
+CHAT_PATH = b"/v1/chat/completions"
+PROVIDER_PATHS = (b"/v1/", b"/openai/")
+"""Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
+NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
+"""Methods. The first two are answered with the request as it arrived: with the operator's key."""
+USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+MOST_DECODINGS = 5
+_DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
+_SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
+_AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
+PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
+"""What a base URL may name before them, each once, in any order."""
+
+
+class Gate:
+    def __init__(
+        self,
+        app: ASGIApp,
+        chat: ASGIApp,
+        passthrough: ASGIApp,
+        instance: bytes,
+        door: Door,
+        header_count: int,
+        header_bytes: int,
+    ) -> None:
+        self._app = app
+        self._own = _with_head(app)
+        self._chat = chat
+        self._passthrough = passthrough
+        self._instance = instance
+        self._door = door
+        self._header_count = header_count
+        self._header_bytes = header_bytes
+        self._repeats = Repeats()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record = scope[REQUEST] = _record_of(scope, self._repeats)
+        headers, page = scope["headers"], None
+        send = _signed(send, record.request_id.encode())
+        try:
+            self._check_headers(headers)
+            host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
+            if (page := self._door.check_origin(headers, host)) is not None:
+                send = _shared(send, page)
+            check_hops(headers, self._instance)
+            app = self._route(scope)
+        except StenoError as error:
+            record.failed(error)
+            await Answer(send).error(error)
+            return
+        if page is not None and is_preflight(scope["method"], headers):
+            answer = Answer(send)
+            await answer.start(204, preflight_headers(headers))
+            await answer.end()
+            return
+        await app(scope, receive, send)
+
+    def _route(self, scope: Scope) -> ASGIApp:
+        path: bytes = scope["raw_path"]
+        named, theirs = _proxied(path)
+        is_chat = theirs is not None and scope["method"] == "POST" and theirs.rstrip(b"/") == CHAT_PATH
+        if not keys_in(scope["headers"]):
+            check_type(scope["headers"], json_only=theirs is None or is_chat)
+        if theirs is None:
+            # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
+            scope["path"] = path.decode("latin-1")
+            return self._own
+        if scope["method"] in NOT_RELAYED:
+            raise MethodNotAllowed(f"{scope['method']} is not relayed to a provider.", USUAL_METHODS)
+        if leaves_its_place(theirs):
+            raise BadTarget("The path has a '.' or '..' segment, which no provider path needs.")
+        query: bytes = scope["query_string"]
+        scope[TARGET] = theirs + b"?" + query if query else theirs
+        scope.update(named)
+        return self._chat if is_chat else self._passthrough
+
+    def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        if len(headers) > self._header_count:
+            over = shown(headers[self._header_count][0])
+            raise HeadersTooLarge(
+                f"{len(headers)} headers were sent; at most {self._header_count} are accepted."
+                f" The first one too many is {over!r}.",
+                over,
+            )
+        size = sum(len(name) + len(value) for name, value in headers)
+        if size > self._header_bytes:
+            largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
+            raise HeadersTooLarge(
+                f"The headers take {size} bytes; at most {self._header_bytes} are accepted."
+                f" The largest is {largest!r}.",
+                largest,
+            )
+        for name, _ in headers:
+            if b"_" in name and (known := shadowed_by(name)) is not None:
+                raise InvalidRequest(
+                    f"The header {shown(name)!r} is refused, because some servers read {shown(known)!r} in it."
+                    " Send it with hyphens, or leave it out.",
+                    shown(name),
+                )
+
+
+def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
+    """What the base URL names, by scope key, and the provider's path; None for Steno's own.
+
+    Raises `InvalidRequest` for a conversation's id that is none.
+    """
+    found: dict[str, bytes | None] = dict.fromkeys(PREFIXES.values())
+    while (key := PREFIXES.get(path[:3])) and found[key] is None:
+        name, slash, rest = path[3:].partition(b"/")
+        if not name:
+            break
+        found[key], path = name, slash + rest
+    if path != b"/v1" and not path.startswith(PROVIDER_PATHS):
+        return {}, None
+    conversation, upstream = found[CONVERSATION], found[UPSTREAM]
+    return {
+        CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
+        UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
+    }, path
+
+
+def _with_head(app: ASGIApp) -> ASGIApp:
+    """HEAD is answered as GET is: the server leaves out the body."""
+
+    async def get_for_head(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
+
+    return get_for_head
+
+
+def leaves_its_place(path: bytes) -> bool:
+    """Whether any server could find a `.` or `..` segment in it, however it is written.
+
+    Some decode twice, take `\\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8.
+    """
+    for _ in range(MOST_DECODINGS):
+        plain = _DOT.sub(b".", _SLASH.sub(b"/", path))
+        if any(_AFTER_SEGMENT.split(segment, maxsplit=1)[0] in (b".", b"..") for segment in plain.split(b"/")):
+            return True
+        if (decoded := unquote_to_bytes(plain)) == path:
+            return False
+        path = decoded
+    return True
+
+
+def _shared(send: Send, page: bytes) -> Send:
+    """Lets the page read the answer."""
+
+    async def shared(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *shared_with(page)]}
+        await send(message)
+
+    return shared
+
+
+def _record_of(scope: Scope, repeats: Repeats) -> Record:
+    return Record(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_NAME].decode("latin-1"), repeats)
+
+
+def _signed(send: Send, request_id: bytes) -> Send:
+    """Adds the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's pass."""
+
+    async def signed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [(name, value) for name, value in message["headers"] if name != b"x-context-request-id"]
+            headers.append((b"x-context-request-id", request_id))
+            names = {name.lower() for name, _ in headers}
+            if b"date" not in names:
+                headers.append((b"date", formatdate(usegmt=True).encode()))
+            if b"server" not in names:
+                headers.append((b"server", b"steno"))
+            if b"x-request-id" not in names:
+                headers.append((b"x-request-id", request_id))
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return signed

@@ -1,0 +1,63 @@
+"""Names of conversations on the wire: as they are in JSON, percent-encoded UTF-8 in headers and paths."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+
+from app.core.history.recognition import LONGEST_NAME, read_name
+from app.errors import InvalidRequest
+
+RULE = (
+    f"A conversation id is UTF-8 text of at most {LONGEST_NAME} characters without control characters;"
+    " in headers and paths it is percent-encoded."
+)
+PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+"""What a header holds as it is: visible ASCII and spaces."""
+IN_PATH = "/c/{id}/v1"
+
+
+def name_in_header(header: str, value: str) -> str | None:
+    """The name in a header, None if it is empty. Raises `InvalidRequest`, which names the header."""
+    return _decoded(header, unquote_to_bytes(value.encode("latin-1")))
+
+
+def name_in_path(place: str, segment: bytes) -> str:
+    """The name in a path's segment. Raises `InvalidRequest`, also for an empty one."""
+    name = _decoded(place, unquote_to_bytes(segment))
+    if name is None:
+        raise _refusal(place, "it is empty")
+    return name
+
+
+def name_in_json(member: str, raw: bytes) -> str | None:
+    """The name in a member of the body, None if it is null or empty. Raises `InvalidRequest`, which names it."""
+    try:
+        value = msgspec.json.decode(raw, type=str | None)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refusal(member, "it is no text, or no UTF-8") from error
+    return None if value is None else _checked(member, value)
+
+
+def encoded_name(name: str) -> bytes:
+    """For a header; `name_in_header` gives it back."""
+    return quote(name, safe=PLAIN).encode()
+
+
+def _decoded(place: str, value: bytes) -> str | None:
+    try:
+        return _checked(place, value.decode())
+    except UnicodeDecodeError as error:
+        raise _refusal(place, "it is no UTF-8") from error
+
+
+def _checked(place: str, given: str) -> str | None:
+    try:
+        return read_name(given) or None
+    except ValueError as error:
+        raise _refusal(place, str(error)) from error
+
+
+def _refusal(place: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{place} names no conversation: {why}. {RULE}", place)

@@ -1,0 +1,108 @@
+"""Every other `/v1` path and method: relayed as it is, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.types import Receive, Scope, Send
+
+from app.errors import BodyTooLarge, RequestTimedOut, StenoError
+from app.headers.relayed import Headers, forwarded, returned, value_of
+from app.providers.upstream import Answering
+from app.proxy.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, peer_of, until_disconnect
+from app.proxy.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
+from app.proxy.gate import TARGET, UPSTREAM
+from app.proxy.record import REQUEST, Record
+from app.proxy.services import Services
+from app.settings import LimitSettings
+
+
+class PassthroughEndpoint:
+    """The body is streamed, never held, so an upload costs no memory."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = Answer(send)
+        headers: Headers = list(scope["headers"])
+        arrived = asyncio.Event()
+        path = bypassed_path(scope["method"], scope[TARGET])
+        own: Headers = []
+        try:
+            # An open relay would lend the provider to everybody who can reach it.
+            self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+            if path is not None:
+                log_bypass(self._services.repeats, path, NOT_COMPACTED)
+                own = bypassed(NOT_COMPACTED)
+            await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer, own), arrived)
+        except ClientDisconnected:
+            return
+        except StenoError as error:
+            scope[REQUEST].failed(error)
+            await answer.error(error, own)
+
+    async def _relay(
+        self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer, own: Headers
+    ) -> None:
+        provider, record = self._services.providers.named(scope[UPSTREAM]), scope[REQUEST]
+        record.goes_to(provider)
+        answering = await provider.upstream.relay(
+            scope["method"].encode(),
+            scope[TARGET],
+            forwarded(headers, read_here=False),
+            _body(headers, receive, arrived, self._services.settings.limits),
+        )
+        record.answered(answering)
+        try:
+            await relay_raw(answering, answer, unless_told(own, list(answering.headers)), record)
+        finally:
+            await answering.close()
+
+
+def _body(
+    headers: Headers, receive: Receive, arrived: asyncio.Event, limits: LimitSettings
+) -> bytes | AsyncIterator[bytes]:
+    """The body as it arrives; no body where the client announced none. Raises `BodyTooLarge`."""
+    if not any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
+        arrived.set()
+        return b""
+    _check_size(int(value_of(headers, b"content-length") or 0), limits.upload_bytes)
+    return _arriving(receive, arrived, limits)
+
+
+async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSettings) -> AsyncIterator[bytes]:
+    """Raises `BodyTooLarge`, `RequestTimedOut` or `ClientDisconnected`: the provider sees the request break off."""
+    pieces, size = body_pieces(receive), 0
+    while (piece := await _next(pieces, limits.receive_seconds)) is not None:
+        size += len(piece)
+        _check_size(size, limits.upload_bytes)
+        yield piece
+    arrived.set()
+
+
+async def _next(pieces: AsyncIterator[bytes], seconds: float) -> bytes | None:
+    try:
+        async with asyncio.timeout(seconds):
+            return await anext(pieces, None)
+    except TimeoutError as error:
+        raise RequestTimedOut(f"No byte of the request body arrived for {seconds:g} seconds.") from error
+
+
+def _check_size(size: int, at_most: int) -> None:
+    if size > at_most:
+        raise BodyTooLarge(f"The request body is larger than {at_most} bytes. Send less, or raise limits.upload_bytes.")
+
+
+async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: Record) -> None:
+    """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
+    # A 304 has the length of a body that does not come; uvicorn would wait for it.
+    await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
+    try:
+        async for chunk in answering.chunks():
+            await answer.body(chunk)
+    except StenoError as error:
+        record.cut(error)
+        raise AbortedAnswer(error.message) from error
+    await answer.end()

@@ -1,0 +1,309 @@
+"""uvicorn's HTTP protocol with what it lacks.
+
+Two deadlines, bodies that survive an offer to upgrade, no trailers among the headers, a bound for connections, for
+requests that wait on one, and for what is read before anything comes of it, and refusals that say what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from http import HTTPStatus
+from typing import ClassVar
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
+from app.headers.relayed import shown
+from app.proxy.origins import AUTHORITY, authority_of
+from app.settings import LimitSettings
+
+TARGET_BYTES = 65_536
+"""What the request line may take beside the headers."""
+MOST_WAITING = 16
+"""Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
+SPARE_CONNECTIONS = 100
+"""Beyond the limit, to be told so; what comes beyond them is closed without a word."""
+PIECE_BYTES = 8_192
+"""Fed at once, at most."""
+MOST_STEPS = 400
+"""What the parser may find in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
+TELLING_SECONDS = 1.0
+"""For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
+
+
+class HeldFlow(FlowControl):
+    """Reads nothing more from a client as long as what was read is held back, whoever else wants to read on."""
+
+    held = False
+
+    def hold(self) -> None:
+        self.held = True
+        if not self.read_paused:
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        self.held = False
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        if not self.held:
+            super().pause_reading()
+        self.read_paused = True
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+        self.read_paused = False
+
+
+class StrictProtocol(HttpToolsProtocol):
+    """Gives up a client that owes a request's headers, or takes nothing of an answer, for too long.
+
+    No other protocol is spoken here, so a request that offers one is an ordinary request. The parser takes what follows
+    its headers for that other protocol: its body would be read as further requests, whoever wrote it.
+    """
+
+    header_seconds: ClassVar[float]
+    stall_seconds: ClassVar[float]
+    head_bytes: ClassVar[int]
+    """A request line and its headers may take so many, before anything is known of them."""
+    most_connections: ClassVar[int]
+    idle: ClassVar[dict[StrictProtocol, None]]
+    """Connections without a request, the one that has had none for longest first."""
+    _owing: asyncio.TimerHandle | None = None
+    _stalling: asyncio.TimerHandle | None = None
+    _in_head = False
+    """Between the beginning of a request and the end of its headers."""
+    _in_body = False
+    """Between the end of a request's headers and its own end."""
+    _unfed = b""
+    """What was received, and waits for its turn."""
+    _steps = 0
+    """What came of the bytes that were fed last: a request's beginning, its headers, pieces of its body, its end."""
+    _unaccounted = 0
+    """Bytes that came since then: of headers, trailers, or what may stand beside a chunk."""
+    _flow: HeldFlow
+    _offers = False
+    """The headers that were read last offer another protocol."""
+    _served: RequestResponseCycle | None = None
+    """The request that is being answered, or was the last to be."""
+    _refusal: StenoError | None = None
+    """Why nothing more is read. It is told in its turn."""
+    _closing = False
+    """Nothing more is read, and nothing more is said."""
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._unfed += data
+        if not self._flow.held:
+            self._feed_in_pieces()
+
+    def _feed_in_pieces(self) -> None:
+        """As long as little comes of them. What much comes of, such as tiny chunks, goes on in the next turn."""
+        unfed, self._unfed = self._unfed, b""
+        for start in range(0, len(unfed), PIECE_BYTES):
+            if self._refusal is not None or self._closing or self.transport.is_closing():
+                return
+            self._feed_piece(unfed[start : start + PIECE_BYTES])
+            if self._steps > MOST_STEPS:
+                self._unfed = unfed[start + PIECE_BYTES :]
+                self._flow.hold()
+                self.loop.call_soon(self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        if not self.transport.is_closing():
+            self._flow.release()
+            self._feed_in_pieces()
+
+    def _feed_piece(self, data: bytes) -> None:
+        self._steps = 0
+        try:
+            self._feed(data)
+        except httptools.HttpParserError:
+            self.send_400_response("")
+            return
+        self._unaccounted = 0 if self._steps else self._unaccounted + len(data)
+        if self._unaccounted > self.head_bytes:
+            told = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
+            self._refuse(HeadersTooLarge(told, "headers"))
+
+    def _feed(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                [end_of_head] = offer.args
+                head = self._head_without_offer()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn has it.
+                data = head + data[end_of_head:]
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        """The request's head as it would be without the offer; what follows is then framed as for any other request."""
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            kept = value
+            if name == b"connection":
+                kept = b",".join(token for token in value.split(b",") if token.strip().lower() != b"upgrade")
+            if name != b"upgrade" and (kept or not value):
+                lines.append(name + b": " + kept)
+        return b"\r\n".join((*lines, b"", b""))
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._steps += 1
+        self._offers = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # After the body they are trailers: whoever can add one must not replace a header that was checked.
+        if self._in_head:
+            super().on_header(name, value.rstrip(b" \t"))  # Space at the end belongs to the line.
+
+    def on_body(self, body: bytes) -> None:
+        self._steps += 1
+        if not self._offers:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._steps += 1
+        if not self._offers:
+            self._in_body = False
+            super().on_message_complete()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
+        super().connection_made(transport)
+        self.flow = self._flow = HeldFlow(transport)
+        if len(self.connections) > self.most_connections and self.idle:
+            oldest = next(iter(self.idle))
+            oldest.transport.close()
+            oldest.left()
+        if len(self.connections) <= self.most_connections:
+            self._expect_headers()
+            return
+        self._closing = True
+        if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
+            transport.abort()
+            return
+        told = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
+        self.transport.write(_answer(TooManyConnections(f"{told} Try again in a second.")))
+        self.transport.write_eof()
+        self._owing = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
+
+    def on_headers_complete(self) -> None:
+        self._steps += 1
+        if self.parser.get_method() == b"CONNECT":
+            raise InvalidRequest("This is no proxy: CONNECT is not served.")
+        if len(self.pipeline) >= MOST_WAITING:
+            raise InvalidRequest(f"More than {MOST_WAITING} requests wait on this connection. Wait for their answers.")
+        self._offers = self.parser.should_upgrade()
+        if self._offers:
+            return
+        _cancel(self._owing)
+        self.idle.pop(self, None)
+        self._in_head, self._in_body = False, True
+        self.scope[AUTHORITY] = authority_of(self.url)  # type: ignore[literal-required] # ours, beside ASGI's
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._busy:  # Otherwise the next request is here already.
+            if self._refusal is not None and not self.transport.is_closing():
+                self._say(self._refusal)
+            self._expect_headers()
+
+    def send_400_response(self, msg: str) -> None:
+        """Called where the parser's error is handled, which tells more than uvicorn's message."""
+        if isinstance(ours := getattr(sys.exception(), "__context__", None), StenoError):
+            self._refuse(ours)
+            return
+        after = f", after the header {shown(self.headers[-1][0])!r}" if self.headers else ""
+        self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._served = cycle
+        super()._start_asgi_task(cycle, app)
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._served is not None and not self._served.response_complete
+
+    def _refuse(self, error: StenoError) -> None:
+        """Each request has one answer, and they come in the requests' order: so has the one that cannot be read."""
+        if self._in_body and self.pipeline:
+            self.pipeline.popleft()  # It was to be served after the others, and has no end now.
+        elif self._in_body and self.cycle.response_started:
+            self._closing = True
+            self.transport.close()  # It is answered already, or a part of the answer is on its way.
+            return
+        elif self._in_body:
+            self._say(error)  # It is being served, and waits for its body.
+            return
+        if self._busy:
+            self._refusal = error
+            self.flow.pause_reading()
+        else:
+            self._say(error)
+
+    def _say(self, error: StenoError) -> None:
+        self._closing = True
+        self.transport.write(_answer(error))
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Not closed, because that would wait until the client takes what was written.
+        self._stalling = self.loop.call_later(self.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        _cancel(self._stalling)
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.left()
+        _cancel(self._owing)
+        _cancel(self._stalling)
+        super().connection_lost(exc)
+
+    def left(self) -> None:
+        """The connection is closed, or as good as that: it counts no more."""
+        self.idle.pop(self, None)
+        self.connections.discard(self)
+
+    def _expect_headers(self) -> None:
+        _cancel(self._owing)
+        self.idle[self] = None
+        self._owing = self.loop.call_later(self.header_seconds, self.transport.close)
+
+
+def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
+    """The protocol with the deadlines and bounds of these settings."""
+
+    bounds = {
+        "header_seconds": limits.receive_seconds,
+        "stall_seconds": limits.write_stall_seconds,
+        "head_bytes": limits.header_bytes + TARGET_BYTES,
+        "most_connections": limits.connections,
+        "idle": {},
+    }
+    return type(HttpToolsProtocol.__name__, (StrictProtocol,), bounds)
+
+
+def _answer(error: StenoError) -> bytes:
+    headers = [*error.headers, (b"content-length", b"%d" % len(error.envelope)), (b"connection", b"close")]
+    status = b"HTTP/1.1 %d %s" % (error.status, HTTPStatus(error.status).phrase.encode())
+    return b"\r\n".join((status, *(name + b": " + value for name, value in headers), b"", error.envelope))
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -1,0 +1,105 @@
+"""A request's record in the log: what was decided, what its provider refused, what Steno refused (docs/logs.md).
+
+Names, numbers and codes; never a message's text, never a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+
+import structlog
+
+from app.core.stages.ladder import Decision
+from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.headers.relayed import value_of
+from app.memory.repeats import Repeats
+from app.providers.providers import Provider
+from app.providers.upstream import Answering
+from app.proxy.intake import Understood
+
+log = structlog.get_logger("steno.requests")
+
+REQUEST = "steno.request"
+"""Scope key: the request's record."""
+LONGEST_NAME = 300
+FIRST_ERROR = 400
+_CHOSEN = "compaction_off"
+"""The one reason that is no failure: somebody asked for it."""
+_ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
+
+
+@dataclass(slots=True)
+class Record:
+    request_id: str
+    """Steno's own, in log, ledger, REST and `x-context-request-id`; where the provider has none, in `x-request-id`."""
+    method: str
+    path: str
+    repeats: Repeats
+    """Of the providers."""
+    upstream: str | None = None
+    model: str | None = None
+
+    def goes_to(self, provider: Provider, model: str | None = None) -> None:
+        self.upstream, self.model = provider.name, model and model[:LONGEST_NAME]
+
+    def decided(self, understood: Understood, decision: Decision, began: float) -> None:
+        """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's."""
+        if decision.view is None and decision.reason is None:
+            return
+        before, after = understood.tokens(decision)
+        tell = log.info if decision.reason in (None, _CHOSEN) else log.warning
+        tell(
+            "payload left" if decision.view is None else "payload changed",
+            request_id=self.request_id,
+            conversation_id=understood.job.conversation_id,
+            upstream=understood.provider.name,
+            model=understood.job.model[:LONGEST_NAME],
+            actions=list(decision.actions),
+            messages=dict(decision.view.changed) if decision.view else {},
+            reason=decision.reason,
+            tokens_before=before,
+            tokens_after=after,
+            window=understood.window.context,
+            seconds=round(monotonic() - began, 3),
+        )
+
+    def answered(self, answering: Answering) -> None:
+        """The provider's status is there."""
+        if (ended := self.repeats.over(self.upstream)) is not None:
+            log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
+        if answering.status >= FIRST_ERROR:
+            log.warning(
+                "provider refused",
+                request_id=self.request_id,
+                provider_request_id=value_of(answering.headers, b"x-request-id"),
+                upstream=self.upstream,
+                model=self.model,
+                status=answering.status,
+            )
+
+    def failed(self, error: StenoError) -> None:
+        """The client gets an error of ours. A provider that is away is told of once, and then once a minute."""
+        if not isinstance(error, _ABOUT_PROVIDER):
+            log.warning(
+                "request refused",
+                request_id=self.request_id,
+                method=self.method,
+                path=self.path,
+                status=error.status,
+                code=error.code,
+            )
+        elif (times := self.repeats.again(self.upstream)) is not None:
+            log.warning(
+                "provider failed",
+                request_id=self.request_id,
+                upstream=self.upstream,
+                model=self.model,
+                status=error.status,
+                code=error.code,
+                times=times,
+            )
+
+    def cut(self, error: StenoError) -> None:
+        """An answer ended in its middle."""
+        log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)

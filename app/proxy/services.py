@@ -1,0 +1,46 @@
+"""What the routes work with, put together once by `main`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.compaction.compactor import Compactor
+from app.compaction.quotas import Quotas
+from app.core.history.identity import Identity
+from app.memory.repeats import Repeats
+from app.providers.ledger import Ledger
+from app.providers.providers import Providers
+from app.proxy.conversations import Conversations
+from app.proxy.in_flight import BytesInFlight
+from app.proxy.tenants import Tenants
+from app.settings import Settings
+from app.settings.policies import Policies
+from app.store import Store
+from app.tasks.owned import OwnedTasks
+from app.tasks.threads import Work
+from app.tokens.estimator import Estimator
+from app.wire.chat_completions import Bounds, MessageReader
+
+HEURISTIC_CAUTION = 0.85
+"""Trigger and target are scaled by this where tokens are only estimated by bytes."""
+
+
+@dataclass(slots=True)
+class Services:
+    settings: Settings
+    providers: Providers
+    policies: Policies
+    store: Store
+    identity: Identity
+    reader: MessageReader
+    estimator: Estimator
+    compactor: Compactor
+    ledger: Ledger
+    conversations: Conversations
+    tasks: OwnedTasks
+    tenants: Tenants
+    repeats: Repeats
+    quotas: Quotas
+    in_flight: BytesInFlight
+    work: Work
+    bounds: Bounds

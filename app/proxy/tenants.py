@@ -1,0 +1,51 @@
+"""Whose request it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from app.core.history.identity import Identity
+from app.errors import MissingCredentials
+from app.headers.credentials import keys_in
+from app.headers.forwarding import Network, is_from_this_machine
+
+ANONYMOUS = "anonymous"
+
+
+class Tenants:
+    """A tenant is a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
+
+    A key is the same one in whichever header it is sent: it is the secret that tells callers apart. Of a request with
+    several keys the tenant is whoever holds all of them: one of them alone may be a placeholder that many callers
+    send, such as the key an SDK insists on beside the gateway's own.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        allow_unauthenticated: bool | Literal["loopback"],
+        trusted_proxies: Sequence[Network] = (),
+    ) -> None:
+        self._identity = identity
+        self._allow_unauthenticated = allow_unauthenticated
+        self._trusted_proxies = trusted_proxies
+
+    def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
+        """Raises `MissingCredentials` for a request without any, unless it may do without. `peer` sent it."""
+        headers = list(headers)
+        if keys := keys_in(headers, query):
+            # No header can hold a NUL; what a query has of them is not the sender's own key.
+            return self._identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
+        if self._allow_unauthenticated is True:
+            return ANONYMOUS
+        if self._allow_unauthenticated == "loopback":
+            if is_from_this_machine(headers, peer, self._trusted_proxies):
+                return ANONYMOUS
+            raise MissingCredentials(
+                "No API key was sent. Send an Authorization header, or let the operator set"
+                " STENO_ALLOW_UNAUTHENTICATED=1 for requests from other machines."
+            )
+        raise MissingCredentials(
+            "No API key was sent. Send an Authorization header: server.allow_unauthenticated is false here."
+        )

@@ -1,0 +1,37 @@
+"""Whether the process runs, and whether it should get requests. Neither asks the provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from app.proxy.services import Services
+
+
+def health_router(services: Services) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/livez")
+    async def livez() -> dict[str, str]:
+        """The event loop runs."""
+        return {"status": "ok"}
+
+    async def ready(response: Response) -> dict[str, Any]:
+        """503 only while stopping: without its database Steno still serves, and says that it is degraded."""
+        if services.tasks.draining:
+            response.status_code = 503
+            return {"status": "draining"}
+        database: dict[str, Any] = {"db": services.store.state}
+        if services.store.reason:
+            database["reason"] = services.store.reason
+        return {
+            "status": "ok" if services.store.state == "ok" else "degraded",
+            **database,
+            "tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken",
+        }
+
+    stopping = {"description": "It is stopping.", "content": {"application/json": {"schema": {"type": "object"}}}}
+    for name in ("readyz", "healthz"):
+        router.add_api_route(f"/{name}", ready, methods=["GET"], name=name, responses={503: stopping})
+    return router

@@ -1,0 +1,142 @@
+"""Policies: what decides about a request, from the settings, its upstream, its model, and itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.core.limits.budget import Rule, Shares
+from app.core.stages.policy import Policy
+from app.core.stages.position_pruning import PositionPruning
+from app.core.stages.prune import SlidingWindow
+from app.core.stages.session_pruning import SessionPruning
+from app.core.view.mask import MaskSettings
+from app.errors import InvalidRequest
+from app.settings import (
+    CompactionSettings,
+    NamedUpstreamSettings,
+    Settings,
+    SummarySettings,
+    TriggerSettings,
+    UpstreamSettings,
+    problems_in,
+)
+from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+
+MOST_TOLD = 5
+"""Of what is wrong with a trigger that a request brings."""
+OPERATIONAL = ("enabled", "pinned_text", "wait_seconds", "overflow_retries")
+"""Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
+REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
+"""Those of `summary`: which models write summaries, and how they are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decides about one request."""
+
+    preset: PresetName
+    compaction: CompactionSettings
+    summary: SummarySettings
+    policy: Policy
+    shares: Shares
+
+
+class Policies:
+    """Every preset, worked out once. Raises `ValidationError` where one does not agree with the settings beside it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        chosen = settings.compaction.preset
+        self._presets = {name: self._sections(name) for name in PRESET_NAMES}
+        self._presets[chosen] = (settings.compaction, settings.summary)
+        self._rules = {name: self._rules_of(name, None) for name in PRESET_NAMES}
+
+    def of(
+        self, at: UpstreamSettings, model: str, preset: PresetName | None = None, trigger: TriggerSettings | None = None
+    ) -> Rules:
+        """The request's own choice, else the model's, else that of the upstream it goes to, else that of all."""
+        of_model = self._settings.of_model(model)
+        of_upstream = at if isinstance(at, NamedUpstreamSettings) else None
+        chosen = next((each.preset for each in (of_model, of_upstream) if each and each.preset), None)
+        name = preset or chosen or self._settings.compaction.preset
+        if preset is None and trigger is None:
+            trigger = next((each.trigger for each in (of_model, of_upstream) if each and each.trigger), None)
+        return self._rules[name] if trigger is None else self._rules_of(name, trigger)
+
+    def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
+        """The preset as it comes, reached and bounded as the operator says."""
+        compaction, summary = self._settings.compaction, self._settings.summary
+        given = PRESETS[name]
+        held = {key: getattr(compaction, key) for key in OPERATIONAL}
+        if not compaction.enabled or name == "off":
+            held["enabled"] = False
+        reached = {key: getattr(summary, key) for key in REACHED_BY}
+        return (
+            CompactionSettings.model_validate({**given.get("compaction", {}), **held, "preset": name}),
+            SummarySettings.model_validate({**given.get("summary", {}), **reached}),
+        )
+
+    def _rules_of(self, name: PresetName, trigger: TriggerSettings | None) -> Rules:
+        compaction, summary = self._presets[name]
+        if trigger is not None:
+            compaction = compaction.model_copy(update={"trigger": trigger})
+        return Rules(name, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
+
+
+def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
+    """The preset that a request names, if it names one. Raises `InvalidRequest`, which says where (`param`)."""
+    if name is None:
+        return None
+    for known in PRESET_NAMES:
+        if name == known:
+            return known
+    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
+
+
+def read_trigger(given: object) -> TriggerSettings | None:
+    """The trigger that a request brings, in the settings' own form. Raises `InvalidRequest`."""
+    if given is None:
+        return None
+    try:
+        return TriggerSettings.model_validate(given)
+    except ValidationError as error:
+        told = problems_in(error, TriggerSettings, MOST_TOLD)
+        raise InvalidRequest(f"context.trigger: {told:.1000}.", "context.trigger") from error
+
+
+def policy_of(compaction: CompactionSettings) -> Policy:
+    mask, session, position = compaction.mask, compaction.session_pruning, compaction.position_pruning
+    return Policy(
+        strategy=compaction.strategy,
+        mask=MaskSettings(**_members(mask, "enabled")) if mask.enabled else None,
+        session_pruning=None if session.mode == "off" else SessionPruning(**_members(session)),
+        position_pruning=PositionPruning(**_members(position, "enabled")) if position.enabled else None,
+        window=SlidingWindow(compaction.window.turns, compaction.window.tokens),
+        fade=compaction.fade,
+        fit=compaction.fit,
+        prune=compaction.prune.enabled,
+        stub=compaction.prune.stub,
+        emergency=compaction.emergency,
+    )
+
+
+def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
+    return Shares(
+        trigger=tuple(Rule(**_members(entry, "any")) for entry in compaction.trigger.alternatives),
+        floor_tokens=compaction.floor_tokens,
+        target=compaction.target_ratio,
+        tail_turns=compaction.tail.turns,
+        tail=compaction.tail.max_ratio,
+        tail_fill=compaction.tail.fill_ratio,
+        most_tail_fill=compaction.tail.fill_tokens,
+        max_summary_tokens=summary.max_tokens,
+        reserve=compaction.reserve_ratio,
+    )
+
+
+def _members(section: Any, *but: str) -> Mapping[str, Any]:
+    return {name: getattr(section, name) for name in type(section).model_fields if name not in but}

@@ -1,0 +1,132 @@
+"""tiktoken, without the network: counts that cannot fail, from tables that were fetched at set-up."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+SLICE = 50_000
+"""Characters per call: a million blanks at once make tiktoken panic."""
+BYTES_PER_TOKEN = 3.3
+"""The heuristic without tables: real messages have more bytes a token in 99 of 100 cases."""
+
+TABLES = {
+    "o200k_base": (
+        "fb374d419588a4632f3f557e76b4b70aebbca790",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
+    "cl100k_base": (
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
+}
+"""Encoding -> the file name tiktoken looks for (sha1 of its source's address) and the sha256 of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """Counts the tokens of a text in one encoding."""
+
+    encoding: str
+    tiktoken: Encoding | None
+    """None: no verified table was found; the count is the byte heuristic."""
+
+    @property
+    def heuristic(self) -> bool:
+        return self.tiktoken is None
+
+    def __call__(self, text: str) -> int:
+        if self.tiktoken is None:
+            return by_bytes(_size(text))
+        if len(text) <= SLICE:
+            return self._count(self.tiktoken, text)
+        return sum(self._count(self.tiktoken, text[start : start + SLICE]) for start in range(0, len(text), SLICE))
+
+    @staticmethod
+    def _count(encoding: Encoding, piece: str) -> int:
+        try:
+            # disallowed_special=(): user text may hold <|endoftext|>, and the default raises.
+            return len(encoding.encode(piece, disallowed_special=()))
+        except Exception:  # noqa: BLE001 - whatever the text does to it, a count never fails a request.
+            return by_bytes(_size(piece))
+
+
+class Tokenizer:
+    """The counters of all encodings, each table verified at the start and loaded at its first use."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._places = {encoding: _verified(encoding, folder) for encoding in TABLES}
+        self._counters: dict[str, Counter] = {}
+        self._loading = Lock()
+
+    @property
+    def missing(self) -> list[str]:
+        """Encodings that are only estimated by bytes."""
+        return [encoding for encoding, place in self._places.items() if place is None]
+
+    def counter(self, encoding: str) -> Counter:
+        with self._loading:
+            if encoding not in self._counters:
+                place = self._places[encoding]
+                self._counters[encoding] = Counter(encoding, None if place is None else _encoding_from(encoding, place))
+            return self._counters[encoding]
+
+
+def _verified(encoding: str, folder: Path | None) -> Path | None:
+    """The first place with the encoding's table, by its hash."""
+    name, expected = TABLES[encoding]
+    for place in _places(folder):
+        path = place / name
+        if path.is_file() and sha256(path.read_bytes()).hexdigest() == expected:
+            return place
+    return None
+
+
+def _encoding_from(encoding: str, place: Path) -> Encoding:
+    """Loads from a verified folder: the hash matches, so tiktoken neither downloads nor deletes anything."""
+    import tiktoken  # noqa: PLC0415 - 0.1 s that a process without tables need not spend
+
+    before = os.environ.get("TIKTOKEN_CACHE_DIR")
+    os.environ["TIKTOKEN_CACHE_DIR"] = str(place)
+    try:
+        return tiktoken.get_encoding(encoding)
+    finally:
+        if before is None:
+            del os.environ["TIKTOKEN_CACHE_DIR"]
+        else:
+            os.environ["TIKTOKEN_CACHE_DIR"] = before
+
+
+def _places(folder: Path | None) -> Iterator[Path]:
+    """Where tables may lie, the operator's choice first. A package is located, never imported."""
+    if folder is not None:
+        yield folder
+    for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable])
+    yield Path(__file__).resolve().parents[2] / ".tables"
+    for package, inside in (
+        ("llama_index", "core/_static/tiktoken_cache"),
+        ("litellm", "litellm_core_utils/tokenizers"),
+    ):
+        spec = importlib.util.find_spec(package)
+        for root in spec.submodule_search_locations or () if spec else ():
+            yield Path(root) / inside
+
+
+def by_bytes(size: int) -> int:
+    """The heuristic estimate of so many bytes of UTF-8."""
+    return -int(-size // BYTES_PER_TOKEN)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,370 @@
+"""Overflow: whether a provider's error says that the prompt was too large, and which numbers it discloses.
+
+The rules, in their order: only errors; the provider's own words, never the caller's; vetoes for what merely looks like
+it; then a structured code, or the grammar *something that is input - is over - a measure of tokens or context*. The
+tables below are the whole data; `PATTERNS` changes with them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from app.core.limits.budget import MOST_TOKENS
+from app.core.limits.overflow import LEAST_LIMIT, Overflow
+
+PATTERNS = 3
+"""Version of the tables."""
+
+DEEPEST = 4
+"""How often JSON inside a string is looked into."""
+LONGEST_TEXT = 20_000
+"""Characters of a message that are read."""
+
+
+def classify(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:
+    """The verdict on an answer; None: no overflow.
+
+    `body` is parsed JSON, or the text where it is none. `first_frame` says that it is the first data frame of a stream
+    that began with status 200; later frames and ordinary answers are never asked about.
+    """
+    if first_frame:
+        if not _is_error_frame(body):
+            return None
+        status = HTTPStatus.BAD_REQUEST
+    said = _said(body)
+    if first_frame and said.status is not None:
+        status = said.status
+    if status not in _STATUSES or said.status in _OTHER_REASONS:
+        return None
+    text = _plain(said.message)
+    if (bucket := _bucket(text)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return bucket if bucket and _over(bucket) else None
+    codes = " ".join(said.codes)
+    if _vetoed(text, codes, said.param):
+        return None
+    if not _speaks_of_overflow(text) and not _CODE.search(codes):
+        no_reason = status in _REASONLESS_STATUSES and not said.fields and _REASONLESS.fullmatch(text)
+        return Overflow("context_window", needs_pressure=True) if no_reason else None
+    found = _measured(text, said.fields)
+    return None if found.limit is not None and found.limit < LEAST_LIMIT else found
+
+
+# What the provider says
+
+
+@dataclass(slots=True)
+class _Said:
+    message: str = ""
+    codes: list[str] = field(default_factory=list)
+    """Codes and types that are words, in lower case, with `_` between their parts."""
+    param: str = ""
+    status: int | None = None
+    """The HTTP status that an error frame names."""
+    fields: dict[str, int] = field(default_factory=dict)
+    """Whole numbers beside the message."""
+
+
+_MESSAGE_KEYS = ("message", "detail", "details", "error", "errors", "error_message", "error_description", "msg", "raw")
+_CODE_KEYS = ("code", "type", "error_type", "error_code", "status")
+_DEEPEST_BODY = 8
+_LONGEST_CODE = 100
+
+
+def _is_error_frame(body: object) -> bool:
+    return isinstance(body, Mapping) and bool(body.get("error") or body.get("type") == "error")
+
+
+def _said(body: object, depth: int = 0) -> _Said:
+    """The innermost message, with the codes and numbers on the way to it."""
+    if isinstance(body, str):
+        return _in_string(body[:LONGEST_TEXT], depth)
+    if depth > _DEEPEST_BODY or not body:
+        return _Said()
+    if isinstance(body, list):
+        return _said(body[0], depth + 1)
+    if not isinstance(body, Mapping):
+        return _Said()
+    said = _inner(body, depth)
+    said.param = said.param or _word(body.get("param"))
+    for key in _CODE_KEYS:
+        value = body.get(key)
+        if isinstance(value, str):
+            said.codes.append(re.sub(r"[\s-]+", "_", value[:_LONGEST_CODE].lower()))
+        if key != "type" and said.status is None:
+            said.status = _http_status(value)
+    for key, value in body.items():
+        if isinstance(value, int) and not isinstance(value, bool):
+            said.fields.setdefault(str(key).lower(), value)
+    return said
+
+
+def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
+    """What the first member says that says something; an `error` object goes before all."""
+    keys: Iterable[str] = _MESSAGE_KEYS
+    if isinstance(body.get("error"), Mapping):
+        keys = dict.fromkeys(("error", *_MESSAGE_KEYS))  # Each once: twice at every depth would be often.
+    found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
+        found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes the provider behind it.
+    return next((said for said in found if said.message), found[0] if found else _Said())
+
+
+def _in_string(text: str, depth: int) -> _Said:
+    """JSON inside a string says more than the words around it."""
+    starts, end = [at for at in (text.find("{"), text.find("[")) if at >= 0], max(text.rfind("}"), text.rfind("]"))
+    if starts and depth < DEEPEST:
+        try:
+            said = _said(json.loads(text[min(starts) : end + 1]), depth + 1)
+        except (ValueError, RecursionError):
+            said = _Said()
+        if said.message or said.codes:
+            return said
+    return _Said(message=text)
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _http_status(value: object) -> int | None:
+    number = str(value)
+    return int(number) if re.fullmatch(r"[45][0-9][0-9]", number) else None
+
+
+def _plain(message: str) -> str:
+    """Lower case, on one line, without addresses and thousands separators."""
+    text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
+    text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
+    return " ".join(text.replace("\u2019", "'").split()).strip(" .:!").removeprefix(_SERVERS_PREFIX)
+
+
+# Vetoes and verdicts
+
+_STATUSES = frozenset({400, 413, 422, 429})
+_OTHER_REASONS = frozenset({401, 402, 403, 404})
+"""Statuses that a body names where the answer itself has another one."""
+_SERVERS_PREFIX = "input validation error: "
+"""Of every complaint of one server, be it about the input or not."""
+_REASONLESS_STATUSES = frozenset({400, 413})
+_REASONLESS = re.compile(
+    r"(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
+    r"content too large|provider returned error|upstream error|no body|nginx(?:/[0-9.]++)?+|[\s:().,/-])*+"
+)
+"""Possessive: a version could be read in several ways, and many of them one after another in all their combinations."""
+_CODE = re.compile(
+    r"(?:context|prompt|input|token)s?_?\w*(?:exceed|too_(?:long|large)|overflow|limit_reached)|"
+    r"exceed\w*_(?:context|prompt|input|token)|contextwindowexceeded"
+)
+_ALLOWED_PARAM = re.compile(r"message|input|prompt|token|context|content")
+_VETOED_CODES = re.compile(
+    r"(?:string|array)_(?:above|below)|quota|credit|auth|api_key|permission|content_(?:filter|policy)|not_found|throttl"
+)
+# In Chinese: rate, frequency, quota, balance, arrears, concurrency, sensitive, picture; then characters and bytes; then
+# context; then output; then input, context, conversation.
+_VETOES = re.compile(
+    r"\b(?:string|array) too (?:long|short)|maxlength|rate.?limit|requests per|per.(?:minute|hour|day)|per min\b|"
+    r"\bquota\b|to increase,? visit|paid account|free.tier|your (?:account|subscription)\b|"
+    r"\b(?:hourly|daily|weekly|monthly)\b|array length|(?<!physical )\bbatch(?:es)?\b|^malformed\b|"
+    r"\u901f\u7387|\u9891\u7387|\u989d\u5ea6|\u4f59\u989d|\u6b20\u8d39|\u5e76\u53d1|\u654f\u611f|\u56fe[\u7247\u50cf]|"
+    r"\bcredits?\b|\bbilling\b|api.key|unauthori[sz]ed|authenti|permission|content.(?:filter|management|policy)|safety|"
+    r"minimum (?:token|number|cache)|start caching|throttl|too many requests|please wait|try again (?:in|later)|"
+    r"does not exist|not found|^(?:invalid (?:value|type|schema|json)\b|unknown |unrecogni[sz]ed |unsupported )"
+)
+_NO_TOKENS = re.compile(
+    r"\bbytes?\b|\bcharacters?\b|\bchars\b|\b[kmg]i?b\b|megabytes?|\bseconds?\b|\bminutes?\b|\bpixels?\b|\bpages?\b|"
+    r"\u5b57\u7b26|\u5b57\u8282|\u4e2a\u5b57"
+)
+_TOKENS = re.compile(r"token|context|n_ctx|max_seq_len|max_model_len|\u4e0a\u4e0b\u6587")
+_OUTPUT = re.compile(
+    r"max_?(?:(?:completion|output|new)_?)?tokens|(?:output|completion|new|generated) tokens?\b|max(?:imum)? output|"
+    r"max(?:imum)? tokens (?:you requested|value|must)|\u8f93\u51fa"
+)
+_INPUT_BESIDE_OUTPUT = re.compile(
+    r"\bprompt|\binputs?\b|\bmessages\b|in the messages|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd"
+)
+_INPUT = re.compile(
+    r"\bprompts?\b|\bprompt_tokens|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|"
+    r"\bconversation\b|token (?:count|limit)|total tokens|number of tokens|tokens? in\b|\bsequence\b|n_ctx|"
+    r"max_seq_len|max_model_len"
+)
+_REQUEST = re.compile(r"\brequest(?:ed|s|'s)?\b")
+"""Input only where the measure is tokens: requests have other limits of length too."""
+_OVERSIZE = re.compile(
+    r"too (?:long|large|many|big)|exceed|longer|larger|greater|bigger|\bmax(?:imum)?\b|max_|\blimit|range|at most|"
+    r"less than|no more than|cannot be more|only supports|must be <=|overflow|n_ctx|surpass|\bover\b"
+)
+_MEASURE = re.compile(
+    r"tokens?\b|\bcontext\b|context_|\bwindow\b|\blength\b|n_ctx|max_seq_len|max_model_len|"
+    r"for (?:the |this )?(?:requested )?model"
+)
+# In Chinese: prompt, input, context, conversation, message; what is too long, or over a length, context, limit, window.
+_CHINESE_INPUT = r"(?:prompt|\u63d0\u793a\u8bcd|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd|\u6d88\u606f)"
+_TOO_LONG = re.compile(
+    rf"\btoo many (?:input |prompt )?tokens\b|{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?[\u8d85\u8fc7\u592a]\u957f|"
+    rf"{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?\u8d85[\u8fc7\u51fa][^\u3002\uff1b]{{0,30}}?"
+    r"(?:\u957f\u5ea6|\u4e0a\u4e0b\u6587|\u9650\u5236|\u7a97\u53e3|token)|"
+    r"\b(?:prompt|input|messages|context|conversation)\b[^.]{0,40}?\btoo (?:long|large|big)|"
+    r"context (?:window|length|size) (?:is|of) [0-9]+k? tokens?,? (?:but|however|and|you)\b|"
+    r"(?:reduce|shorten) (?:the )?(?:length|size) of (?:the |your )?(?:input )?(?:messages|prompt|input|conversation)"
+)
+_NEGATIVE_OUTPUT = re.compile(
+    r"max_(?:completion_|output_|new_)?tokens`? (?:must be (?:at least|greater than) [0-9]+, got -[0-9]+|"
+    r"\(-[0-9]+\) must be greater than 0)"
+)
+"""vLLM and TensorRT-LLM subtract the prompt from the window before they look at what is left."""
+_SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
+
+
+def _vetoed(text: str, codes: str, param: str) -> bool:
+    if param and not _ALLOWED_PARAM.search(param.lower()):
+        return True
+    if _VETOED_CODES.search(codes) or _VETOES.search(text):
+        return True
+    return bool(_NO_TOKENS.search(text) and not _TOKENS.search(text))
+
+
+def _speaks_of_overflow(text: str) -> bool:
+    if _NEGATIVE_OUTPUT.search(text):
+        return True
+    return any(
+        _TOO_LONG.search(sentence)
+        or (_names_input(sentence) and _OVERSIZE.search(sentence) and _MEASURE.search(sentence))
+        for sentence in _SENTENCES.split(text)
+        if not (_OUTPUT.search(sentence) and not _INPUT_BESIDE_OUTPUT.search(sentence))
+    )
+
+
+def _names_input(sentence: str) -> bool:
+    return bool(_INPUT.search(sentence) or (_REQUEST.search(sentence) and _TOKENS.search(sentence)))
+
+
+_BUCKET = re.compile(r"limit:? ([0-9]{1,9})\b.{0,60}?requested:? ([0-9]{1,9})\b")
+_PER_TIME = re.compile(r"\btp[mhd]\b|tokens? per|per.(?:minute|hour|day)\b")
+
+
+def _bucket(text: str) -> Overflow | None:
+    """A bucket of tokens per minute, hour or day, with what was asked of it."""
+    found = _BUCKET.search(text) if _PER_TIME.search(text) else None
+    return Overflow("request_too_large", int(found[1]), None, int(found[2])) if found else None
+
+
+def _over(bucket: Overflow) -> bool:
+    """A request that fits the empty bucket only has to wait."""
+    limit, requested = bucket.limit or 0, bucket.requested or 0
+    return requested > limit >= LEAST_LIMIT
+
+
+# Numbers
+
+_N = r"(?<![0-9])([0-9]{1,9})\b(?! ?(?:bytes|char|[kmg]i?b\b|seconds|pixels|pages))"
+_LIMIT_FIELDS = ("n_ctx", "max_context_length", "max_model_len", "context_length", "context_window", "max_input_tokens")
+_PROMPT_FIELDS = ("n_prompt_tokens", "prompt_tokens", "input_tokens", "num_prompt_tokens", "num_input_tokens")
+
+
+def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(source.replace("{N}", _N)) for source in sources)
+
+
+_LIMITS = _patterns(
+    r"n_ctx\W{1,3}{N}",
+    r"max_(?:seq_len|model_len|num_tokens|input_len|context)\W{1,3}{N}",
+    r"=> [0-9]+ >=? {N}",
+    r"range[^0-9]{0,60}\[\s*[0-9]+\s*,\s*{N}\s*\]",
+    r"[0-9] \+ [0-9]+ > {N}",
+    r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: of)?(?: only)?(?: of)?[:\s(]+{N}",
+    r"context (?:length|size|window|limit) (?:of|for) \S{1,200} is {N}",
+    r"maximum (?:allowed |supported )?(?:(?:model|prompt|input|sequence) )?(?:length|size|window)(?: is)?"
+    r"(?: only| just)?(?: of)?[:\s(]+{N}",
+    r"max(?:imum)? (?:input|prompt) tokens(?: is)?(?: of)?[:\s(]+{N}",
+    r"limit for (?:this|the) model is {N}",
+    r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: for (?:this|the) model)?(?: is)?(?: of)?"
+    r"[:\s(]+{N}",
+    r"maximum allowed \({N}",
+    r"token limit(?: is)?(?: of)?[:\s(]+{N}",
+    r"tokens limit(?: is)?(?: of)?[:\s(]+{N}",
+    r"(?:only )?supports?(?: at most| up to) {N}",
+    r"(?:limit|maximum|max|max size|max length|maximum length)(?: allowed)?(?: is)?(?: of)?:? {N}",
+    r"> {N} (?:maximum|max|limit)",
+    r"(?:cannot exceed|must not exceed|exceeds?|exceeding|exceeded|at most|up to|no more than|less than|<=|>=?|"
+    r"larger than|longer than|greater than)(?: the| a| its)?(?: model's| model)?(?: maximum| max| limit)?(?: of)? {N}",
+    r"{N}[- ]token (?:context|limit|window|maximum)",
+    r"{N} tokens? (?:maximum|max|limit|allowed)",
+    r"{N} (?:maximum|max) (?:context|input|prompt)",
+    r"(?:\u6700\u5927|\u4e0a\u9650|\u9650\u5236)[^0-9\u3002]{0,20}{N}",  # at most, limit
+)
+_TOTALS = _patterns(
+    r"requested (?:about |a total of |up to )?{N}",
+    r"requested:? {N}",
+    r"requested tokens \({N}",
+    r"(?:will|would) take {N} tokens",
+    r"max_total_tokens \({N}",
+    r"input and (?:maximum )?output tokens \({N}\)",
+)
+_PROMPTS = _patterns(
+    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|requires?|has|have|is|are|was|were|used)"
+    r"(?: about)? {N}",
+    r"(?:prompt|input) token count(?: of| is)?[:\s(]+{N}",
+    r"{N} tokens? (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
+    r"{N} (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
+    r"{N} `?(?:inputs?|prompt|text)`? tokens?",
+    r"{N} `inputs`",
+    r"(?:prompt|input|request)(?: length)? ?\((?:length )?{N}",
+    r"(?:prompt|input|context) (?:is )?too (?:long|large)[:\s(]+{N}",
+    r"(?:prompt|input|current) length(?: is| of)?:? {N}",
+    r"number of (?:input|prompt) tokens(?: is)?[:\s(]+{N}",
+    r"(?:(?:input|prompt) tokens:?|prompt) \(?{N}",
+    r"sequence length[:\s(]+{N}",
+    r"n_keep\W{1,3}{N}",
+    r"keep the first {N} tokens",
+    r"prompt_(?:len|tokens)\W{1,3}{N}",
+    r"=> {N} >",
+    r"{N} \+ [0-9]+ >",
+    r"{N} tokens? > [0-9]",
+)
+_UNSPLIT = _patterns(
+    r"request(?: has| contains| is| of|ed)? {N} tokens",
+    r"(?:token count|number of tokens|total tokens)(?: of| is)?[:\s(]+{N}",
+    r"(?:received|got|given|actual|but was):? {N}",
+)
+_OUTPUTS = _patterns(
+    r"{N}(?: tokens?)? (?:in|for|of) (?:the )?(?:completion|output)",
+    r"{N} `?(?:output|completion|max_new_tokens|max_tokens|new)`?(?: tokens)?",
+    r"(?:\+|and) max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
+    r"[0-9] \+ {N} >",
+    r"\+ (?:completion|output)(?: tokens)? {N}",
+    r"max_(?:completion_|output_|new_)?tokens'? is too large: {N}",
+)
+
+
+def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
+    limit = _named(_LIMIT_FIELDS, fields) or _first(_LIMITS, text)
+    prompt = _named(_PROMPT_FIELDS, fields) or _first(_PROMPTS, text, limit)
+    output = _first(_OUTPUTS, text)
+    total = _first(_TOTALS, text, limit)
+    if total is None and prompt is None:
+        total = _first(_UNSPLIT, text, limit)
+    if total is not None and prompt is not None and total < prompt + (output or 0):
+        total = None  # What was requested is the output.
+    if total is None and prompt is not None:
+        total = prompt + (output or 0)
+    return Overflow("context_window", limit, prompt, total)
+
+
+def _named(names: Sequence[str], fields: Mapping[str, int]) -> int | None:
+    return next((fields[name] for name in names if 0 < fields.get(name, 0) <= MOST_TOKENS), None)
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str, other_than: int | None = None) -> int | None:
+    """The first number that a pattern finds; `other_than` is a number with a role of its own."""
+    return next((number for number in _numbers(patterns, text) if number != other_than), None)
+
+
+def _numbers(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[int]:
+    for pattern in patterns:
+        yield from (number for found in pattern.finditer(text) if (number := int(found[1])) <= MOST_TOKENS)
