@@ -9,7 +9,7 @@ from math import isfinite, log, log1p
 from time import perf_counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.limits.budget import Line
@@ -511,6 +511,7 @@ def test_lines_that_lie_beyond_all_that_was_measured_give_none_that_does() -> No
 
 
 @given(st.lists(TOLD, min_size=2, max_size=6), st.builds(Line, st.floats(0, 1_500), st.floats(0.5, 5.0)))
+@example([Line(0.0, 0.75), Line(0.0, 0.75), Line(334.0, 1.0)], Line(0.0, 2.0))
 def test_one_tenant_more_moves_the_line_of_the_others_nowhere_they_do_not_reach(
     honest: list[Line], hostile: Line
 ) -> None:

@@ -164,7 +164,12 @@ def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
     small, large = (_middle([_at(line, size) for line in lines], _at(expected, size)) for size in COMPARED_AT)
     (least, most), (lowest, highest) = prior.bounds.measured, prior.bounds.offsets
     ratio = min(most, max(least, (large - small) / (COMPARED_AT[1] - COMPARED_AT[0])))
-    return Line(min(highest, max(lowest, small - ratio * COMPARED_AT[0])), ratio)
+    offset = small - ratio * COMPARED_AT[0]
+    if lowest <= offset <= highest:
+        return Line(offset, ratio)
+    # With an offset at its bound the line turns around the large end, or it would pass what anybody told there.
+    offset = min(highest, max(lowest, offset))
+    return Line(offset, min(most, max(least, (large - offset) / COMPARED_AT[1])))
 
 
 def _at(line: Line, estimate: int) -> float:
