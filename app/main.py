@@ -54,7 +54,9 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.wire.chat_completions import Bounds, MessageReader
+from app.wire.format import Bounds
+from app.wire.formats import FORMATS
+from app.wire.reader import MessageReader
 
 log = structlog.get_logger("steno")
 
@@ -79,7 +81,10 @@ def create_app(settings: Settings) -> FastAPI:
         policies=policies_of(settings),
         store=store,
         identity=identity,
-        reader=MessageReader(identity, settings.identity.ignore),
+        formats=FORMATS,
+        readers={
+            format_.name: MessageReader(identity, format_.message, settings.identity.ignore) for format_ in FORMATS
+        },
         estimator=Estimator(tokenizer),
         compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
         ledger=ledger,
@@ -111,6 +116,7 @@ def create_app(settings: Settings) -> FastAPI:
         Gate,
         chat=chat,
         passthrough=passthrough,
+        formats=FORMATS,
         instance=instance,
         door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
         header_count=limits.header_count,
@@ -149,7 +155,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         windows = Windows(settings, at, upstream, store)
         usage: Sightings[str, StreamedUsage]
         usage = Sightings(STREAMED_USAGE_SECONDS, counts=windows.answered.__contains__)
-        return Provider(name, at, upstream, windows, Calibrations(store, at.base_url), usage)
+        return Provider(name, at, upstream, FORMATS[0].summaries, windows, Calibrations(store, at.base_url), usage)
 
     named = (provider(name, at) for name, at in settings.upstreams.items())
     return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)

@@ -21,7 +21,8 @@ from app.core.tokens.declarations import Declarations
 from app.core.tokens.estimate import Count
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions.messages import read_message
+from app.wire.reader import MessageReader
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 """Tokens of the history."""
@@ -51,7 +52,7 @@ class Timed(Tokenizer):
 
 
 def main() -> None:
-    tokenizer, reader = Timed(), MessageReader(Identity(b"benchmark"), cache_bytes=1 << 30)
+    tokenizer, reader = Timed(), MessageReader(Identity(b"benchmark"), read_message, cache_bytes=1 << 30)
     if tokenizer.missing:
         raise SystemExit("The tokenizer tables are missing: run `make test` once, or scripts/fetch_tables.py .tables.")
     estimator, count = Estimator(tokenizer), tokenizer.counter("o200k_base")

@@ -50,7 +50,6 @@ from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
 from app.tasks.shared import Shared
 from app.tasks.threads import Work
-from app.wire.usage import read_usage
 
 log = structlog.get_logger("steno.compactor")
 
@@ -494,7 +493,7 @@ class Compactor:
 
     async def _tokens(self, job: Job, request: SummaryRequest, answer: Answer) -> int:
         """Of the whole call; estimated where the provider does not say."""
-        told = read_usage(answer.usage)
+        told = answer.usage
         if told.prompt is None:
             shown = request.instructions + request.transcript + answer.text
             return await self._beside(job, lambda: job.count(shown))
@@ -571,7 +570,7 @@ def _summary_call(job: Job, answer: Answer) -> Call:
         upstream=answer.upstream,
         model=answer.model,
         status=200,
-        usage=answer.usage,
+        tokens=answer.usage,
     )
 
 
@@ -592,7 +591,7 @@ def _imagine(flow: Flow) -> Outcome:
             case Outcome() as outcome:
                 return outcome
             case Summarise(request):
-                reply = Answer(" a" * (request.max_tokens // 2), "stop")
+                reply = Answer(" a" * (request.max_tokens // 2))
             case Together(flows):
                 reply = tuple(map(_imagine, flows))
             case StoreChunk(chunk):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any
@@ -20,9 +19,8 @@ from app.errors import StenoError, UpstreamTimedOut
 from app.memory.repeats import Repeats
 from app.memory.sightings import Answered, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream, read_refusal_into
-from app.wire.chat_completions import REASONING_MODELS
-from app.wire.completions import MEMBERS, STREAMED, AnswerReader, decoded, prefix_body, summary_body
-from app.wire.refusals import classify
+from app.wire.format import AnswerReader, Manners, SummaryDialect
+from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
 
 log = structlog.get_logger("steno.summariser")
@@ -35,12 +33,6 @@ LONGEST_SUMMARY = 250_000
 """Characters, which are counted; sixty thousand tokens have so many."""
 RETRY_PAUSE_SECONDS = 0.25
 """Before a call that failed by accident is repeated."""
-CAPS = ("max_tokens", "max_completion_tokens")
-OPTIONAL = ("reasoning_effort", "stream_options", "stream")
-"""Members that the call can do without, beside those that the operator adds."""
-_TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
-
-
 TAUGHT_SECONDS = 24 * 3600.0
 """So long it is remembered how a model wants to be asked."""
 
@@ -54,6 +46,7 @@ class Route:
 
     model: str
     upstream: Upstream
+    dialect: SummaryDialect
     headers: Headers
     """Complete for the call: the caller's own, or with the operator's key."""
     name: str = ""
@@ -67,7 +60,7 @@ class Prefix:
     messages: tuple[bytes, ...]
     """As they go upstream."""
     declared: Mapping[str, bytes]
-    """Members that have to be the same for that: tools, functions, parallel_tool_calls."""
+    """Members that have to be the same for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +74,6 @@ class _Setback:
     """Whether it would fail for anybody, and not for this request or this caller's account; None: who knows."""
     refusal: bytes = b""
     """What the provider said of a request that it does not take as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Manners:
-    """How a model behind an upstream wants to be asked, as far as its refusals taught."""
-
-    cap: str
-    without: frozenset[str] = frozenset()
-
-    def options(self, most: int, reasoning: bool, allowance: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        effort = {"reasoning_effort": "low"} if reasoning else {}
-        wanted = {self.cap: most + (allowance if reasoning else 0), **effort, **parameters, **STREAMED}
-        # Without a stream there is nothing for its options to say.
-        without = self.without | {"stream_options"} if "stream" in self.without else self.without
-        return {name: value for name, value in wanted.items() if name not in without}
-
-    def taught(self, refusal: bytes, sent: Mapping[str, Any]) -> _Manners | None:
-        """The manners to ask again with, or None if nothing is learnt from this refusal."""
-        known, added = (name for name in OPTIONAL if name in sent), (name for name in sent if name not in MEMBERS)
-        other = _other_cap(refusal)
-        refused = _named(known, refusal)
-        if refused is None and other not in (None, self.cap):
-            return replace(self, cap=other)
-        refused = refused or _named(added, refusal)
-        return replace(self, without=self.without | {refused}) if refused else None
 
 
 @dataclass(slots=True)
@@ -127,10 +95,10 @@ class _Call:
         self.key = (self.route.upstream, self.route.model)
 
     def body(self, options: Mapping[str, Any]) -> bytes:
-        request, prefix, model = self.request, self.prefix, self.route.model
+        request, prefix, model, dialect = self.request, self.prefix, self.route.model, self.route.dialect
         if prefix is None:
-            return summary_body(request, model, options)
-        return prefix_body(prefix.messages, prefix.declared, request.instructions, model, options)
+            return dialect.quoting(request, model, options)
+        return dialect.continuing(prefix.messages, prefix.declared, request.instructions, model, options)
 
 
 class Summariser:
@@ -176,7 +144,7 @@ class Summariser:
         """
         failure: Failure | None = None
         for route in routes:
-            lessons = 1 + len({*OPTIONAL, *self._parameters})
+            lessons = 1 + len({*route.dialect.optional, *self._parameters})
             call = _Call(route, request, prefix, deadline, tenant, undertaking, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
@@ -192,15 +160,14 @@ class Summariser:
 
     async def _ask(self, call: _Call) -> Answer | Failure:
         while True:
-            manners = self._manners_of(call)
-            allowance, reasons = self._reasoning_allowance, _reasons(call)
-            options = manners.options(call.request.max_tokens, reasons, allowance, self._parameters)
+            manners, dialect, most = self._manners_of(call), call.route.dialect, call.request.max_tokens
+            options = dialect.options(manners, call.route.model, most, self._reasoning_allowance, self._parameters)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, Answer):
                 self._answered.add(call.tenant)
                 self._works(call)
                 return replace(reply, model=call.route.model, upstream=call.route.name)
-            if call.lessons and (taught := manners.taught(reply.refusal, options)):
+            if call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
                 call.lessons -= 1
                 self._keep(call, manners, taught)
                 if given_up := (taught.without - manners.without) & self._parameters.keys():
@@ -244,9 +211,10 @@ class Summariser:
 
     async def _send(self, call: _Call, body: bytes) -> Answer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
-        reader = AnswerReader()
+        dialect = call.route.dialect
+        reader = dialect.reader()
         try:
-            async with call.route.upstream.completion(body, call.route.headers, seconds) as answering:
+            async with call.route.upstream.completion(dialect.target, body, call.route.headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_refusal_into(refusal, answering.chunks())
@@ -262,13 +230,14 @@ class Summariser:
         # What came after the end of the answer is not missed.
         return setback if _too_large(reader) else reader.answer or setback
 
-    def _manners_of(self, call: _Call) -> _Manners:
+    def _manners_of(self, call: _Call) -> Manners:
         """As far as its refusals taught the tenant, or two others."""
-        names = (*OPTIONAL, *self._parameters)
+        dialect, model = call.route.dialect, call.route.model
+        names = (*dialect.optional, *self._parameters)
         without = (name for name in names if self._refused.holding(call.tenant, (call.key, name)))
-        return _Manners(self._caps.holding(call.tenant, call.key) or CAPS[_reasons(call)], frozenset(without))
+        return Manners(self._caps.holding(call.tenant, call.key) or dialect.cap(model), frozenset(without))
 
-    def _keep(self, call: _Call, before: _Manners, taught: _Manners) -> None:
+    def _keep(self, call: _Call, before: Manners, taught: Manners) -> None:
         if taught.cap != before.cap:
             self._caps.saw(call.tenant, call.key, taught.cap)
         for name in taught.without - before.without:
@@ -276,10 +245,6 @@ class Summariser:
 
     def _left(self, call: _Call) -> float:
         return call.deadline - self._clock()
-
-
-def _reasons(call: _Call) -> bool:
-    return REASONING_MODELS.search(call.route.model) is not None
 
 
 async def _read(reader: AnswerReader, answering: Answering) -> None:
@@ -336,16 +301,3 @@ def _pause(status: int, headers: Headers) -> float | None:
     if said is None:
         return None if status in (429, 503) else RETRY_PAUSE_SECONDS
     return said if said <= LONGEST_WAIT_SECONDS else None
-
-
-def _named(members: Iterable[str], refusal: bytes) -> str | None:
-    """The first of these members that a refusal names."""
-    return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
-
-
-def _other_cap(refusal: bytes) -> str | None:
-    """The cap to use instead, where the provider refused the one that was sent."""
-    # One that is too large would be so under the other name, too.
-    if b"max_completion_tokens" not in refusal or _TOO_LARGE.search(refusal):
-        return None
-    return CAPS[1] if b"'max_tokens'" in refusal else CAPS[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from app.compaction.summariser import Route
-from app.core.history.messages import Message
+from app.core.history.messages import own_message
 from app.core.limits.budget import Budget
 from app.core.stages.ladder import Case, Decision, can_do_without_summary, fits_shortened, settle
 from app.core.stages.policy import Policy
@@ -150,8 +150,7 @@ class Turn:
         job, conversation = self.job, self.job.conversation
         note = None
         if job.pinned_text:
-            text = Message(role="user", texts=(job.pinned_text,), raw=b"", digest=b"")
-            note = Note("pinned_text", job.pinned_text, job.cost(text))
+            note = Note("pinned_text", job.pinned_text, job.cost(own_message(job.pinned_text)))
         conversation.pin(Pins(tuple(sorted({*job.pins, *positions})), note))
         if (mask := job.policy.mask) is not None:
             self.masks = Masks(conversation.transcript, mask, job.cost, conversation.untouchable)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from time import time_ns
 
 import structlog
 
 from app.core.tokens.calibration import LONGEST_NAME
-from app.core.tokens.usage import Price, Purpose, cost, saved
+from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
 from app.store import Store, UsageRecord
-from app.wire.usage import read_usage
 
 log = structlog.get_logger("steno.ledger")
 
@@ -40,8 +39,8 @@ class Call:
     """Its name in the settings."""
     model: str
     status: int
-    usage: object = None
-    """As received."""
+    tokens: Tokens = field(default_factory=Tokens)
+    """As far as the provider told them."""
     estimated: int | None = None
     """Tokens of what came, and of what was sent, where they were counted."""
     forwarded: int | None = None
@@ -65,7 +64,7 @@ class Ledger:
 
     def _record(self, call: Call) -> UsageRecord:
         model = call.model[:LONGEST_NAME]
-        tokens, price = read_usage(call.usage), self._price_of(model)
+        tokens, price = call.tokens, self._price_of(model)
         return UsageRecord(
             tenant=call.tenant,
             id=self._next_id(),

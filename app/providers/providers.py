@@ -16,6 +16,7 @@ from app.providers.upstream import Upstream
 from app.providers.windows import Windows
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.store import StoredCalibration
+from app.wire.format import SummaryDialect
 
 STREAMED_USAGE_SECONDS = 24 * 3600.0
 """So long it is remembered how a model's streams tell their usage."""
@@ -37,6 +38,8 @@ class Provider:
     name: str
     settings: UpstreamSettings
     upstream: Upstream
+    summaries: SummaryDialect
+    """How it is asked for one."""
     windows: Windows
     calibrations: Calibrations
     streamed_usage: Sightings[str, StreamedUsage]

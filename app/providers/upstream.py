@@ -64,8 +64,10 @@ class Upstream(Protocol):
         """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
         ...
 
-    def completion(self, body: bytes, headers: Headers, seconds: float) -> AbstractAsyncContextManager[Answering]:
-        """A chat completion of our own, to be read as it arrives, within so many seconds from its start to its end.
+    def completion(
+        self, target: bytes, body: bytes, headers: Headers, seconds: float
+    ) -> AbstractAsyncContextManager[Answering]:
+        """A call of our own, to be read as it arrives, within so many seconds from its start to its end.
 
         Raises the upstream errors, also where the block that reads it takes too long.
         """
@@ -154,10 +156,12 @@ class HttpxUpstream:
         return _HttpxAnswering(response)
 
     @asynccontextmanager
-    async def completion(self, body: bytes, headers: Headers, seconds: float) -> AsyncIterator[Answering]:
+    async def completion(
+        self, target: bytes, body: bytes, headers: Headers, seconds: float
+    ) -> AsyncIterator[Answering]:
         try:
             async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
-                answering = await self.relay(b"POST", b"/v1/chat/completions", headers, body)
+                answering = await self.relay(b"POST", target, headers, body)
                 try:
                     yield answering
                 finally:

@@ -17,7 +17,6 @@ from operator import ge
 from time import monotonic
 from urllib.parse import urlsplit
 
-import msgspec
 import structlog
 
 from app.core.limits.budget import Window
@@ -31,7 +30,7 @@ from app.providers.registry import LONGEST_NAME, bundled, look_up
 from app.providers.upstream import Headers, Upstream
 from app.settings import Settings, UpstreamSettings
 from app.store import Store, StoreUnavailable
-from app.wire.refusals import classify
+from app.wire.refusals import classify, decoded
 
 log = structlog.get_logger("steno.windows")
 
@@ -282,7 +281,7 @@ class Windows:
         """
         if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
             return None
-        return classify(status, _parsed(body), first_frame=first_frame)
+        return classify(status, decoded(body), first_frame=first_frame)
 
     def learn(self, tenant: str, model: str, overflow: Overflow, output: int | None = None) -> None:
         """Keeps the limit for a day, or the smaller one that the tenant was told already.
@@ -439,10 +438,3 @@ def known(model: str) -> Window | None:
 
 def _credentials(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if name in ASKED_WITH]
-
-
-def _parsed(body: bytes) -> object:
-    try:
-        return msgspec.json.decode(body)
-    except (ValueError, RecursionError):  # msgspec's own errors are ValueErrors
-        return body.decode("utf-8", "replace")

@@ -124,5 +124,7 @@ class Answer:
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
         await self.end(body)
 
-    async def error(self, error: StenoError, headers: Headers | None = None) -> None:
-        await self.whole(error.status, [*error.headers, *(headers or [])], error.envelope)
+    async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
+        """`body`: in the request's own format."""
+        body = error.envelope if body is None else body
+        await self.whole(error.status, [*error.headers, *(headers or [])], body)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import structlog
 
 from app.headers.relayed import Headers, value_of
 from app.memory.repeats import Repeats
+from app.wire.format import WireFormat
 
 log = structlog.get_logger("steno.bypass")
 
@@ -19,7 +21,6 @@ PATHS = {
     "/openai/chat/completions": rb"/openai/(v1|deployments/[^/]+)/chat/completions",
 }
 """As the log names them: a conversation is posted to these. The last two are Azure's own."""
-NOT_COMPACTED = "path_not_compacted: only POST /v1/chat/completions is compacted"
 _PATTERNS = {name: re.compile(pattern + rb"/*") for name, pattern in PATHS.items()}
 
 
@@ -29,6 +30,11 @@ def bypassed_path(method: str, target: bytes) -> str | None:
         return None
     path = target.partition(b"?")[0]
     return next((name for name, pattern in _PATTERNS.items() if pattern.fullmatch(path)), None)
+
+
+def not_compacted(formats: Iterable[WireFormat]) -> str:
+    paths = ", ".join(format_.path.decode() for format_ in formats)
+    return f"path_not_compacted: only POST {paths} is compacted"
 
 
 def log_bypass(repeats: Repeats, path: str, reason: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -19,10 +18,7 @@ from app.providers.upstream import Headers as Received
 from app.proxy.asgi import Answer
 from app.proxy.intake import Understood
 from app.proxy.observe import Observation
-from app.wire.events import CompactionEvents
-from app.wire.provider_errors import error_body
-from app.wire.sse import ChunkHead, StreamEditor, event
-from app.wire.streamed import as_stream
+from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
 
 T = TypeVar("T")
 
@@ -39,7 +35,7 @@ class EarlyStream:
     understood: Understood
     started: Started
     decided: asyncio.Future[Decision]
-    relay: Callable[[Answering, StreamEditor, Observation], Awaitable[None]]
+    relay: Callable[[Answering, AnswerEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     failed: Callable[[StenoError], None]
     """Is told of an error of ours that becomes a frame."""
@@ -49,11 +45,7 @@ class EarlyStream:
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
         answer, understood = self.answer, self.understood
-        events = CompactionEvents(
-            shape=understood.events,
-            compaction_id=self.started.id,
-            head=ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), understood.request.model),
-        )
+        events = understood.format.early(understood.request, understood.events, self.started.id)
         await answer.start(200, [*HEADERS, *understood.headers(None)])
         await answer.body(events.started(understood.announcement(self.started)))
         prepared = await self._meanwhile(self.decided, events)
@@ -65,21 +57,23 @@ class EarlyStream:
             await self._relay(answering, observed, events)
         except StenoError as error:
             self.failed(error)
-            await answer.end(event(error.envelope))
+            await answer.end(understood.format.error_frame(error))
 
-    async def _relay(self, answering: Answering, observed: Observation, events: CompactionEvents) -> None:
+    async def _relay(self, answering: Answering, observed: Observation, events: EarlyFrames) -> None:
         if answering.status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_refusal_into(body, answering.chunks())
-            await self.answer.end(event(error_body(answering.status, answering.headers, bytes(body), time.time())))
+            refused = answering.status, answering.headers, bytes(body)
+            await self.answer.end(self.understood.format.refusal_frame(*refused, time.time()))
             return
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
-        editor = self.understood.stream_editor(observed.prepared, observed.asks_usage, events.sent, tells=self.tells)
-        await self.relay(Streamed(answering, self.understood.request.wants_usage), editor, observed)
+        editor = self.understood.editor(observed.prepared, observed.asks_usage, events, tells=self.tells)
+        streamed = Streamed(answering, self.understood.format, self.understood.request)
+        await self.relay(streamed, editor, observed)
 
-    async def _meanwhile(self, work: Awaitable[T], events: CompactionEvents) -> T:
+    async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""
         working = asyncio.ensure_future(work)
         try:
@@ -95,7 +89,8 @@ class Streamed:
     """An answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
     answering: Answering
-    wants_usage: bool
+    format: WireFormat
+    request: WireRequest
 
     @property
     def status(self) -> int:
@@ -107,8 +102,8 @@ class Streamed:
 
     def chunks(self) -> AsyncIterator[bytes]:
         is_stream = media_type(self.headers) == EVENT_STREAM
-        chunks, wants_usage = self.answering.chunks(), self.wants_usage
-        return as_stream(chunks, is_stream=is_stream, wants_usage=wants_usage, headers=self.headers)
+        chunks = self.answering.chunks()
+        return self.format.as_stream(self.request, chunks, is_stream=is_stream, headers=self.headers)
 
     async def close(self) -> None:
         await self.answering.close()

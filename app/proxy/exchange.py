@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, TypeVar
@@ -21,18 +20,17 @@ from app.providers.upstream import Answering
 from app.proxy.asgi import AbortedAnswer, Answer, ClientDisconnected, peer_of, read_body, until_disconnect
 from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.early import EarlyStream
-from app.proxy.gate import CHAT_PATH, CONVERSATION, TARGET, UPSTREAM
+from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import Understood, model_of, read, understand
 from app.proxy.observe import REFUSALS, Observation, Opened, read_first_piece, read_refusal, refusal_in
 from app.proxy.passthrough import relay_raw
 from app.proxy.patience import Patience
 from app.proxy.record import REQUEST, Record
 from app.proxy.services import Services
-from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.format import LARGEST_WHOLE, AnswerEditor, WireFormat
+from app.wire.members import Unreadable
 from app.wire.retries import is_repeatable
-from app.wire.sse import FrameSplitter, StreamEditor, event
-from app.wire.streamed import LARGEST_WHOLE, MOST_RAW
-from app.wire.usage import LONGEST_USAGE, window_was_full
+from app.wire.sse import FrameSplitter
 
 log = structlog.get_logger("steno.chat")
 
@@ -66,7 +64,8 @@ class ChatEndpoint:
                 scope[REQUEST].failed(error)
                 if answer.started:
                     raise AbortedAnswer(error.message) from error
-                await answer.error(error, exchange.own_headers if exchange else [])
+                own_headers = exchange.own_headers if exchange else []
+                await answer.error(error, own_headers, scope[FORMAT].error(error))
 
 
 class Attempt:
@@ -138,6 +137,12 @@ class Exchange:
         record: Record = self.scope[REQUEST]
         return record
 
+    @property
+    def format(self) -> WireFormat:
+        """What the request is written in, and its answer."""
+        spoken: WireFormat = self.scope[FORMAT]
+        return spoken
+
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
             await self._relay_unread(bypassed("summary_call"))
@@ -145,7 +150,7 @@ class Exchange:
         try:
             understood = await self._understand()
         except Unreadable as error:
-            log_bypass(self.services.repeats, CHAT_PATH.decode(), error.reason)
+            log_bypass(self.services.repeats, self.format.path.decode(), error.reason)
             await self._relay_unread(bypassed(error.reason))
         except StenoError:
             raise
@@ -159,9 +164,10 @@ class Exchange:
     async def _understand(self) -> Understood:
         if value_of(self.headers, b"content-encoding"):
             raise Unreadable("The body is encoded.")
-        request = await read(self.services, self.tenant, self.body)
+        request = await read(self.services, self.format, self.tenant, self.body)
         named = self.scope[CONVERSATION], self.scope[UPSTREAM]
-        return await understand(self.services, request, self.tenant, self.headers, self.record.request_id, *named)
+        identified = self.tenant, self.headers, self.record.request_id
+        return await understand(self.services, self.format, request, *identified, *named)
 
     async def _serve(self, understood: Understood) -> None:
         attempt = Attempt(tells=understood.events != "off")
@@ -265,9 +271,9 @@ class Exchange:
         if kind == EVENT_STREAM:
             headers = returned(answering.headers, self.own_headers, body_changed=True)
             await self.answer.start(answering.status, headers)
-            await self._relay_stream(answering, understood.stream_editor(prepared, observed.asks_usage), observed)
+            await self._relay_stream(answering, understood.editor(prepared, observed.asks_usage), observed)
         elif kind == "application/json":
-            await self._relay_plain(answering, understood.status_members(prepared), observed)
+            await self._relay_plain(answering, understood.editor(prepared, observed.asks_usage), observed)
         else:
             await self._relay_as_sent(answering, self.own_headers)
 
@@ -304,7 +310,7 @@ class Exchange:
             return await self._send_observed(observed, attempt)
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
             opened = attempt.opened(await read_first_piece(answering))
-            if error := refusal_in(opened.read):
+            if error := refusal_in(self.format.editor(), opened.read):
                 await observed.refusal(answering.status, answering.headers, error, first_frame=True)
             return opened
         return answering
@@ -334,18 +340,18 @@ class Exchange:
 
     async def _provider(self) -> Provider:
         """Where a body goes that was not understood: its model may still be readable."""
-        model = await model_of(self.services, self.tenant, self.body)
+        model = await model_of(self.services, self.format, self.tenant, self.body)
         return self.services.providers.of(model, self.scope[UPSTREAM])
 
     async def _relay_as_sent(self, answering: Answering, own: Headers) -> None:
         """Nothing is added to the body, but a stream that is cut still ends with an error."""
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
             await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
-            await self._relay_stream(answering, StreamEditor(b"", b""))
+            await self._relay_stream(answering, self.format.editor())
         else:
             await relay_raw(answering, self.answer, own, self.record)
 
-    async def _relay_plain(self, answering: Answering, members: bytes, observed: Observation) -> None:
+    async def _relay_plain(self, answering: Answering, editor: AnswerEditor, observed: Observation) -> None:
         """With our members, but for an answer too large to be held: it passes as it comes."""
         body, chunks = bytearray(), answering.chunks()
         async for chunk in chunks:
@@ -354,24 +360,21 @@ class Exchange:
                 opened = Opened(answering, chunks, bytes(body))
                 await relay_raw(opened, self.answer, self.own_headers, self.record)
                 return
-        await self._relay_whole(answering, bytes(body), members, observed)
+        await self._relay_whole(answering, bytes(body), editor, observed)
 
-    async def _relay_whole(self, answering: Answering, body: bytes, members: bytes, observed: Observation) -> None:
-        with suppress(Unreadable):
-            if holds_more_values(body, MOST_RAW):
-                raise TooManyValues
-            completion = RawObject(body)
-            usage = completion.value("usage") if len(completion.raw("usage") or b"") <= LONGEST_USAGE else None
-            observed.usage(usage, streamed=False)
-            if window_was_full(completion.raw("choices")):
-                observed.window_full(usage, len(body))
-            body = completion.with_status(members)
+    async def _relay_whole(
+        self, answering: Answering, body: bytes, editor: AnswerEditor, observed: Observation
+    ) -> None:
+        edited = editor.whole(body)
+        observed.usage(editor.usage, whole=editor.complete, streamed=False)
+        if editor.window_full:
+            observed.window_full(editor.usage, editor.text_bytes)
         await self.answer.whole(
-            answering.status, returned(answering.headers, self.own_headers, body_changed=True), body
+            answering.status, returned(answering.headers, self.own_headers, body_changed=True), edited
         )
 
     async def _relay_stream(
-        self, answering: Answering, editor: StreamEditor, observed: Observation | None = None
+        self, answering: Answering, editor: AnswerEditor, observed: Observation | None = None
     ) -> None:
         """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
@@ -398,4 +401,4 @@ class Exchange:
         self.record.cut(broken)
         # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
         # frame of its own.
-        await self.answer.end((b"\n\n" if splitter.overran else b"") + event(broken.envelope))
+        await self.answer.end((b"\n\n" if splitter.overran else b"") + self.format.error_frame(broken))

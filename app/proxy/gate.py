@@ -6,6 +6,7 @@ Starlette's own function middleware would turn a broken answer into a clean end.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from email.utils import formatdate
 from urllib.parse import unquote_to_bytes
 
@@ -21,6 +22,7 @@ from app.proxy.asgi import Answer
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.proxy.record import LONGEST_NAME, REQUEST, Record
+from app.wire.format import WireFormat
 
 TARGET = "steno.target"
 """Scope key: the provider's raw path, with the query."""
@@ -29,7 +31,8 @@ CONVERSATION = "steno.conversation"
 UPSTREAM = "steno.upstream"
 """Scope key: the upstream's name in a base URL `/u/{name}/v1`, or None."""
 
-CHAT_PATH = b"/v1/chat/completions"
+FORMAT = "steno.format"
+"""Scope key: the wire format of a request whose history is compacted."""
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
 """Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
@@ -49,6 +52,7 @@ class Gate:
         app: ASGIApp,
         chat: ASGIApp,
         passthrough: ASGIApp,
+        formats: Iterable[WireFormat],
         instance: bytes,
         door: Door,
         header_count: int,
@@ -58,6 +62,7 @@ class Gate:
         self._own = _with_head(app)
         self._chat = chat
         self._passthrough = passthrough
+        self._formats = {format_.path: format_ for format_ in formats}
         self._instance = instance
         self._door = door
         self._header_count = header_count
@@ -92,9 +97,9 @@ class Gate:
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
         named, theirs = _proxied(path)
-        is_chat = theirs is not None and scope["method"] == "POST" and theirs.rstrip(b"/") == CHAT_PATH
+        format_ = self._formats.get(theirs.rstrip(b"/")) if theirs is not None and scope["method"] == "POST" else None
         if not keys_in(scope["headers"]):
-            check_type(scope["headers"], json_only=theirs is None or is_chat)
+            check_type(scope["headers"], json_only=theirs is None or format_ is not None)
         if theirs is None:
             # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
             scope["path"] = path.decode("latin-1")
@@ -106,7 +111,8 @@ class Gate:
         query: bytes = scope["query_string"]
         scope[TARGET] = theirs + b"?" + query if query else theirs
         scope.update(named)
-        return self._chat if is_chat else self._passthrough
+        scope[FORMAT] = format_
+        return self._passthrough if format_ is None else self._chat
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self._header_count:

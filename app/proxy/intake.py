@@ -33,9 +33,16 @@ from app.settings import PromptSettings
 from app.settings.policies import Rules, read_preset, read_trigger
 from app.store import ConversationSeen
 from app.tokens.estimator import Prompt
-from app.wire.chat_completions import ChatRequest, model_in, read_request, render
-from app.wire.events import EVENT_SHAPES, EventShape
-from app.wire.sse import ChunkHead, StreamEditor
+from app.wire.format import (
+    EVENT_SHAPES,
+    UNTOLD,
+    AnswerEditor,
+    EarlyFrames,
+    EventShape,
+    Told,
+    WireFormat,
+    WireRequest,
+)
 
 log = structlog.get_logger("steno.intake")
 
@@ -50,8 +57,6 @@ INPUT_SHARE = 0.85
 PART_SHARE = 0.50
 NAMING_HEADERS = ("x-context-conversation-id", "x-conversation-id")
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
-"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
 LONGEST_REASON = 1_000
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 ANNOUNCED_TIMEOUTS = (b"x-stainless-read-timeout", b"x-stainless-timeout")
@@ -62,7 +67,8 @@ PATIENCE_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    request: ChatRequest
+    format: WireFormat
+    request: WireRequest
     provider: Provider
     writing: Writing
     job: Job
@@ -98,7 +104,8 @@ class Understood:
         """The bytes for the provider: the client's own where nothing was compacted."""
         if prepared.view is None:
             return self.request.untouched
-        return self.request.with_messages(render(self.job.conversation, prepared.view, alternate), ask_usage)
+        messages = self.format.render(self.job.conversation, prepared.view, alternate)
+        return self.request.with_messages(messages, ask_usage)
 
     def report(self, prepared: Decision) -> dict[str, Any]:
         """The `context` object of an answer."""
@@ -142,11 +149,12 @@ class Understood:
             headers.append((b"x-context-reason", reason.encode()))
         return headers
 
-    def stream_editor(
-        self, prepared: Decision, hides_usage: bool, sent: ChunkHead | None = None, *, tells: bool = True
-    ) -> StreamEditor:
-        members = (self.status_member(prepared), self.status_members(prepared)) if tells else (b"", b"")
-        return StreamEditor(*members, sent, self.request.choices, hides_usage)
+    def editor(
+        self, prepared: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, tells: bool = True
+    ) -> AnswerEditor:
+        """`tells`: whether the answer's body is told what was done."""
+        told = Told(self.status_member(prepared), self.status_members(prepared)) if tells else UNTOLD
+        return self.format.editor(told, self.request, early, hides_usage=hides_usage)
 
     def announcement(self, started: Started) -> dict[str, Any]:
         """What `compaction_started` tells."""
@@ -182,21 +190,22 @@ class Understood:
         )
 
 
-async def read(services: Services, tenant: str, body: bytes) -> ChatRequest:
+async def read(services: Services, format_: WireFormat, tenant: str, body: bytes) -> WireRequest:
     """Raises `Unreadable` and `InvalidRequest`."""
-    reading = partial(read_request, body, services.bounds)
+    reading = partial(format_.read, body, services.bounds)
     return await services.work.do(tenant, reading) if len(body) > INLINE_BODY else reading()
 
 
-async def model_of(services: Services, tenant: str, body: bytes) -> str:
+async def model_of(services: Services, format_: WireFormat, tenant: str, body: bytes) -> str:
     """The model that a body names which cannot be read, as far as that can be told."""
-    reading = partial(model_in, body)
+    reading = partial(format_.model_in, body)
     return await services.work.do(tenant, reading) if len(body) > INLINE_BODY else reading()
 
 
 async def understand(
     services: Services,
-    request: ChatRequest,
+    format_: WireFormat,
+    request: WireRequest,
     tenant: str,
     headers: Headers,
     request_id: str,
@@ -204,11 +213,11 @@ async def understand(
     upstream: str | None = None,
     remember: bool = True,
 ) -> Understood:
-    """Raises `Unreadable` where an element of `messages` is no message, and `UnknownUpstream`.
+    """Raises `Unreadable` where an element of the history is no message, and `UnknownUpstream`.
 
     `in_path` is an id from the base URL, `upstream` a name; `remember=False` is for a dry run, which leaves no trace.
     """
-    estimator, model = services.estimator, request.model
+    estimator, reader, model = services.estimator, services.readers[format_.name], request.model
     provider = services.providers.of(model, upstream)
     counted_as = services.settings.base_model(model)
     formula = estimator.formula(counted_as)
@@ -224,7 +233,7 @@ async def understand(
     budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
 
     def converse() -> tuple[Conversation, Prompt]:
-        messages = services.reader.read(request.raw_messages)
+        messages = reader.read(request.raw_messages)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         declared, declarations = request.declared, request.declarations
         prompt = estimator.prompt(counted_as, messages, declared, declarations, provider.host, scale)
@@ -232,8 +241,8 @@ async def understand(
 
     if not estimator.is_ready(counted_as):
         await services.work.do(tenant, lambda: estimator.make_ready(counted_as))
-    is_short = len(request.source.text) <= INLINE_BODY and len(request.raw_messages) <= MANY_MESSAGES
-    if is_short and services.reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
+    is_short = len(request.body) <= INLINE_BODY and len(request.raw_messages) <= MANY_MESSAGES
+    if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
         conversation, prompt = converse()
     else:
         conversation, prompt = await services.work.do(tenant, converse)
@@ -257,17 +266,19 @@ async def understand(
         routes=writing.routes(services, for_summary(headers)),
         compaction=rules.compaction.enabled and not _switched_off(request, headers),
         policy=rules.policy,
-        shown=lambda view: tuple(render(conversation, view, provider.settings.alternating_roles)),
-        declared={name: raw for name in CACHED_MEMBERS if (raw := request.source.raw(name)) is not None},
+        shown=lambda view: tuple(format_.render(conversation, view, provider.settings.alternating_roles)),
+        declared=request.cached,
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         pinned_text=writing.pinned_text,
         wait_seconds=_patience(rules, events, headers),
         request_id=request_id,
     )
-    return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events, services)
+    return Understood(
+        format_, request, provider, writing, job, prompt, formula, tools, window, recognised, events, services
+    )
 
 
-def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:
+def _rules(services: Services, provider: Provider, request: WireRequest, headers: Headers) -> Rules:
     options = request.options
     in_body, in_header = options.get("preset"), value_of(headers, b"x-context-preset")
     preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
@@ -281,7 +292,7 @@ async def _count(services: Services, tenant: str, conversation: Conversation, pr
         conversation.count()
 
 
-def _named(services: Services, request: ChatRequest, headers: Headers, in_path: str | None) -> str | None:
+def _named(services: Services, request: WireRequest, headers: Headers, in_path: str | None) -> str | None:
     """The conversation's name, from the first place that has one.
 
     Raises `InvalidRequest` for one that cannot be used. Where it stands in what other tools or the provider decide
@@ -300,7 +311,7 @@ def _named(services: Services, request: ChatRequest, headers: Headers, in_path: 
 
 
 def _places(
-    services: Services, request: ChatRequest, headers: Headers, in_path: str | None
+    services: Services, request: WireRequest, headers: Headers, in_path: str | None
 ) -> Iterator[tuple[bool, Callable[[], str | None]]]:
     """Where a name may stand, the first choice first: whether it is meant for Steno there, and how it is read."""
     identity = services.settings.identity
@@ -310,9 +321,9 @@ def _places(
     for member, given in request.names:
         yield True, partial(name_in_json, member, given)
     yield True, lambda: in_path
-    for member, used in (("prompt_cache_key", identity.use_prompt_cache_key), ("user", identity.use_user)):
-        if used and (raw := request.source.raw(member)) is not None:
-            yield False, partial(name_in_json, member, raw)
+    for used, named in ((identity.use_prompt_cache_key, request.cache_key), (identity.use_user, request.end_user)):
+        if used and named is not None:
+            yield False, partial(name_in_json, *named)
 
 
 def _series(strategy: Strategy, focus: str) -> str:
@@ -363,7 +374,7 @@ class Writing:
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
         reached = ((model or self.model, self._at(services, upstream)) for model, upstream in asked)
         return tuple(
-            Route(model, provider.upstream, self._shown_to(provider, headers), provider.name)
+            Route(model, provider.upstream, provider.summaries, self._shown_to(provider, headers), provider.name)
             for model, provider in reached
         )
 
@@ -385,7 +396,7 @@ class Writing:
         return services.providers.named(upstream) if upstream else self.provider
 
 
-def _switched_off(request: ChatRequest, headers: Headers) -> bool:
+def _switched_off(request: WireRequest, headers: Headers) -> bool:
     """Raises `InvalidRequest` for a header that says neither."""
     header = (value_of(headers, b"x-context-compaction") or "on").lower()
     if header not in SWITCHES:
@@ -394,7 +405,7 @@ def _switched_off(request: ChatRequest, headers: Headers) -> bool:
     return request.options.get("compaction") is False or not SWITCHES[header]
 
 
-def _event_shape(services: Services, request: ChatRequest, headers: Headers) -> EventShape:
+def _event_shape(services: Services, request: WireRequest, headers: Headers) -> EventShape:
     asked = value_of(headers, b"x-context-events")
     shape = next((shape for shape in EVENT_SHAPES if shape == asked), services.settings.events.stream)
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -15,14 +14,16 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
+from app.core.tokens.usage import Tokens
 from app.providers.ledger import Call
 from app.providers.providers import StreamedUsage
 from app.providers.upstream import LONGEST_REFUSAL, Answering, Headers, read_refusal_into
 from app.proxy.intake import Understood
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
-from app.wire.sse import FrameSplitter, StreamEditor
-from app.wire.usage import prompt_tokens, read_usage
+from app.wire.format import AnswerEditor
+from app.wire.sse import FrameSplitter
+from app.wire.usage import Usage
 
 log = structlog.get_logger("steno.observe")
 
@@ -32,7 +33,6 @@ MISJUDGED = 4
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
 FIRST_PIECE_SECONDS = 1.0
-_USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 @dataclass(slots=True)
@@ -40,8 +40,7 @@ class Answered:
     """A call to the provider that was answered."""
 
     status: int
-    usage: object = None
-    """As received."""
+    usage: Usage | None = None
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ class Observation:
         if status == HTTPStatus.OK:
             self.understood.provider.windows.accepts(self.understood.job.tenant)
 
-    def usage(self, usage: object, *, whole: bool = True, streamed: bool = True) -> None:
+    def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """An answer came, and said that it cost this much. From one that broke off nothing is learnt.
 
         `streamed`: it came as a stream. A completion in one piece always says what it cost.
@@ -111,13 +110,13 @@ class Observation:
         except Exception:
             log.exception("an answer's usage was not learnt from")
 
-    def window_full(self, usage: object, written: int) -> None:
+    def window_full(self, usage: Usage | None, written: int) -> None:
         """The window cut the answer off, of which so many bytes had come: prompt and answer are all there is room for.
 
         An overflow, but there is an answer: it is the next request that is made smaller.
         """
         try:
-            told, request = read_usage(usage), self.understood.request
+            told, request = usage.tokens if usage else Tokens(), self.understood.request
             prompt = told.prompt or self.understood.job.budget.line.reported(self.sent)
             answer = told.completion or by_bytes(written)
             limit = prompt + answer // max(1, request.choices)
@@ -140,7 +139,11 @@ class Observation:
     async def refused(self, opened: Opened) -> bool:
         """The provider did not take the request: whether it may take it without what we added. Remembered."""
         model = self.understood.request.model
-        if self.asks_usage and opened.status in (400, 422) and _USAGE_OPTION.search(opened.read):
+        if (
+            self.asks_usage
+            and opened.status in (400, 422)
+            and self.understood.format.refuses_to_tell_usage(opened.read)
+        ):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
             log.info("the provider tells no usage in streams", model=model)
@@ -201,7 +204,7 @@ class Observation:
             upstream=self.understood.provider.name,
             model=job.model,
             status=answered.status,
-            usage=answered.usage,
+            tokens=answered.usage.tokens if answered.usage else Tokens(),
             estimated=estimated,
             forwarded=forwarded,
             context_status=self.prepared.status,
@@ -215,10 +218,10 @@ class Observation:
             return
         known.saw(tenant, model, told)
 
-    def _usage(self, usage: object) -> None:
+    def _usage(self, usage: Usage | None) -> None:
         request, conversation = self.understood.request, self.understood.job.conversation
         provider, tenant = self.understood.provider, self.understood.job.tenant
-        reported = prompt_tokens(usage)
+        reported = usage.prompt if usage else None
         if reported is None:
             return
         provider.windows.succeeded(tenant, request.model, reported)
@@ -297,11 +300,10 @@ async def read_first_piece(answering: Answering) -> Opened:
     return opened
 
 
-def refusal_in(piece: bytes) -> bytes:
+def refusal_in(editor: AnswerEditor, piece: bytes) -> bytes:
     """The error that a stream begins with; empty if it begins with anything else."""
-    editor, splitter = StreamEditor(b"", b""), FrameSplitter()
-    for frame in splitter.feed(piece):
+    for frame in FrameSplitter().feed(piece):
         editor.edit(frame)
-        if editor.refusal or editor.seen_first:
+        if editor.refusal or editor.begun:
             break
     return editor.refusal

@@ -11,7 +11,7 @@ from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.headers.relayed import Headers, forwarded, returned, value_of
 from app.providers.upstream import Answering
 from app.proxy.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, peer_of, until_disconnect
-from app.proxy.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
+from app.proxy.bypass import bypassed, bypassed_path, log_bypass, not_compacted, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST, Record
 from app.proxy.services import Services
@@ -34,8 +34,9 @@ class PassthroughEndpoint:
             # An open relay would lend the provider to everybody who can reach it.
             self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
             if path is not None:
-                log_bypass(self._services.repeats, path, NOT_COMPACTED)
-                own = bypassed(NOT_COMPACTED)
+                reason = not_compacted(self._services.formats)
+                log_bypass(self._services.repeats, path, reason)
+                own = bypassed(reason)
             await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer, own), arrived)
         except ClientDisconnected:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.compaction.compactor import Compactor
@@ -19,7 +20,8 @@ from app.store import Store
 from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
-from app.wire.chat_completions import Bounds, MessageReader
+from app.wire.format import Bounds, WireFormat
+from app.wire.reader import MessageReader
 
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
@@ -32,7 +34,9 @@ class Services:
     policies: Policies
     store: Store
     identity: Identity
-    reader: MessageReader
+    formats: tuple[WireFormat, ...]
+    readers: Mapping[str, MessageReader]
+    """By the names of their formats."""
     estimator: Estimator
     compactor: Compactor
     ledger: Ledger
@@ -44,3 +48,8 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     bounds: Bounds
+
+    @property
+    def format(self) -> WireFormat:
+        """Of a body that comes to no format's own path."""
+        return self.formats[0]

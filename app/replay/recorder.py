@@ -13,9 +13,10 @@ from app.providers.upstream import HttpxUpstream
 from app.replay.evidence import MessageReader, raw_messages
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
-from app.wire.completions import read_answer
+from app.wire.format import read_answer
+from app.wire.formats import FORMATS
 
-CHAT_PATH = "/v1/chat/completions"
+FORMAT = FORMATS[0]
 NOT_PASSED_ON = frozenset({b"host", b"connection", b"transfer-encoding"})
 LOG_LIMIT = 10_000
 
@@ -64,7 +65,7 @@ class Recorder:
                     answer += chunk
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # Before the end: whoever has the whole answer may look at the log.
-            read = read_answer(bytes(answer))
+            read = read_answer(FORMAT.summaries, bytes(answer))
             self._log.update(record.sequence, text=read.text if read else None, finished_at=time.monotonic())
             await send({"type": "http.response.body", "body": b""})
         finally:
@@ -88,7 +89,7 @@ class Recorder:
 
 
 def _kind(scope: Scope) -> Kind:
-    if scope["path"] != CHAT_PATH:
+    if scope["path"] != FORMAT.path.decode():
         return "other"
     return "summary" if (b"x-context-call", b"summary") in map(tuple, scope["headers"]) else "chat"
 

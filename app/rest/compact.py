@@ -33,8 +33,9 @@ from app.rest.rest import (
     readable,
     summary_out,
 )
-from app.wire.chat_completions import Bounds, ChatRequest, read_focus, read_request
+from app.wire.format import WireRequest
 from app.wire.members import RawObject, Unreadable
+from app.wire.options import read_focus
 
 
 class CompactionOut(BaseModel):
@@ -65,8 +66,10 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     record: Record = request.scope[REQUEST]
     _count(services, tenant)
     with readable():
-        chat = await read(services, tenant, body)
-        understood = await understand(services, chat, tenant, request.scope["headers"], record.request_id)
+        chat = await read(services, services.format, tenant, body)
+        understood = await understand(
+            services, services.format, chat, tenant, request.scope["headers"], record.request_id
+        )
     decision = await _prepare(services, understood, record)
     return _answer(await understood.beside(lambda: _compaction(services, understood, decision)))
 
@@ -80,17 +83,17 @@ async def compact_conversation(
     record: Record = request.scope[REQUEST]
     _count(services, tenant)
     await known(services, tenant, conversation_id)
-    chat = await services.work.do(tenant, lambda: _read_forced(body, services.bounds))
+    chat = await services.work.do(tenant, lambda: _read_forced(services, body))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
     with readable():
-        understood = await understand(services, chat, tenant, headers, record.request_id)
+        understood = await understand(services, services.format, chat, tenant, headers, record.request_id)
     await understood.counted()
     held = await _chunks(services, understood)
     threshold = await understood.beside(partial(_threshold, understood, held.values()))
-    due = replace(chat, threshold=threshold)
+    due = chat.asking(threshold=threshold)
     with readable():
-        understood = await understand(services, due, tenant, headers, record.request_id)
+        understood = await understand(services, services.format, due, tenant, headers, record.request_id)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     job = understood.job
     understood = replace(understood, job=replace(job, policy=replace(job.policy, mask=None)))
@@ -112,10 +115,10 @@ def _count(services: Services, tenant: str) -> None:
         )
 
 
-def _read_forced(body: bytes, bounds: Bounds) -> ChatRequest:
+def _read_forced(services: Services, body: bytes) -> WireRequest:
     """Raises `InvalidRequest`."""
     try:
-        chat = read_request(body, bounds)
+        chat = services.format.read(body, services.bounds)
     except Unreadable as error:
         if error.reason == Unreadable.reason and _lacks_messages(body):
             raise InvalidRequest(NO_MESSAGES, "messages") from error
@@ -123,7 +126,7 @@ def _read_forced(body: bytes, bounds: Bounds) -> ChatRequest:
             raise
     if not chat.raw_messages:
         raise InvalidRequest(NO_MESSAGES, "messages")
-    return replace(chat, focus=read_focus(chat.source.value("instructions"), "instructions") or chat.focus)
+    return chat.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or chat.focus)
 
 
 def _lacks_messages(body: bytes) -> bool:
@@ -160,11 +163,11 @@ async def _prepare(services: Services, understood: Understood, record: Record) -
 
 
 def _compaction(services: Services, understood: Understood, decision: Decision) -> dict[str, Any]:
-    payload = RawObject(Observation(services, understood, decision).body()).raw("messages")
+    payload = Observation(services, understood, decision).body()
     return {
         "object": "compaction",
         "model": understood.request.model,
-        "messages": msgspec.Raw(payload or b"[]"),
+        "messages": msgspec.Raw(understood.format.messages_in(payload)),
         "context_status": decision.status,
         "context": understood.report(decision),
     }

@@ -228,7 +228,8 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     with readable():
         understood = await understand(
             services,
-            await read(services, tenant, body),
+            services.format,
+            await read(services, services.format, tenant, body),
             tenant,
             request.scope["headers"],
             request.scope[REQUEST].request_id,

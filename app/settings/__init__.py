@@ -42,8 +42,11 @@ from app.core.stages.policy import Strategy
 from app.core.summary.prompts import SUMMARY_PROMPT
 from app.core.tokens.usage import Price
 from app.settings.presets import PRESETS, PresetName
-from app.wire.completions import MEMBERS
-from app.wire.events import EventShape
+from app.wire.format import EventShape
+from app.wire.formats import FORMATS
+
+SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.own_members for format_ in FORMATS))
+"""Members of a summary call, in some format, that are not the operator's to set."""
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
 Part = Annotated[float, Field(gt=0, lt=1)]
@@ -501,7 +504,7 @@ class SummarySettings(_Section):
     @field_validator("parameters")
     @classmethod
     def _are_not_stenos_own(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        if taken := sorted(given.keys() & MEMBERS):
+        if taken := sorted(given.keys() & SAID_BY_STENO):
             raise ValueError(
                 f"{', '.join(taken)} cannot be set there: Steno decides it (summary.model, summary.max_tokens)"
             )

@@ -29,10 +29,11 @@ from app.simulator.refusals import (
     wrong_type,
 )
 from app.tokens.estimator import Estimator
-from app.wire.chat_completions import MessageReader
-from app.wire.declarations import MEMBERS as DECLARING_MEMBERS
-from app.wire.declarations import read_declarations
+from app.wire.chat_completions.declarations import MEMBERS as DECLARING_MEMBERS
+from app.wire.chat_completions.declarations import read_declarations
+from app.wire.chat_completions.messages import read_message
 from app.wire.members import RawObject
+from app.wire.reader import MessageReader
 
 _CACHED_MESSAGES = 50_000
 _IDENTITY = Identity(b"simulator")
@@ -114,7 +115,7 @@ class Reader:
 
     def __init__(self, count: Count) -> None:
         self._estimator = Estimator(_Words(count), _CACHED_MESSAGES)
-        self._messages = MessageReader(_IDENTITY)
+        self._messages = MessageReader(_IDENTITY, read_message)
         self._recent = PromptCache()
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from app.core.history.messages import INSTRUCTION_ROLES, Message, unit_starts
+from app.core.history.messages import Kind, Message, unit_starts
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.estimate import (
     FORMULA_VERSION,
@@ -139,7 +139,7 @@ class _Declaration:
         declared: bytes,
         read: Callable[[], Declarations],
     ) -> None:
-        system = next((message for message in messages if message.role in INSTRUCTION_ROLES), None)
+        system = next((message for message in messages if message.kind is Kind.INSTRUCTIONS), None)
         self._system = None if system is None else system_text([system])
         self._holds_calls = any(message.calls for message in messages)
         self._estimator, self._rules = estimator, rules

@@ -6,12 +6,6 @@ Nothing is fetched, and no more is decoded than a header takes. What cannot be r
 from __future__ import annotations
 
 from binascii import a2b_base64
-from collections.abc import Mapping
-from typing import Any
-
-from app.core.history.messages import Media
-
-KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
 
 HEADER_BYTES = 3 << 10
 JPEG_HEADER_BYTES = 3 << 16
@@ -23,24 +17,7 @@ SAMPLES_BYTES_PER_SECOND = 32_000
 """Assumed for any other format: samples of 16 bits at 16 kHz."""
 
 
-def read_media(part: Mapping[str, Any]) -> Media:
-    """A content part that is no text, whatever it holds."""
-    type_ = _text(part, "type")
-    kind = KINDS.get(type_, type_)
-    held = part.get("image_url" if kind == "image" else type_)
-    members = held if isinstance(held, dict) else {"url": held, "detail": part.get("detail")}
-    size = sum(len(value) for value in members.values() if isinstance(value, str))
-    width = height = 0
-    seconds = 0.0
-    match kind, members:
-        case "image", {"url": str(url)} if url.startswith("data:"):
-            width, height = _pixels(url)
-        case "audio", {"data": str(data)}:
-            seconds = _seconds(data, _text(members, "format"))
-    return Media(kind, size, _text(members, "detail"), width, height, seconds)
-
-
-def _pixels(url: str) -> tuple[int, int]:
+def pixels(url: str) -> tuple[int, int]:
     """Width and height of the picture in a data URL; zeros if they cannot be read."""
     start = url.find(",", 0, 200) + 1
     head = _decoded(url, start, HEADER_BYTES)
@@ -83,7 +60,7 @@ def _jpeg_pixels(head: bytes) -> tuple[int, int]:
     return 0, 0
 
 
-def _seconds(data: str, format_: str) -> float:
+def seconds(data: str, format_: str) -> float:
     """Length of a recording in base64: by its WAV header, else by its size."""
     start = data.find(",", 0, 200) + 1
     size = (len(data) - start) * 3 // 4
@@ -113,8 +90,3 @@ def _decoded(text: str, start: int, limit: int) -> bytes:
 
 def _little(head: bytes, start: int, length: int) -> int:
     return int.from_bytes(head[start : start + length], "little")
-
-
-def _text(members: Mapping[str, Any], key: str) -> str:
-    value = members.get(key)
-    return value if isinstance(value, str) else ""

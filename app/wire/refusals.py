@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
+
 from app.core.limits.budget import MOST_TOKENS
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 
@@ -24,6 +26,14 @@ DEEPEST = 4
 """How often JSON inside a string is looked into."""
 LONGEST_TEXT = 20_000
 """Characters of a message that are read."""
+
+
+def decoded(body: bytes) -> object:
+    """What a provider sent: parsed JSON, or the text where it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body.decode("utf-8", "replace")
 
 
 def classify(status: int, body: object, *, first_frame: bool = False) -> Overflow | None:

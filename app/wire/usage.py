@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.usage import Tokens
@@ -13,21 +14,30 @@ INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
-_FINISH = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
 LONGEST_USAGE = 64 << 10
 """Bytes that are read of what an answer says of its tokens."""
 LONGEST_REASON = 100
 """Characters of a reason to finish that are read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer said of the tokens it cost."""
+
+    tokens: Tokens
+    """All that was said, for the ledger."""
+    prompt: int | None
+    """The whole prompt, where that is said clearly: nothing else is learnt from."""
+
+
+def usage_of(said: object) -> Usage | None:
+    """None where nothing was said."""
+    return Usage(read_usage(said), prompt_tokens(said)) if said else None
+
+
 def says_window_full(finish: object) -> bool:
     """Whether an answer that finished for this reason was cut off by the model's window."""
     return isinstance(finish, str) and len(finish) <= LONGEST_REASON and _WINDOW_FULL.search(finish) is not None
-
-
-def window_was_full(choices: bytes | None) -> bool:
-    """Whether one of a completion's choices, or of a chunk's, finished for that reason. They are not decoded."""
-    return any(says_window_full(found[1].decode("latin-1")) for found in _FINISH.finditer(choices or b""))
 
 
 def read_usage(usage: object) -> Tokens:

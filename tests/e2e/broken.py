@@ -12,13 +12,15 @@ from app.proxy import exchange
 from app.proxy.intake import Understood, understand
 from app.proxy.services import Services
 from app.rest import compact
-from app.wire.chat_completions import ChatRequest
+from app.wire.format import WireFormat, WireRequest
 
 
-async def _exploding(services: Services, request: ChatRequest, tenant: str, headers: Any, *more: Any) -> Understood:
-    said = request.source.text.decode()
+async def _exploding(
+    services: Services, format_: WireFormat, request: WireRequest, tenant: str, headers: Any, *more: Any
+) -> Understood:
+    said = request.body.decode()
     if "EXPLODE" not in said:
-        return await understand(services, request, tenant, headers, *more)
+        return await understand(services, format_, request, tenant, headers, *more)
     try:
         raise KeyError(said)
     except KeyError as error:

@@ -15,7 +15,8 @@ from app.compaction.turn import Turn
 from app.core.view.view import Conversation
 from app.proxy import intake
 from app.tokens.estimator import Prompt
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions import format as chat_completions
+from app.wire.reader import MessageReader
 from benchmarks.shapes import SHAPES, generated
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
@@ -97,15 +98,15 @@ def _many(deciding: Turn, *_: object) -> bool:
 
 
 STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "reading the body": (intake, "read_request", lambda body, _: len(body) > 100_000),
+    "reading the body": (chat_completions, "read_request", lambda body, _: len(body) > 100_000),
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
     "masking": (Turn, "plan_mask", _many),
     "planning": (Turn, "plan", _many),
     "settling": (Turn, "settle", _many),
-    "the body that goes on": (intake, "render", lambda conversation, *_: len(conversation.transcript) > 100),
-    "the model of a body that is not read": (intake, "model_in", lambda body: len(body) > 100_000),
+    "the body that goes on": (chat_completions, "render", lambda conversation, *_: len(conversation.transcript) > 100),
+    "the model of a body that is not read": (chat_completions, "model_in", lambda body: len(body) > 100_000),
 }
 
 

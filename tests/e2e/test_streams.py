@@ -13,7 +13,7 @@ import pytest
 
 from app.errors import UpstreamUnreachable
 from app.simulator import Fault, Simulator, ToolCall
-from app.wire.events import EVENT_SHAPES
+from app.wire.format import EVENT_SHAPES
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body
 from tests.e2e.running import StartSteno, Steno

@@ -14,14 +14,17 @@ from structlog.testing import capture_logs
 
 from app.compaction.summariser import Prefix, Route, Summariser
 from app.core.summary.compaction import Failure
-from app.core.summary.gate import Answer
+from app.core.summary.gate import Answer, Ending
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
+from app.core.tokens.usage import Tokens
 from app.headers.hops import new_instance
 from app.headers.relayed import for_summary
 from app.providers.upstream import HttpxUpstream
 from app.simulator import Fault, Model, Simulator
 from app.simulator.script import ToolCall
 from app.simulator.server import RunningServer
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.usage import read_usage
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, closed_port
@@ -65,7 +68,10 @@ async def routed(
     """One route for each server."""
     upstreams = [HttpxUpstream(f"{server.url}/v1", 5.0, 30.0, between_bytes, new_instance()) for server in servers]
     try:
-        yield [Route(model, upstream, headers, f"number {number}") for number, upstream in enumerate(upstreams, 1)]
+        dialect = CHAT_COMPLETIONS.summaries
+        yield [
+            Route(model, upstream, dialect, headers, f"number {number}") for number, upstream in enumerate(upstreams, 1)
+        ]
     finally:
         for upstream in upstreams:
             await upstream.close()
@@ -95,8 +101,8 @@ async def test_a_summary_is_streamed_and_tells_its_usage_and_its_model(
     answer = await ask(provider)
     (record,) = simulator.summaries
     assert isinstance(answer, Answer)
-    assert (answer.text, answer.finish, answer.model) == (record.text, "stop", "gpt-4o")
-    assert answer.usage == record.usage
+    assert (answer.text, answer.ending, answer.model) == (record.text, Ending.FINISHED, "gpt-4o")
+    assert answer.usage == read_usage(record.usage)
     assert record.payload["stream"] is True
     assert record.header("x-context-call") == "summary"
 
@@ -106,9 +112,7 @@ async def test_a_provider_that_answers_in_one_piece_is_understood(
 ) -> None:
     choice = {"message": {"role": "assistant", "content": "Notes."}, "finish_reason": "stop"}
     simulator.next_summary(body=json.dumps({"choices": [choice], "usage": {"prompt_tokens": 7}}).encode())
-    assert await ask(provider) == Answer(
-        "Notes.", "stop", usage={"prompt_tokens": 7}, model="gpt-4o", upstream="number 1"
-    )
+    assert await ask(provider) == Answer("Notes.", usage=Tokens(7), model="gpt-4o", upstream="number 1")
 
 
 async def test_bytes_that_keep_coming_keep_the_call_alive(simulator: Simulator, provider: RunningServer) -> None:
@@ -124,7 +128,7 @@ async def test_nothing_is_waited_for_after_the_end(scripted: ScriptedProvider) -
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
     scripted.then(head, frames, "hang")
     began = monotonic()
-    assert await ask(scripted) == Answer("Notes.", "stop", model="gpt-4o", upstream="number 1")
+    assert await ask(scripted) == Answer("Notes.", model="gpt-4o", upstream="number 1")
     assert monotonic() - began < 4.0
 
 
@@ -344,7 +348,7 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
         upstream, headers = routes[0].upstream, routes[0].headers
         question = [*history, b'{"role":"user","content":"And?"}']
         body = b'{"model":"gpt-4o","tools":[%b],"messages":[%b]}' % (json.dumps(tool).encode(), b",".join(question))
-        async with upstream.completion(body, headers, 10) as answering:
+        async with upstream.completion(CHAT_COMPLETIONS.path, body, headers, 10) as answering:
             assert answering.status == 200
         prefix = Prefix(tuple(history), {"tools": b"[%b]" % json.dumps(tool).encode()})
         asked = replace(request(), transcript="")
@@ -425,7 +429,7 @@ async def test_usage_is_done_without_where_it_cannot_be_asked_for(
     simulator.models = {"gpt-4o": Model("gpt-4o", unsupported=frozenset({"stream_options"}))}
     answer = await ask(provider)
     assert isinstance(answer, Answer)
-    assert answer.usage is None
+    assert answer.usage == Tokens()
     assert simulator.summaries[-1].payload["stream"] is True
 
 

@@ -31,13 +31,18 @@ from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in
 from app.rest.pins import read_indexes
 from app.settings import load
 from app.settings.policies import read_preset, read_trigger
-from app.wire.chat_completions import OWN_MEMBERS, ChatRequest, MessageReader, read_request, render
-from app.wire.completions import AnswerReader, decoded
+from app.wire.chat_completions.early import ChunkHead
+from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.messages import read_message
+from app.wire.chat_completions.payload import render
+from app.wire.chat_completions.request import OWN_MEMBERS, ChatRequest, read_request
+from app.wire.chat_completions.summaries import CompletionReader
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
-from app.wire.refusals import classify
+from app.wire.reader import MessageReader
+from app.wire.refusals import classify, decoded
 from app.wire.retries import is_repeatable, named_pause
-from app.wire.sse import ChunkHead, FrameSplitter, StreamEditor
+from app.wire.sse import FrameSplitter
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 
 Check = Callable[[bytes, Random], None]
@@ -160,7 +165,7 @@ def _check_request(data: bytes) -> None:
             assert all(theirs[name] == known[name] for name in known if name not in (*OWN_MEMBERS, "stream_options"))
     _decide(request)
     try:
-        messages = MessageReader(IDENTITY, ("a+b",)).read(request.raw_messages)
+        messages = MessageReader(IDENTITY, read_message, ("a+b",)).read(request.raw_messages)
     except Unreadable:
         return
     talk = Conversation(messages, IDENTITY, "tenant", lambda: Costs([1] * len(messages), 0), None)
@@ -237,17 +242,17 @@ def check_stream(data: bytes, random: Random) -> None:
     whole_frames, frames = _frames(iter([data])), _frames(_pieces(data, random))
     assert b"".join(frames) == data
     assert b"".join(whole_frames) == data
-    untold = StreamEditor(b"", b"")
+    untold = CompletionEditor(b"", b"")
     assert b"".join(map(untold.edit, frames)) == data, "a stream that nothing is told in changes"
     for sent in (None, _HEAD):
         for hides in (False, True):
             edited = [
-                b"".join(map(StreamEditor(_FIRST, _LAST, sent, 1, hides).edit, split))
+                b"".join(map(CompletionEditor(_FIRST, _LAST, sent, 1, hides).edit, split))
                 for split in (whole_frames, frames)
             ]
             # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
             assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"
-    one, other = AnswerReader(), AnswerReader()
+    one, other = CompletionReader(), CompletionReader()
     for piece in _pieces(data, random):
         one.feed(piece)
     one.end()

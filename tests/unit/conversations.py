@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.history.identity import Identity
-from app.core.history.messages import Message, ToolCall, Transcript
+from app.core.history.messages import Kind, Message, ToolCall, Transcript
 from app.core.limits.budget import Budget
 from app.core.limits.trigger import over
 from app.core.stages.ladder import Case
@@ -17,6 +17,7 @@ from app.core.summary.gate import Answer
 from app.core.summary.plan import SummarySettings
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Costs, Masking
+from app.wire.chat_completions.messages import KINDS
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
@@ -48,13 +49,16 @@ def message(
     made = tuple(ToolCall(call, f"tool_{call}", '{"a": 1}') for call in calls)
     cost = count(text) if tokens is None else tokens
     raw = f"{role}|{text}|{','.join(calls)}|{answers}|{cost}".encode()
+    kind = KINDS.get(role, Kind.OTHER)
     return Message(
+        kind=kind,
         role=role,
         texts=(text,) if text else (),
         raw=raw,
         digest=IDENTITY.digest(raw),
         calls=made,
-        answers=answers,
+        answers=(answers,) if kind is Kind.RESULT else (),
+        by_place=role == "function",
     )
 
 
@@ -160,7 +164,7 @@ def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect
 
 
 def notes(size: int = 30) -> Answer:
-    return Answer(words(size, "note"), "stop")
+    return Answer(words(size, "note"))
 
 
 def drive(flow: Generator[Any, Any, Any], *answers: Any) -> list[str]:

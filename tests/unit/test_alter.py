@@ -44,7 +44,7 @@ def test_the_last_user_message_and_what_is_pinned_are_left_alone() -> None:
 
 
 def test_a_message_that_would_only_grow_is_left_alone_unless_it_may() -> None:
-    longer = Message(role="user", texts=(words(400),), raw=b"", digest=b"")
+    longer = message("user", words(400))
     assert alter(TALK, whole(TALK), "shortened", cost, lambda *_: longer) == whole(TALK)
     grown = alter(TALK, whole(TALK), "cleared", cost, lambda *_: longer, may_grow=True)
     assert grown.tokens == TALK.tokens + 200
@@ -119,7 +119,7 @@ def test_arguments_that_are_cut_stay_an_object_and_are_not_wrapped_twice() -> No
 
 
 def test_all_text_goes_into_the_first_of_several_parts() -> None:
-    parts = Message(role="tool", texts=("a", "b", "c"), raw=b"", digest=b"")
+    parts = replace(message("tool"), texts=("a", "b", "c"))
     assert with_text(parts, "note").texts == ("note", "", "")
 
 

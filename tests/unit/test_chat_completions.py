@@ -11,19 +11,15 @@ import pytest
 from app.core.history.messages import Media, ToolCall
 from app.core.view.view import Altered, Conversation, Costs, Path, Verbatim, View, build_view, whole
 from app.errors import InvalidRequest
-from app.wire import chat_completions, members
-from app.wire.chat_completions import (
-    LONGEST_COMPARED,
-    Bounds,
-    ChatRequest,
-    MessageReader,
-    TooManyMessages,
-    canonical,
-    model_in,
-    read_request,
-    render,
-)
+from app.wire import members
+from app.wire.chat_completions import messages as reading
+from app.wire.chat_completions import request as requests
+from app.wire.chat_completions.messages import canonical, read_message
+from app.wire.chat_completions.payload import render
+from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request
+from app.wire.format import Bounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
+from app.wire.reader import MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (
@@ -33,7 +29,7 @@ BODY = (
 
 
 def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
-    return MessageReader(IDENTITY, ignore, cache_bytes)
+    return MessageReader(IDENTITY, read_message, ignore, cache_bytes)
 
 
 def talk(*messages: dict[str, Any]) -> Conversation:
@@ -63,7 +59,7 @@ LIMITS = Bounds(values=1_000, messages=100)
 def test_too_many_values_are_seen_before_anything_is_decoded(member: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[object] = []
     monkeypatch.setattr(members, "RawObject", decoded.append)
-    monkeypatch.setattr(chat_completions, "RawObject", decoded.append)
+    monkeypatch.setattr(requests, "RawObject", decoded.append)
     with pytest.raises(TooManyValues, match=r"more than 1000 values.*limits\.values"):
         read_request(b'{"model":"m","messages":[],%b}' % member, LIMITS)
     assert not decoded
@@ -99,7 +95,7 @@ def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, mode
 
 
 def test_arguments_with_too_many_values_count_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_completions, "MOST_ARGUMENT_VALUES", 10)
+    monkeypatch.setattr(reading, "MOST_ARGUMENT_VALUES", 10)
 
     def digested(arguments: str) -> bytes:
         return canonical({"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]})
@@ -405,8 +401,8 @@ def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
         {"role": "assistant", "content": None, "refusal": "no", "tool_calls": [1, {"id": "c3", "function": None}]},
     ).transcript.messages
     assert messages[0].calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "x"))
-    assert messages[1].answers == "c1"
-    assert messages[2].calls == (ToolCall("", "h", "{}", legacy=True),)
+    assert messages[1].answers == ("c1",)
+    assert messages[2].calls == (ToolCall("", "h", "{}", by_place=True),)
     assert messages[3].texts == ("no",)
     assert messages[3].calls == (ToolCall("c3", "", ""),)
 

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.stages.policy import Strategy
 from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
-from app.core.summary.gate import Answer
+from app.core.summary.gate import Answer, Ending
 from app.core.summary.plan import MOST_PARTS, SummarySettings, plan_compaction
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
@@ -72,7 +72,7 @@ def test_the_summariser_is_shown_every_message_and_only_those_it_replaces() -> N
 
 
 def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
-    effects, outcome = play(flow(), Answer("short", "stop"), notes())
+    effects, outcome = play(flow(), Answer("short"), notes())
     first, second = (effect.request for effect in effects if isinstance(effect, Summarise))
     assert second.max_tokens == 2 * first.max_tokens
     assert "summary_too_short" in second.instructions
@@ -80,7 +80,7 @@ def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
 
 
 def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
-    effects, outcome = play(flow(), Answer("short", "stop"), Answer("I'm sorry, but I cannot do that.", "stop"))
+    effects, outcome = play(flow(), Answer("short"), Answer("I'm sorry, but I cannot do that."))
     assert not any(isinstance(effect, Store) for effect in effects)
     assert outcome.made == ()
     assert outcome.failure == "summary_refused"
@@ -140,7 +140,7 @@ def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
 
 
 def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
-    cut_off = Answer(notes(70).text, "length")
+    cut_off = Answer(notes(70).text, Ending.CUT_OFF, "length")
     _, outcome = play(flow(), cut_off, cut_off, notes(), notes())
     assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
 
@@ -385,7 +385,7 @@ def test_a_plan_without_spans_only_folds() -> None:
 
 @pytest.mark.parametrize("thinking", ["<think>so many words here</think>", "\n<thinking>\nhm\n</thinking>\n"])
 def test_reasoning_before_the_summary_is_left_out(thinking: str) -> None:
-    _, outcome = play(flow(), Answer(thinking + notes().text, "stop"))
+    _, outcome = play(flow(), Answer(thinking + notes().text))
     assert outcome.made[0].text == notes().text
 
 

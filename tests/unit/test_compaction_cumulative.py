@@ -11,7 +11,7 @@ import pytest
 from app.core.history.messages import Message
 from app.core.stages.policy import Strategy
 from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
-from app.core.summary.gate import Answer
+from app.core.summary.gate import Answer, Ending
 from app.core.summary.plan import SummarySettings, plan_compaction
 from app.core.summary.prompts import SummaryRequest, fence_of
 from app.core.view.chunks import SummaryChunk
@@ -164,7 +164,7 @@ def test_a_full_summary_is_told_the_last_one_beside_the_originals() -> None:
 
 
 def test_a_summariser_that_went_on_with_the_conversation_is_shown_a_transcript() -> None:
-    effects, outcome = play(flow(settings=replace(FULL, style="prefix")), Answer("", "tool_calls", calls=True), notes())
+    effects, outcome = play(flow(settings=replace(FULL, style="prefix")), Answer("", Ending.CALLED), notes())
     first, second = asked(effects)
     assert first.shown is not None
     assert second.shown is None

@@ -31,6 +31,7 @@ from app.core.tokens.estimate import (
 )
 from app.core.tokens.rules import CLAUDE, GPT_4, GPT_4O, GPT_5, GPT_5_4, GPT_5_6, GUIDED, HIDING, O_SERIES, Rules
 from app.tokens.tokenizer import TABLES, Tokenizer
+from app.wire.chat_completions.messages import KINDS
 
 NOTHING = Declarations()
 TOOL = Tool("look_up", "Look it up.", {})
@@ -47,7 +48,7 @@ n = len
 
 
 def message(role: str, *texts: str, **members: Any) -> Message:
-    return Message(role, texts, b"", b"", **members)
+    return Message(KINDS[role], role, texts, b"", b"", by_place=role == "function", **members)
 
 
 def cost(*unit: Message, rules: Rules = GPT_4O) -> tuple[int, ...]:
@@ -84,8 +85,8 @@ def test_media_cost_by_the_models_rules_wherever_they_stand() -> None:
     assert cost(message("user", media=(small, small))) == (3 + n("user") + 2 * 85,)
     assert cost(message("user", media=(small,)), rules=GPT_5) == (3 + n("user") + 70,)
     caller = message("assistant", calls=(ToolCall("1", "f", "{}"), ToolCall("2", "g", "{}")))
-    plain = message("tool", "x", answers="1")
-    assert sum(cost(caller, message("tool", "x", answers="1", media=(small,)))) == sum(cost(caller, plain)) + 85
+    plain = message("tool", "x", answers=("1",))
+    assert sum(cost(caller, message("tool", "x", answers=("1",), media=(small,)))) == sum(cost(caller, plain)) + 85
 
 
 # Calls
@@ -93,7 +94,7 @@ def test_media_cost_by_the_models_rules_wherever_they_stand() -> None:
 
 def test_one_call_costs_its_compact_arguments_and_its_result_the_functions_name_again() -> None:
     caller = message("assistant", calls=(ToolCall("1", "f", '{"a": [1, 2.0]}'),))
-    result = message("tool", "yes", answers="1", name="ignored")
+    result = message("tool", "yes", answers=("1",), name="ignored")
     assert cost(caller, result) == (
         3 + n("assistant") + n("functions.f") + n('{"a":[1,2.0]}') + 2,
         3 + n("tool") + n("yes") + n("f") + 2,
@@ -138,7 +139,7 @@ def test_parallel_calls_are_written_as_one_and_so_are_their_results() -> None:
         '{"recipient_name":"functions.g\\"","parameters":broken}]}'
     )
     caller = message("assistant", "ok", calls=calls)
-    results = (message("tool", "one\n", answers="1"), message("tool", "t", "\u00e9", answers="2"))
+    results = (message("tool", "one\n", answers=("1",)), message("tool", "t", "\u00e9", answers=("2",)))
     joint = '["one\\n", "t\u00e9"]'
     tokens = cost(caller, *results)
     assert sum(tokens) == 3 + n("assistant") + n("ok") + n(uses) + n(joint) + 16
@@ -158,7 +159,7 @@ def test_a_results_share_is_never_more_than_there_is() -> None:
         return min(30, len(text))
 
     calls = (ToolCall("1", "f", "{}"), ToolCall("2", "f", "{}"))
-    results = [message("tool", "x" * 40, answers="1") for _ in range(9)]
+    results = [message("tool", "x" * 40, answers=("1",)) for _ in range(9)]
     tokens = unit_tokens([message("assistant", calls=calls), *results], GPT_4O, merging)
     # 12 for the message; 30 for the calls, 30 for the results and 16 around them are shared out.
     assert tokens == (3 + 9, 30, 30, 16, 0, 0, 0, 0, 0, 0)
@@ -166,7 +167,7 @@ def test_a_results_share_is_never_more_than_there_is() -> None:
 
 def test_on_gpt_5_calls_and_results_are_written_one_by_one() -> None:
     calls = (ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g", "{}"))
-    results = (message("tool", "one", answers="1"), message("tool", "two", answers="2"))
+    results = (message("tool", "one", answers=("1",)), message("tool", "two", answers=("2",)))
     assert cost(message("assistant", calls=calls), *results, rules=GPT_5) == (
         3 + n("assistant") + 4 + 5 + n("f") + n('{"a": 1}') + 5 + n("g") + n("{}"),
         3 + n("tool") + n("one") + n("f") + 2,
@@ -175,7 +176,7 @@ def test_on_gpt_5_calls_and_results_are_written_one_by_one() -> None:
 
 
 def test_a_legacy_call_costs_its_arguments_as_sent_and_its_result_its_own_name() -> None:
-    caller = message("assistant", calls=(ToolCall("", "f", '{"a": 1}', legacy=True),))
+    caller = message("assistant", calls=(ToolCall("", "f", '{"a": 1}', by_place=True),))
     assert cost(caller, message("function", "yes", name="f")) == (
         3 + n("assistant") + n("f") + n('{"a": 1}') + 3,
         2 + n("function") + n("yes") + n("f"),
@@ -183,7 +184,7 @@ def test_a_legacy_call_costs_its_arguments_as_sent_and_its_result_its_own_name()
 
 
 def test_a_result_without_its_call_is_counted_by_the_name_it_bears() -> None:
-    assert cost(message("tool", "yes", answers="1", name="f")) == (3 + n("tool") + n("yes") + n("f") + 2,)
+    assert cost(message("tool", "yes", answers=("1",), name="f")) == (3 + n("tool") + n("yes") + n("f") + 2,)
 
 
 def test_several_callers_in_one_unit_each_keep_their_results() -> None:
@@ -192,8 +193,8 @@ def test_several_callers_in_one_unit_each_keep_their_results() -> None:
         message("assistant", calls=(ToolCall("1", "f", "{}"),)),
         message("user", "hm"),
         message("assistant", calls=(ToolCall("2", "gg", "{}"), ToolCall("3", "h", "{}"))),
-        message("tool", "one", answers="1"),
-        message("tool", "two", answers="2"),
+        message("tool", "one", answers=("1",)),
+        message("tool", "two", answers=("2",)),
     )
     assert unit_starts(unit) == (0,)
     apart = cost(unit[0], unit[3]) + cost(unit[1]) + cost(unit[2], unit[4])
@@ -332,7 +333,7 @@ def test_declarations_follow_the_first_system_or_developer_message() -> None:
 def test_a_request_costs_the_sum_of_its_units_and_of_what_it_declares() -> None:
     system, user = message("system", "Be kind."), message("user", "Look!")
     caller = message("assistant", calls=(ToolCall("1", "look_up", "{}"),))
-    result = message("tool", "found", answers="1")
+    result = message("tool", "found", answers=("1",))
     expected = sum(cost(system) + cost(user) + cost(caller, result)) + declared(TOOLS, "Be kind.", calls=True)
     assert estimate([system, user, caller, result], TOOLS, GPT_4O, n) == expected
     assert estimate([], NOTHING, GPT_4O, n) == 3
@@ -343,7 +344,7 @@ def test_bytes_of_a_text_are_those_of_utf_8_also_where_it_has_none() -> None:
 
 
 def test_the_bound_takes_every_byte_for_a_token() -> None:
-    talk = [message("user", "caf\u00e9"), message("tool", "x", answers="1")]
+    talk = [message("user", "caf\u00e9"), message("tool", "x", answers=("1",))]
     assert byte_bound(talk, GPT_4O) == sum(map(sum, map(cost, talk))) + 1
 
 

@@ -17,7 +17,8 @@ from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import rules_for
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer
-from app.wire.chat_completions import MessageReader
+from app.wire.chat_completions.messages import read_message
+from app.wire.reader import MessageReader
 from tests.unit.conversations import IDENTITY
 
 
@@ -60,7 +61,7 @@ TOOLS = Declarations(tools=(Tool("find", "Finds things.", {}),))
 
 
 def read(messages: Sequence[Any], ignore: tuple[str, ...] = ()) -> tuple[Message, ...]:
-    return MessageReader(IDENTITY, ignore).read([json.dumps(message).encode() for message in messages])
+    return MessageReader(IDENTITY, read_message, ignore).read([json.dumps(message).encode() for message in messages])
 
 
 def prompt(

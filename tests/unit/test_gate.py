@@ -2,12 +2,14 @@
 
 import pytest
 
-from app.core.summary.gate import Answer, objection
+from app.core.summary.gate import Answer, Ending, objection
+from app.wire.chat_completions.summaries import ENDINGS
 from tests.unit.conversations import count, words
 
 
 def judged(text: str, finish: str = "stop", *, calls: bool = False, at_most: int = 100, replaces: int = 1_000) -> str:
-    return objection(Answer(text, finish, calls), count(text), at_most, replaces) or "accepted"
+    ending = Ending.CALLED if calls else ENDINGS.get(finish, Ending.OTHER)
+    return objection(Answer(text, ending, finish), count(text), at_most, replaces) or "accepted"
 
 
 def test_notes_of_a_fitting_size_are_accepted() -> None:

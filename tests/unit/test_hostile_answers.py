@@ -17,13 +17,15 @@ from app.errors import UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
 from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_refusal_into
 from app.wire import sse
-from app.wire.completions import AnswerReader, read_answer
+from app.wire.chat_completions.early import ChunkHead
+from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.streamed import MOST_CHOICES, as_stream
+from app.wire.chat_completions.summaries import ChatSummaries, CompletionReader
+from app.wire.format import LARGEST_WHOLE, read_answer
 from app.wire.provider_errors import error_body
 from app.wire.refusals import classify
 from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
-from app.wire.sse import LONGEST_FRAME, ChunkHead, FrameSplitter, StreamEditor
-from app.wire.streamed import LARGEST_WHOLE, MOST_CHOICES, as_stream
-from app.wire.usage import prompt_tokens, read_usage
+from app.wire.sse import LONGEST_FRAME, FrameSplitter
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
 WITHIN = (
@@ -82,7 +84,7 @@ HEADS = st.sampled_from([None, ChunkHead("ours", 5, "m")])
 def test_properties_a_stream_passes_whatever_its_chunks_hold(
     texts: list[str], sent: ChunkHead | None, hides: bool, choices: int
 ) -> None:
-    editor = StreamEditor(b'"context_status":"full"', b'"context_status":"full","context":{}', sent, choices, hides)
+    editor = CompletionEditor(b'"context_status":"full"', b'"context_status":"full","context":{}', sent, choices, hides)
     splitter = FrameSplitter()
     stream = b"".join(b"data: %b\n\n" % text.encode() for text in texts) + b"data: [DONE]\n\n"
     edited = [editor.edit(frame) for frame in splitter.feed(stream)]
@@ -93,17 +95,15 @@ def test_properties_a_stream_passes_whatever_its_chunks_hold(
         if frame:
             json.loads(frame[6:])  # As readable as it was.
             assert b"NaN" in frame or "NaN" not in text
-    read_usage(editor.usage)
-    prompt_tokens(editor.usage)
+    _ = editor.usage
 
 
 @given(st.lists(TEXTS, max_size=4), st.booleans())
 def test_properties_a_summary_is_read_or_not_whatever_its_chunks_hold(texts: list[str], whole: bool) -> None:
     body = texts[0].encode() if whole and texts else b"".join(b"data: %b\n\n" % text.encode() for text in texts)
-    answer = read_answer(body)
+    answer = read_answer(ChatSummaries(), body)
     if answer is not None:
-        assert re.fullmatch("[A-Za-z0-9_-]+", answer.finish)
-        read_usage(answer.usage)
+        assert re.fullmatch("[A-Za-z0-9_-]*", answer.word)
 
 
 @given(TEXTS, st.sampled_from([200, 400, 413, 429, 500]), st.booleans())
@@ -154,7 +154,7 @@ def test_an_endless_pause_is_a_long_one() -> None:
     ],
 )
 def test_an_odd_chunk_after_ours_passes(choices: bytes) -> None:
-    editor = StreamEditor(b"", b"", ChunkHead("ours", 5, "m"))
+    editor = CompletionEditor(b"", b"", ChunkHead("ours", 5, "m"))
     edited = editor.edit(b'data: {"id":"up","choices":%b}\n\n' % choices)
     assert json.loads(edited[6:])["id"] == "ours"
 
@@ -204,15 +204,15 @@ ESCAPES = b'{"choices":[{"delta":{"content":"' + rb"\n" * 1_500_000 + b'"}}]}'
 )
 def test_a_frame_takes_few_times_its_size(text: bytes) -> None:
     frame = b"data: " + text + b"\n\n"
-    editor = StreamEditor(b'"a":1', b'"a":1')
+    editor = CompletionEditor(b'"a":1', b'"a":1')
     assert peak(lambda: editor.edit(frame)) < 6 * len(frame)
-    reader = AnswerReader()
+    reader = CompletionReader()
     assert peak(lambda: reader.feed(frame)) < 8 * len(frame)
     assert reader.answer is None
 
 
 def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
-    reader = AnswerReader()
+    reader = CompletionReader()
     for _ in range(1_000):
         reader.feed(b'data: {"choices":[{"delta":{"content":"ab"}}]}\n\n')
         reader.feed(b'data: {"choices":[{"delta":{"content":""}}]}\n\n')
@@ -222,11 +222,11 @@ def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
 def test_a_frame_of_many_keys_passes_as_it_came() -> None:
     """Finding the place of each would take time that others have to wait for."""
     frame = b"data: {%b}\n\n" % b",".join(b'"k%d":0' % number for number in range(50_000))
-    assert StreamEditor(b'"a":1', b'"a":1').edit(frame) == frame
+    assert CompletionEditor(b'"a":1', b'"a":1').edit(frame) == frame
 
 
 def test_choices_without_an_end_are_not_all_remembered() -> None:
-    editor = StreamEditor(b"", b"", choices=2)
+    editor = CompletionEditor(b"", b"", choices=2)
     for index in range(1_000):
         editor.edit(b'data: {"choices":[{"index":%d,"finish_reason":"stop"}]}\n\n' % index)
     assert len(editor.finished) == 2

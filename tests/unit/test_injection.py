@@ -16,6 +16,7 @@ from app.core.quoting import LONGEST_WORD, one_line, quoted, word
 from app.core.stages.policy import Strategy
 from app.core.stages.prune import prune
 from app.core.summary.compaction import Summarise, compact
+from app.core.summary.gate import Ending
 from app.core.summary.plan import SummarySettings, plan_compaction
 from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, fence_of, quote_chunks, quote_messages
 from app.core.view.view import Conversation, Note, Path, Verbatim, View, build_view
@@ -291,7 +292,7 @@ def test_what_a_provider_gives_as_its_reason_to_stop_is_one_word_of_the_next_rul
     talk = talk_with(BENIGN)
     plan = plan_compaction(talk, (), budget(), SETTINGS, "additive")
     assert plan is not None
-    answers = replace(notes(), finish=f"odd).\n{ORDER}" + "x" * 100_000), notes()
+    answers = replace(notes(), ending=Ending.OTHER, word=f"odd).\n{ORDER}" + "x" * 100_000), notes()
     effects, _ = play(compact(talk, "conv", plan, budget(), SETTINGS, count), *answers)
     again = [effect.request for effect in effects if isinstance(effect, Summarise)][1].instructions
     assert ORDER not in again

@@ -36,7 +36,7 @@ def call(**changes: Any) -> Call:
         "upstream": "default",
         "model": "gpt-4o",
         "status": 200,
-        "usage": {"prompt_tokens": 2_761, "completion_tokens": 100},
+        "tokens": Tokens(2_761, 100),
         "estimated": 5_000,
         "forwarded": 2_700,
         "context_status": "summarized",
@@ -119,7 +119,7 @@ def test_a_call_is_recorded_with_its_tokens_and_what_they_cost() -> None:
 
 
 def test_a_call_whose_usage_was_not_told_keeps_its_estimate() -> None:
-    [record] = recorded(call(usage=None), price=PRICE)
+    [record] = recorded(call(tokens=Tokens()), price=PRICE)
     assert (record.tokens, record.cost) == (Tokens(), None)
     assert (record.estimated, record.forwarded, record.saved) == (5_000, 2_700, 2_300)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.compaction.compactor import ROUNDS
 from app.core.history.identity import Identity
-from app.core.history.messages import INSTRUCTION_ROLES
+from app.core.history.messages import Kind
 from app.core.limits.budget import Budget, Window, budget_for
 from app.core.stages.ladder import Case, Decision, fits_shortened, settle, untouched
 from app.core.stages.policy import Policy
@@ -32,7 +32,9 @@ from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.tokens.estimator import Estimator, Prompt
-from app.wire.chat_completions import MessageReader, render
+from app.wire.chat_completions.messages import read_message
+from app.wire.chat_completions.payload import render
+from app.wire.reader import MessageReader
 from tests.unit.conversations import count, play
 
 IDENTITY = Identity(b"a secret for the properties")
@@ -52,7 +54,7 @@ class Words:
         return count
 
 
-READER, ESTIMATOR = MessageReader(IDENTITY), Estimator(Words())
+READER, ESTIMATOR = MessageReader(IDENTITY, read_message), Estimator(Words())
 
 
 @dataclass
@@ -133,7 +135,7 @@ class Steno:
         plan = plan_compaction(asked.talk, self.chunks.values(), self.budget, self.summary, series)
         if plan is None:
             return "nothing_to_summarise"
-        note = Answer(" ".join(["note"] * 25), "stop")
+        note = Answer(" ".join(["note"] * 25))
         _, outcome = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
         self.calls += 1
         self.chunks |= {chunk.id: chunk for chunk in outcome.made}
@@ -262,7 +264,7 @@ def test_every_payload_is_one_that_a_provider_takes_and_accounts_for_every_messa
     assert orphans([json.loads(raw) for raw in sent]) == []
     leading = [message.raw for message in request.talk.instructions]
     assert sent[: len(leading)] == leading
-    kept = [m.raw for m in request.talk.transcript.messages if m.role in INSTRUCTION_ROLES]
+    kept = [m.raw for m in request.talk.transcript.messages if m.kind is Kind.INSTRUCTIONS]
     assert all(raw in sent for raw in kept)
     if request.talk.transcript.last_user >= 0:
         assert request.talk.transcript.messages[request.talk.transcript.last_user].raw in sent

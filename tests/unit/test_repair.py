@@ -125,6 +125,6 @@ def test_a_result_behind_a_summary_or_what_it_carries_has_no_call_there() -> Non
 
 def test_function_calls_of_the_form_before_tools_have_no_ids_and_are_left_alone() -> None:
     legacy = caller("")
-    legacy = replace(legacy, calls=(replace(legacy.calls[0], id="", legacy=True),))
+    legacy = replace(legacy, calls=(replace(legacy.calls[0], id="", by_place=True),))
     talk = conversation(USER, legacy, message("function", "r"), DONE, USER)
     assert repair(talk, whole(talk), cost) == whole(talk)

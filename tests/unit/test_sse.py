@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.events import CompactionEvents
-from app.wire.sse import ChunkHead, FrameSplitter, StreamEditor, event
+from app.wire.chat_completions.early import ChunkHead, CompactionEvents
+from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.sse import FrameSplitter, event
+from app.wire.usage import usage_of
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -24,7 +26,7 @@ OURS = ChunkHead("ours", 5, "m")
 FIRST, FINISH = b'"context_status":"full"', b'"context_status":"full","context":{"a":1}'
 
 
-def passed(editor: StreamEditor, stream: bytes = STREAM) -> bytes:
+def passed(editor: CompletionEditor, stream: bytes = STREAM) -> bytes:
     splitter = FrameSplitter()
     return b"".join(map(editor.edit, splitter.feed(stream))) + splitter.flush()
 
@@ -46,7 +48,7 @@ def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:
 
 
 def test_only_the_first_chunk_and_the_finishing_one_get_members() -> None:
-    editor = StreamEditor(FIRST, FINISH)
+    editor = CompletionEditor(FIRST, FINISH)
     expected = STREAM.replace(b'"finish_reason":null}]}\n\n', b'"finish_reason":null}],' + FIRST + b"}\n\n", 1)
     expected = expected.replace(b'"x":1.0}', b'"x":1.0,' + FINISH + b"}")
     assert passed(editor) == expected
@@ -57,13 +59,13 @@ def test_only_the_first_chunk_and_the_finishing_one_get_members() -> None:
 
 def test_a_single_chunk_gets_each_member_once() -> None:
     frame = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
-    edited = StreamEditor(FIRST, FINISH).edit(frame)
+    edited = CompletionEditor(FIRST, FINISH).edit(frame)
     assert edited.count(b"context_status") == 1
     assert json.loads(edited[6:])["context"] == {"a": 1}
 
 
 def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
-    editor = StreamEditor(FIRST, FINISH, sent=OURS)
+    editor = CompletionEditor(FIRST, FINISH, sent=OURS)
     chunks = [json.loads(line[6:]) for line in passed(editor).splitlines() if line.startswith(b"data: {")]
     assert {(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks} == {("ours", 5, "m")}
     assert chunks[0]["choices"][0]["delta"] == {"content": ""}
@@ -72,7 +74,7 @@ def test_after_our_own_chunk_the_role_goes_and_the_head_stays_ours() -> None:
 
 def test_what_the_provider_called_its_answer_is_told_once() -> None:
     """Some begin with a chunk that names nothing."""
-    editor = StreamEditor(FIRST, FINISH, sent=OURS)
+    editor = CompletionEditor(FIRST, FINISH, sent=OURS)
     frames = [
         b'{"choices":[],"created":0,"id":"","model":"","prompt_filter_results":[]}',
         b'{"id":"up","created":7,"model":"m-2024","choices":[{"index":0,"delta":{"content":"a"}}]}',
@@ -90,23 +92,23 @@ def test_what_the_provider_called_its_answer_is_told_once() -> None:
 
 
 def test_where_no_members_are_told_none_are() -> None:
-    editor = StreamEditor(b"", b"", sent=OURS)
+    editor = CompletionEditor(b"", b"", sent=OURS)
     assert "context" not in json.loads(editor.edit(event(b'{"id":"u","choices":[{"finish_reason":"stop"}]}'))[6:])
 
 
 def test_a_frame_that_is_no_chunk_is_given_no_head() -> None:
-    assert StreamEditor(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
+    assert CompletionEditor(b"", b"", sent=OURS).edit(event(b'{"ping":1}')) == event(b'{"ping":1}')
 
 
 def test_other_choices_keep_their_role() -> None:
     given = [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {"role": "a"}}, {"index": 0}]
     frame = event(json.dumps({"id": "u", "choices": given}).encode())
-    choices = json.loads(StreamEditor(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
+    choices = json.loads(CompletionEditor(b"", b"", sent=OURS).edit(frame)[6:])["choices"]
     assert choices == [{"index": 1, "delta": {"role": "assistant"}}, {"index": 0, "delta": {}}, {"index": 0}]
 
 
 def test_what_steno_cannot_read_passes_as_it_is() -> None:
-    editor = StreamEditor(FIRST, FINISH, sent=OURS)
+    editor = CompletionEditor(FIRST, FINISH, sent=OURS)
     for frame in (
         b": comment\n\n",
         b"event: x\n\n",
@@ -116,11 +118,11 @@ def test_what_steno_cannot_read_passes_as_it_is() -> None:
         b"\n\n",
     ):
         assert editor.edit(frame) == frame
-    assert not editor.seen_first
+    assert not editor.begun
 
 
 def test_an_error_frame_ends_the_stream_and_passes_as_it_is() -> None:
-    editor = StreamEditor(FIRST, FINISH)
+    editor = CompletionEditor(FIRST, FINISH)
     frame = b'data: {"error":{"message":"no"}}\n\n'
     assert editor.edit(frame) == frame
     assert editor.failed
@@ -128,7 +130,7 @@ def test_an_error_frame_ends_the_stream_and_passes_as_it_is() -> None:
 
 
 def test_a_stream_without_any_end_is_not_complete() -> None:
-    editor = StreamEditor(FIRST, FINISH)
+    editor = CompletionEditor(FIRST, FINISH)
     passed(editor, STREAM[: STREAM.index(b'data: {"id":"up","choices":[{"index":0,"delta":{},"finish')])
     assert not editor.complete
 
@@ -172,32 +174,32 @@ def usage_frames() -> list[bytes]:
 
 
 def test_a_usage_that_only_we_asked_for_is_read_and_taken_out() -> None:
-    editor = StreamEditor(b'"a":1', b'"b":2', hides_usage=True)
+    editor = CompletionEditor(b'"a":1', b'"b":2', hides_usage=True)
     sent = b"".join(map(editor.edit, usage_frames()))
     assert b"usage" not in sent
     assert sent.count(b"data: ") == 4
-    assert editor.usage == {"prompt_tokens": 7}
+    assert editor.usage == usage_of({"prompt_tokens": 7})
     assert editor.complete
 
 
 def test_a_usage_the_client_asked_for_is_read_and_stays() -> None:
-    editor = StreamEditor(b'"a":1', b'"b":2')
+    editor = CompletionEditor(b'"a":1', b'"b":2')
     sent = [editor.edit(frame) for frame in usage_frames()]
     assert sent[1] == usage_frames()[1]
     assert sent[3] == usage_frames()[3]
-    assert editor.usage == {"prompt_tokens": 7}
+    assert editor.usage == usage_of({"prompt_tokens": 7})
 
 
 @pytest.mark.parametrize("usage", [b'{"prompt_tokens":7}', b"{}", b"0", b"null"])
 @pytest.mark.parametrize("choices", [b"[]", b"null", b'[{"index":0,"delta":{},"finish_reason":"stop"}]'])
 def test_a_usage_is_taken_out_wherever_it_stands(usage: bytes, choices: bytes) -> None:
-    editor = StreamEditor(b"", b"", hides_usage=True)
+    editor = CompletionEditor(b"", b"", hides_usage=True)
     for frame in (usage_frames()[0], event(b'{"choices":%b,"usage":%b}' % (choices, usage))):
         assert b"usage" not in editor.edit(frame)
 
 
 def test_an_error_before_anything_else_is_kept_as_a_refusal_and_a_later_one_is_not() -> None:
-    early, late = StreamEditor(b"", b""), StreamEditor(b"", b"")
+    early, late = CompletionEditor(b"", b""), CompletionEditor(b"", b"")
     frame = event(b'{"error":{"message":"too long"}}')
     assert early.edit(frame) == frame
     late.edit(usage_frames()[0])
@@ -207,7 +209,7 @@ def test_an_error_before_anything_else_is_kept_as_a_refusal_and_a_later_one_is_n
 
 @pytest.mark.parametrize(("reason", "full"), [(b"model_context_window_exceeded", True), (b"length", False)])
 def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reason: bytes, full: bool) -> None:
-    editor = StreamEditor(b'"a":1', b'"b":2')
+    editor = CompletionEditor(b'"a":1', b'"b":2')
     deltas = (
         b'{"role":"assistant","content":""}',
         b'{"content":"a \\"b\\" c"}',

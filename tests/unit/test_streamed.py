@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.errors import UpstreamUnreadable
-from app.wire.streamed import as_stream
+from app.wire.chat_completions.streamed import as_stream
 
 STREAM = b': hello\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'
 

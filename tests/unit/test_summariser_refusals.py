@@ -16,6 +16,7 @@ from app.core.summary.gate import Answer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpxUpstream
+from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 
 URL = "https://summaries.example/v1"
@@ -33,7 +34,9 @@ async def upstream(network: respx.MockRouter) -> AsyncIterator[HttpxUpstream]:  
 
 async def ask(upstream: HttpxUpstream, model: str = "m") -> Answer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, 8_192, {}).ask(request, [Route(model, upstream, [])], None, monotonic() + 10.0, "t")
+    return await Summariser(5.0, 8_192, {}).ask(
+        request, [Route(model, upstream, ChatSummaries(), [])], None, monotonic() + 10.0, "t"
+    )
 
 
 def sent(route: respx.Route) -> list[dict[str, Any]]:

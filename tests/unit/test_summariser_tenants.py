@@ -17,6 +17,7 @@ from app.core.summary.gate import Answer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpxUpstream
+from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 from tests.unit.test_summariser_refusals import DONE, FIRST, URL
 
@@ -62,7 +63,9 @@ async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  #
 
     async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> Answer | Failure:
         request = summary_request("Do.", said, 300, 300)
-        return await summariser.ask(request, [Route("m", upstream, [])], None, clock() + 10.0, tenant, undertaking)
+        return await summariser.ask(
+            request, [Route("m", upstream, ChatSummaries(), [])], None, clock() + 10.0, tenant, undertaking
+        )
 
     yield ask_one
     await upstream.close()

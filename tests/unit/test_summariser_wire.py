@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.gate import Answer
+from app.core.summary.gate import Answer, Ending
 from app.core.summary.prompts import summary_request
-from app.wire.completions import STREAMED, STRING_BYTES, AnswerReader, prefix_body, read_answer, summary_body
+from app.core.tokens.usage import Tokens
+from app.wire.chat_completions.summaries import STREAMED, STRING_BYTES, ChatSummaries, CompletionReader
+from app.wire.format import read_answer
+
+DIALECT = ChatSummaries()
 
 
 def test_the_summary_call_quotes_and_sends_no_tools() -> None:
-    body = json.loads(summary_body(summary_request("Do.", "said", 10, 20), "m", {"max_tokens": 20, **STREAMED}))
+    body = json.loads(DIALECT.quoting(summary_request("Do.", "said", 10, 20), "m", {"max_tokens": 20, **STREAMED}))
     assert set(body) == {"model", "messages", "max_tokens", "stream", "stream_options"}
     assert [m["role"] for m in body["messages"]] == ["system", "user"]
 
@@ -21,7 +25,7 @@ def test_the_summary_call_quotes_and_sends_no_tools() -> None:
 def test_a_prefix_call_continues_the_conversation_byte_for_byte() -> None:
     messages = (b'{"role": "system","content": "x"}', b'{ "role":"user", "content":"1.0e3" }')
     tools = b'[{"type": "function",  "function": {"name": "f"}}]'
-    body = prefix_body(messages, {"tools": tools}, "Write notes.", "m", {"max_tokens": 20, **STREAMED})
+    body = DIALECT.continuing(messages, {"tools": tools}, "Write notes.", "m", {"max_tokens": 20, **STREAMED})
     assert b",".join(messages) in body
     assert tools in body
     sent = json.loads(body)
@@ -37,11 +41,11 @@ def test_a_prefix_call_continues_the_conversation_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("declared", [{}, {"tools": b"null"}, {"parallel_tool_calls": b"true"}])
 def test_without_tools_there_is_no_choice_among_them(declared: dict[str, bytes]) -> None:
-    assert "tool_choice" not in json.loads(prefix_body((), declared, "Write notes.", "m", {}))
+    assert "tool_choice" not in json.loads(DIALECT.continuing((), declared, "Write notes.", "m", {}))
 
 
 def test_functions_in_the_old_style_are_not_called_either() -> None:
-    body = json.loads(prefix_body((), {"functions": b'[{"name": "f"}]'}, "Write notes.", "m", {}))
+    body = json.loads(DIALECT.continuing((), {"functions": b'[{"name": "f"}]'}, "Write notes.", "m", {}))
     assert body["function_call"] == "none"
     assert "tool_choice" not in body
 
@@ -49,24 +53,33 @@ def test_functions_in_the_old_style_are_not_called_either() -> None:
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
-        ({"message": {"content": "t"}, "finish_reason": "stop"}, ("t", "stop", False)),
-        ({"message": {"content": "t"}}, ("t", "stop", False)),
-        ({"message": {"content": [{"type": "text", "text": "t"}]}, "finish_reason": "end_turn"}, ("t", "stop", False)),
-        ({"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"}, ("", "tool_calls", True)),
-        ({"message": {"content": "t"}, "finish_reason": "length"}, ("t", "length", False)),
-        ({"message": {"content": "t"}, "finish_reason": "model_context_window_exceeded"}, ("t", "length", False)),
-        ({"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}, ("", "refusal", False)),
+        ({"message": {"content": "t"}, "finish_reason": "stop"}, ("t", Ending.FINISHED, "")),
+        ({"message": {"content": "t"}}, ("t", Ending.FINISHED, "")),
+        (
+            {"message": {"content": [{"type": "text", "text": "t"}]}, "finish_reason": "end_turn"},
+            ("t", Ending.FINISHED, ""),
+        ),
+        (
+            {"message": {"content": None, "tool_calls": [{}]}, "finish_reason": "tool_calls"},
+            ("", Ending.CALLED, "tool_calls"),
+        ),
+        ({"message": {"content": "t"}, "finish_reason": "length"}, ("t", Ending.CUT_OFF, "length")),
+        (
+            {"message": {"content": "t"}, "finish_reason": "model_context_window_exceeded"},
+            ("t", Ending.CUT_OFF, "length"),
+        ),
+        ({"message": {"content": None, "refusal": "No."}, "finish_reason": "stop"}, ("", Ending.REFUSED, "refusal")),
     ],
 )
-def test_a_completion_is_read_as_an_answer(choice: dict[str, Any], expected: tuple[str, str, bool]) -> None:
-    answer = read_answer(b" \n" + json.dumps({"choices": [choice]}, indent=1).encode())
+def test_a_completion_is_read_as_an_answer(choice: dict[str, Any], expected: tuple[str, Ending, str]) -> None:
+    answer = read_answer(DIALECT, b" \n" + json.dumps({"choices": [choice]}, indent=1).encode())
     assert answer is not None
-    assert (answer.text, answer.finish, answer.calls) == expected
+    assert (answer.text, answer.ending, answer.word) == expected
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"choices":[]}', b'{"choices":[{"message":1}]}', b"[]", b'"x"', b"<p>"])
 def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
-    assert read_answer(body) is None
+    assert read_answer(DIALECT, body) is None
 
 
 def frame(delta: dict[str, Any] | None = None, finish: str | None = None, newline: str = "\n", **members: Any) -> bytes:
@@ -93,31 +106,31 @@ def test_a_stream_is_read_whichever_pieces_it_comes_in(size: int, newline: str) 
             DONE,
         )
     )
-    reader = AnswerReader()
+    reader = CompletionReader()
     for start in range(0, len(stream), size):
         reader.feed(stream[start : start + size])
     assert reader.done
-    assert reader.answer == Answer("Grüße, Notes.", "stop", usage=usage)
+    assert reader.answer == Answer("Grüße, Notes.", usage=Tokens(9, 2))
 
 
 @pytest.mark.parametrize(
     ("stream", "expected"),
     [
-        (frame({"content": "t"}) + DONE, Answer("t", "stop")),  # A finish that is absent where it is over.
-        (frame({"content": "t"}, "eos"), Answer("t", "stop")),
-        (frame({"content": "t"}) + frame({}, "length") + DONE, Answer("t", "length")),
-        (frame({"tool_calls": [{}]}) + frame({}, "tool_calls") + DONE, Answer("", "tool_calls", calls=True)),
-        (frame({"function_call": {"name": "f"}}) + DONE, Answer("", "stop", calls=True)),
-        (frame({"refusal": "No."}) + frame({}, "stop") + DONE, Answer("", "refusal")),
-        (frame({"content": "t"}, "stop") + b'data: {"usa', Answer("t", "stop")),  # Half a frame after the end.
-        (frame({"content": "t"}) + DONE.strip(), Answer("t", "stop")),
+        (frame({"content": "t"}) + DONE, Answer("t")),  # A finish that is absent where it is over.
+        (frame({"content": "t"}, "eos"), Answer("t")),
+        (frame({"content": "t"}) + frame({}, "length") + DONE, Answer("t", Ending.CUT_OFF, "length")),
+        (frame({"tool_calls": [{}]}) + frame({}, "tool_calls") + DONE, Answer("", Ending.CALLED, "tool_calls")),
+        (frame({"function_call": {"name": "f"}}) + DONE, Answer("", Ending.CALLED)),
+        (frame({"refusal": "No."}) + frame({}, "stop") + DONE, Answer("", Ending.REFUSED, "refusal")),
+        (frame({"content": "t"}, "stop") + b'data: {"usa', Answer("t")),  # Half a frame after the end.
+        (frame({"content": "t"}) + DONE.strip(), Answer("t")),
         (
             b'data: {"choices": [{"message": {"content": "t"},\ndata: "finish_reason": "stop"}]}\n\n',
-            Answer("t", "stop"),
+            Answer("t"),
         ),
         (
             frame({"content": "t"}) + b'data: {"choices":[{"index":1,"delta":{"content":"u"}}]}\n\n' + DONE,
-            Answer("t", "stop"),
+            Answer("t"),
         ),
         (frame({"content": "t"}), None),
         (frame({"content": "t"}) + b'data: {"choices": [{"del', None),
@@ -125,13 +138,13 @@ def test_a_stream_is_read_whichever_pieces_it_comes_in(size: int, newline: str) 
     ],
 )
 def test_a_stream_is_an_answer_only_with_an_end_of_its_own(stream: bytes, expected: Answer | None) -> None:
-    assert read_answer(stream) == expected
+    assert read_answer(DIALECT, stream) == expected
 
 
 @pytest.mark.parametrize("before", [b"", frame({"content": "t"}), frame({"content": "t"}, "stop")])
 @pytest.mark.parametrize("error", [b'{"error": {"message": "No."}}', b'{"type": "error", "message": "No."}'])
 def test_an_error_frame_leaves_no_answer(before: bytes, error: bytes) -> None:
-    reader = AnswerReader()
+    reader = CompletionReader()
     reader.feed(before + b"event: error\ndata: " + error + b"\n\n" + DONE)
     reader.end()
     assert (reader.answer, reader.done) == (None, True)
@@ -140,7 +153,7 @@ def test_an_error_frame_leaves_no_answer(before: bytes, error: bytes) -> None:
 
 
 def test_an_error_in_one_piece_with_status_200_is_no_answer() -> None:
-    reader = AnswerReader()
+    reader = CompletionReader()
     reader.feed(b'{"error": {"message": "No."}}')
     reader.end()
     assert reader.answer is None
@@ -148,20 +161,20 @@ def test_an_error_in_one_piece_with_status_200_is_no_answer() -> None:
 
 
 def test_a_garbled_frame_would_leave_a_hole_in_the_text() -> None:
-    reader = AnswerReader()
+    reader = CompletionReader()
     reader.feed(frame({"content": "t"}) + b"data: {]\n\n" + frame({"content": "u"}, "stop") + DONE)
     assert reader.unreadable
     assert reader.answer is None
 
 
 def test_what_is_kept_is_told_while_it_grows_and_reasoning_is_not_kept() -> None:
-    reader = AnswerReader()
+    reader = CompletionReader()
     for _ in range(100):
         reader.feed(frame({"reasoning_content": "a" * 100}))
     assert reader.held == 0
     reader.feed(frame({"content": "a" * 50}))
     reader.feed(b"data: " + b"a" * 94)
     assert reader.held == 50 + STRING_BYTES + 100
-    whole = AnswerReader()
+    whole = CompletionReader()
     whole.feed(b"{" + b" " * 99)
     assert whole.held == 100

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import INSTRUCTION_ROLES, Message
+from app.core.history.messages import Kind, Message
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
@@ -100,7 +100,7 @@ def test_instructions_in_the_middle_are_never_summarised_away(history: list[list
     shelf = Shelf()
     for talk in requests(history):
         verbatim = _verbatim(shelf.view(talk))
-        assert all(index in verbatim for index, m in enumerate(talk.transcript.messages) if m.role in INSTRUCTION_ROLES)
+        assert all(index in verbatim for index, m in enumerate(talk.transcript.messages) if m.kind is Kind.INSTRUCTIONS)
 
 
 @given(histories(), st.randoms(use_true_random=False))

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import accumulate
 
 from app.core.lazy import lazy
 
-INSTRUCTION_ROLES = frozenset({"system", "developer"})
-RESULT_ROLES = frozenset({"tool", "function"})
-ROLES = frozenset({"user", "assistant"}) | INSTRUCTION_ROLES | RESULT_ROLES
-"""Those there are; a client may write others."""
+
+class Kind(Enum):
+    """What a message is for. The codec of its format decides: roles do not tell it in all of them."""
+
+    INSTRUCTIONS = auto()
+    """Said by whoever runs the model: never summarised, cut or left out, wherever it stands."""
+    USER = auto()
+    """What a turn begins with."""
+    ASSISTANT = auto()
+    RESULT = auto()
+    """Of calls, and nothing else: what a user says beside results is a message of the user's."""
+    OTHER = auto()
+    """Of a role that the format does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +31,8 @@ class ToolCall:
     name: str
     arguments: str
     """As the model wrote them; often, but not always, a JSON object."""
-    legacy: bool = False
-    """A `function_call`, the form before tools, which has no id."""
+    by_place: bool = False
+    """It has no id: the next result that is by place answers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +54,55 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One element of `messages`, as received: what Steno understands of it, and its own bytes."""
+    """One message, as received: what Steno understands of it, and its own bytes."""
 
+    kind: Kind
     role: str
+    """The wire's word. What a role costs and how it is quoted goes by it, and nothing else."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes
     """Keyed digest of its canonical form, not chained: equal messages have equal digests."""
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
-    answers: str = ""
-    """The id of the tool call that this tool result answers."""
+    answers: tuple[str, ...] = ()
+    """The ids of the calls whose results it holds; an empty one for a result that names none."""
+    by_place: bool = False
+    """A result that answers the call before it, as that has no id to be named by."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
 
+    sealed: bool = False
+    """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
+    bound: bool = False
+    """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
+
     @property
     def text(self) -> str:
         return "\n".join(self.texts)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether it is a result that has to name its calls."""
+        return self.kind is Kind.RESULT and not self.by_place
+
+
+def own_message(text: str) -> Message:
+    """A message of Steno's own: notes and stubs are counted and sent as said by the user.
+
+    Models heed what stands there without taking it for an order of whoever runs them, which a summary of tools' texts
+    must never become; and providers of all formats take it anywhere.
+    """
+    return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
 class Transcript:
     """The messages after the leading instructions, and where they may be cut.
 
     A turn is a user message and everything until the next one. A unit is an assistant message with its tool
-    results. A cut at position p puts the first p messages on one side; it never falls inside a unit.
+    results, and what is bound to them. A cut at position p puts the first p messages on one side; it never falls
+    inside a unit.
     """
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
@@ -92,7 +126,7 @@ class Transcript:
         return (0, *accumulate(self._costs()))
 
     def is_instruction(self, index: int) -> bool:
-        return self.messages[index].role in INSTRUCTION_ROLES
+        return self.messages[index].kind is Kind.INSTRUCTIONS
 
     @lazy
     def first_instruction(self) -> int:
@@ -120,7 +154,7 @@ class Transcript:
 
     @lazy
     def turn_starts(self) -> tuple[int, ...]:
-        return tuple(index for index, message in enumerate(self.messages) if message.role == "user")
+        return tuple(index for index, message in enumerate(self.messages) if message.kind is Kind.USER)
 
     @lazy
     def last_user(self) -> int:
@@ -135,13 +169,13 @@ class Transcript:
     def is_answered(self, start: int, stop: int) -> bool:
         """Whether a unit's calls have one result each, and its results a call."""
         messages = self.messages[start:stop]
-        calls = sorted(call.id for message in messages for call in message.calls if not call.legacy)
-        return calls == sorted(message.answers for message in messages if message.role == "tool")
+        calls = sorted(call.id for message in messages for call in message.calls if not call.by_place)
+        return calls == sorted(id_ for message in messages if message.is_paired for id_ in message.answers)
 
     def tool_name(self, index: int) -> str:
         """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
         message = self.messages[index]
-        return self._called.get(message.answers) or message.name
+        return called_in(message, self._called) or message.name
 
     @lazy
     def _called(self) -> dict[str, str]:
@@ -158,20 +192,25 @@ class Transcript:
 
     def split_user(self, position: int) -> int | None:
         """The user message whose turn a cut at `position` splits, or None between turns."""
-        if position >= len(self) or self.messages[position].role == "user":
+        if position >= len(self) or self.messages[position].kind is Kind.USER:
             return None
         begun = bisect_left(self.turn_starts, position)
         return self.turn_starts[begun - 1] if begun else None
 
 
 def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The leading system and developer messages, and the rest."""
-    end = next((i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES), len(messages))
+    """The leading instructions, and the rest.
+
+    What leads is for the codec to say: a format whose instructions stand beside its messages reads them as the first
+    of these, and takes them out of them again when it renders.
+    """
+    end = next((i for i, message in enumerate(messages) if message.kind is not Kind.INSTRUCTIONS), len(messages))
     return tuple(messages[:end]), tuple(messages[end:])
 
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Where units begin, ascending: every index but those of results and of what stands between a call and them."""
+    """Where units begin, ascending: every index but those of results, of what stands between a call and them, and of
+    what something is bound to."""
     caller_of: dict[str, int] = {}
     previous_call = 0
     reaches: dict[int, int] = {}  # how far the unit of a caller goes
@@ -179,14 +218,19 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
         if message.calls:
             previous_call = index
             caller_of.update((call.id, index) for call in message.calls)
-        elif message.role in RESULT_ROLES:
-            # A legacy function result names no call: it answers the last one.
-            caller = caller_of.get(message.answers, previous_call if message.role == "function" else index)
-            reaches[caller] = index
+        elif message.kind is Kind.RESULT:
+            named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
+            for caller in named or [previous_call if message.by_place else index]:
+                reaches[caller] = index
     starts: list[int] = []
     end = -1
     for index in range(len(messages)):
         if index > end:
             starts.append(index)
-        end = max(end, reaches.get(index, index))
+        end = max(end, reaches.get(index, index), index + 1 if messages[index].bound else index)
     return tuple(starts)
+
+
+def called_in(message: Message, names: Mapping[str, str]) -> str:
+    """The tool that a result is from, among the calls with these names; empty if none of them is its."""
+    return next((names[id_] for id_ in message.answers if names.get(id_)), "")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.history.identity import Chain, Identity
-from app.core.history.messages import Transcript
+from app.core.history.messages import Kind, Transcript
 
 LONGEST_NAME = 256
 """Characters of a conversation's name."""
@@ -67,7 +67,7 @@ def possible_heads(transcript: Transcript, chain: Chain) -> tuple[bytes, ...]:
     ends = (
         end
         for end in range(len(messages), 0, -1)
-        if messages[end - 1].role != "assistant" or end == len(messages) or messages[end].role == "user"
+        if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].kind is Kind.USER
     )
     return tuple(chain[end] for end, _ in zip(ends, range(MOST_HEADS), strict=False))
 

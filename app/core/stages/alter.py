@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from app.core.history.messages import RESULT_ROLES, Message
+from app.core.history.messages import Kind, Message
 from app.core.tokens.estimate import Cost
 from app.core.view.mask import shorten
 from app.core.view.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
@@ -33,7 +33,7 @@ def alter(
     saved = 0
     for index, part in standing(view):
         now = part
-        if index is not None and index not in conversation.untouchable:
+        if index is not None and _may_change(conversation, index):
             message = message_of(conversation, index, part)
             before = part.tokens if isinstance(part, Altered) else conversation.transcript.tokens_of(index)
             now = _altered(conversation, index, message, change(index, message), before, by, cost, may_grow) or part
@@ -95,18 +95,22 @@ def append(parts: list[Part], part: Part) -> None:
 
 def results(conversation: Conversation, view: View) -> list[int]:
     """The positions of the tool results in the view that may be altered, oldest first."""
-    return _of_roles(conversation, view, RESULT_ROLES)
+    return _of_kind(conversation, view, Kind.RESULT)
 
 
 def older_questions(conversation: Conversation, view: View) -> list[int]:
     """Those of user messages but the last: what was asked, and what was pasted."""
-    return _of_roles(conversation, view, frozenset({"user"}))
+    return _of_kind(conversation, view, Kind.USER)
 
 
-def _of_roles(conversation: Conversation, view: View, roles: frozenset[str]) -> list[int]:
-    messages, untouchable = conversation.transcript.messages, conversation.untouchable
-    standing_here = (index for index, _ in standing(view) if index is not None and index not in untouchable)
-    return [index for index in standing_here if messages[index].role in roles]
+def _of_kind(conversation: Conversation, view: View, kind: Kind) -> list[int]:
+    messages = conversation.transcript.messages
+    standing_here = (index for index, _ in standing(view) if index is not None and _may_change(conversation, index))
+    return [index for index in standing_here if messages[index].kind is kind]
+
+
+def _may_change(conversation: Conversation, index: int) -> bool:
+    return index not in conversation.untouchable and not conversation.transcript.messages[index].sealed
 
 
 def weights(positions: list[int]) -> dict[int, float]:

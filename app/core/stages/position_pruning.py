@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.history.messages import RESULT_ROLES, Message
+from app.core.history.messages import Kind, Message
 from app.core.stages.alter import alter, results, trimmed, with_text
 from app.core.tokens.estimate import Cost
 from app.core.view.view import Conversation, View
@@ -69,4 +69,4 @@ def _protected_from(messages: tuple[Message, ...], keep: int) -> int:
 
 
 def _is_assistants(message: Message) -> bool:
-    return message.role == "assistant" or message.role in RESULT_ROLES
+    return message.kind in (Kind.ASSISTANT, Kind.RESULT)

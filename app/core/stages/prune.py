@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from app.core.history.messages import INSTRUCTION_ROLES, RESULT_ROLES, ROLES, Message
+from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
 from app.core.stages.alter import append, standing
 from app.core.tokens.estimate import Cost
@@ -70,16 +70,18 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
     """
     transcript = conversation.transcript
     units: list[_Unit] = []
+    was_bound = False
     for index, part in standing(view):
         if index is None:
             continue
-        if transcript.messages[index].role not in RESULT_ROLES or not units:
+        if not (transcript.messages[index].kind is Kind.RESULT or was_bound) or not units:
             units.append(_Unit([], 0, droppable=True))
         unit = units[-1]
         unit.indexes.append(index)
         unit.tokens += part.tokens if isinstance(part, Altered) else transcript.tokens_of(index)
-        kept = index in conversation.untouchable or transcript.messages[index].role in INSTRUCTION_ROLES
+        kept = index in conversation.untouchable or transcript.messages[index].kind is Kind.INSTRUCTIONS
         unit.droppable = unit.droppable and not kept
+        was_bound = transcript.messages[index].bound
     if units:
         units[-1].droppable = False
     return units
@@ -128,7 +130,7 @@ def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost:
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
     """What stands where messages are left out: how many, whose, and which tools were used. Never a summary."""
     messages = [conversation.transcript.messages[index] for index in sorted(out)]
-    roles = Counter(message.role if message.role in ROLES else "other" for message in messages)
+    roles = Counter("other" if message.kind is Kind.OTHER else message.role for message in messages)
     named = dict.fromkeys(word(call.name) for message in messages for call in message.calls if call.name)
     used = f" Tools that were used: {', '.join([*named][:MOST_NAMES])}." if named else ""
     counts = ", ".join(f"{count} {role}" for role, count in roles.items())
@@ -136,4 +138,4 @@ def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
         f"[{len(messages)} earlier messages of this conversation ({counts}) are left out here because they do not fit"
         f" into the model's context window.{used}]"
     )
-    return Note("stub", text, cost(Message(role="user", texts=(text,), raw=b"", digest=b"")))
+    return Note("stub", text, cost(own_message(text)))

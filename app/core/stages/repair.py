@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.core.history.messages import Message
+from app.core.history.messages import Kind, Message
 from app.core.stages.alter import append, message_of, standing
 from app.core.tokens.estimate import Cost
 from app.core.view.view import Altered, Conversation, Part, Pruned, Verbatim, View
@@ -26,13 +26,13 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
         now = part
         if index is not None:
             message = message_of(conversation, index, part)
-            if message.role == "tool":
-                now = part if message.answers in answered else Pruned(index, index + 1, "repaired")
-                answered.discard(message.answers)
-            elif message.calls and not message.calls[0].legacy:
+            if message.is_paired:
+                now = part if answered.issuperset(message.answers) else Pruned(index, index + 1, "repaired")
+                answered.difference_update(message.answers)
+            elif message.calls and not message.calls[0].by_place:
                 following, is_last = _following(conversation, items, place + 1)
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
-            elif message.role != "function":
+            elif message.kind is not Kind.RESULT:
                 answered = set()
         elif not isinstance(part, Pruned):
             answered = set()
@@ -48,9 +48,9 @@ def _following(conversation: Conversation, items: Sequence[Standing], place: int
         if isinstance(part, Pruned):
             continue
         message = conversation.transcript.messages[index] if index is not None else None
-        if message is None or message.role != "tool":
+        if message is None or not message.is_paired:
             return found, False
-        found.add(message.answers)
+        found.update(message.answers)
     return found, True
 
 
@@ -64,7 +64,8 @@ def _with_calls(
             kept.setdefault(call.id, (position, call.arguments))
     if len(kept) == len(message.calls):
         return part, set(kept)
-    if not kept and (is_last or not any(text.strip() for text in message.texts)):
+    is_empty = not kept and (is_last or not any(text.strip() for text in message.texts))
+    if is_empty or message.sealed:
         return Pruned(index, index + 1, "repaired"), set()
     calls = tuple(kept.values())
     left = replace(message, calls=tuple(message.calls[position] for position, _ in calls))

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from app.core.history.messages import RESULT_ROLES, Message
+from app.core.history.messages import Kind, Message
 from app.core.stages.alter import alter, message_of, results, standing, trimmed, with_text
 from app.core.tokens.estimate import Cost
 from app.core.view.mask import is_allowed
@@ -43,7 +43,7 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
     """Whether it surely changes nothing, told without counting tokens."""
     messages = conversation.transcript.messages
     if settings.mode == "aggressive":
-        return not any(message.role in RESULT_ROLES for message in messages)
+        return not any(message.kind is Kind.RESULT for message in messages)
     return _fill(sum(map(_size, (*conversation.instructions, *messages))), window) < settings.soft_trim_ratio
 
 
@@ -103,7 +103,7 @@ def _fill(characters: int, window: int) -> float:
 def _eligible(conversation: Conversation, view: View, settings: SessionPruning) -> dict[int, Message]:
     """Results of allowed tools, without images, before the assistant's latest messages; oldest first."""
     messages = conversation.transcript.messages
-    spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    spoken = [index for index, message in enumerate(messages) if message.kind is Kind.ASSISTANT]
     if len(spoken) < settings.keep_last_assistants:
         return {}
     cutoff = spoken[-settings.keep_last_assistants] if settings.keep_last_assistants else len(messages)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from app.core.history.messages import Transcript
+from app.core.history.messages import Kind, Transcript
 from app.core.view.chunks import FirstChunk
 from app.core.view.view import Conversation
 
@@ -92,7 +92,7 @@ def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
     where the end is not found: some clients add to the last message what they leave out of it a turn later.
     """
     messages = transcript.messages
-    ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].role != "assistant"}
-    begun = [place + 1 for place in heads if messages[place].role == "user"]
+    ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}
+    begun = [place + 1 for place in heads if messages[place].kind is Kind.USER]
     ended = frozenset(ends.values())
     return [*ends, *(place for place in begun if transcript.turn_at(place) not in ended)]

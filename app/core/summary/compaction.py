@@ -29,7 +29,7 @@ from app.core.summary.plan import (
     summary_tokens,
 )
 from app.core.summary.prompts import SummaryRequest
-from app.core.tokens.estimate import Count, text_tokens
+from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Path, Verbatim, View, build_view
 
@@ -383,7 +383,7 @@ class _ChunkMaker:
             blank,
             id=_content_address(blank, text),
             text=text,
-            tokens=text_tokens("user", body, self.count),
+            tokens=note_tokens(body, self.count),
         )
 
     def keep(self, result: SummaryChunk | Failure) -> Generator[Effect, Reply, SummaryChunk | Failure]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from app.core.quoting import word
+from app.core.tokens.usage import Tokens
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
@@ -32,16 +32,29 @@ REFUSAL = re.compile(
 )
 
 
+class Ending(Enum):
+    """How an answer ended."""
+
+    FINISHED = auto()
+    """By itself."""
+    CUT_OFF = auto()
+    """There was no room for more."""
+    REFUSED = auto()
+    CALLED = auto()
+    """It calls a tool, in place of text or beside it."""
+    OTHER = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What the summariser answered."""
 
     text: str
-    finish: str
-    """`stop` where it ended by itself; length, content_filter, tool_calls, ... otherwise."""
-    calls: bool = False
-    usage: Mapping[str, Any] | None = None
-    """What the call cost, as the provider says it."""
+    ending: Ending = Ending.FINISHED
+    word: str = ""
+    """The reason to end, for people: as the provider calls it, or as its like is usually called."""
+    usage: Tokens = field(default_factory=Tokens)
+    """What the call cost."""
     model: str = ""
     """The model that answered, which may be the one asked last."""
     upstream: str = ""
@@ -61,8 +74,8 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str |
     """
     text = visible_text(answer.text)
     checks = (
-        (answer.calls, "summary_is_a_tool_call"),
-        (answer.finish != "stop", f"summary_not_finished:{word(answer.finish)}"),
+        (answer.ending is Ending.CALLED, "summary_is_a_tool_call"),
+        (answer.ending is not Ending.FINISHED, f"summary_not_finished:{word(answer.word)}"),
         (not text, "summary_empty"),
         (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, "summary_refused"),
         (tokens < MINIMUM_TOKENS, "summary_too_short"),

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from app.core.history.messages import RESULT_ROLES, ROLES, Media, Message
+from app.core.history.messages import Kind, Media, Message, called_in
 from app.core.quoting import one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
@@ -111,6 +111,8 @@ def quote_messages(
     names = _called(messages)
     sections = []
     for offset, message in enumerate(messages):
+        if message.sealed:
+            continue
         heading = f"{first_index + offset + 1} {_speaker(message, names)}"
         if offset in carried:
             heading += ", stays in the conversation, shown as context"
@@ -129,7 +131,7 @@ def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message]
         sections += [
             _section(message, f"{index + 1} {_speaker(message, {})}", fence, None)
             for index, message in released.items()
-            if chunk.first_index <= index <= chunk.last_index
+            if chunk.first_index <= index <= chunk.last_index and not message.sealed
         ]
     return "\n".join((*sections, f"<{fence} end>"))
 
@@ -178,14 +180,14 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
     failed = {
         message.answers: f"- {_tool(message, names) or 'tool'}: {one_line(message.text[:LONGEST_FAILURE])}"
         for message in messages
-        if message.role in RESULT_ROLES and _tells_of_error(message.text)
+        if message.kind is Kind.RESULT and not message.sealed and _tells_of_error(message.text)
     }
     lines = list(failed.values())[-most:]
     return FAILURES_HEADING + "\n".join(lines) if lines else ""
 
 
 def _tells_of_error(text: str) -> bool:
-    """OpenAI's format has no mark for it: an error is told by how the result begins, or by a member of its JSON."""
+    """Not every format has a mark for it: an error is told by how the result begins, or by a member of its JSON."""
     if ERROR_OPENER.match(text):
         return True
     try:
@@ -204,14 +206,14 @@ def _called(messages: Sequence[Message]) -> dict[str, str]:
 
 
 def _speaker(message: Message, names: Mapping[str, str]) -> str:
-    if message.role in RESULT_ROLES:
+    if message.kind is Kind.RESULT:
         return f"tool {_tool(message, names)}".strip()
-    role = message.role if message.role in ROLES else f"other {word(message.role)}"
+    role = f"other {word(message.role)}" if message.kind is Kind.OTHER else message.role
     return f"{role} {word(message.name)}".strip()
 
 
 def _tool(message: Message, names: Mapping[str, str]) -> str:
-    return word(names.get(message.answers) or message.name)
+    return word(called_in(message, names) or message.name)
 
 
 def _describe(media: Media) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.messages import INSTRUCTION_ROLES, Message, ToolCall, unit_starts
+from app.core.history.messages import Kind, Message, ToolCall, own_message, unit_starts
 from app.core.tokens import pictures
 from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.core.tokens.rules import Rules
@@ -76,7 +76,7 @@ def utf8_length(text: str) -> int:
 
 def system_text(messages: Iterable[Message]) -> str | None:
     """The text of the first system or developer message: what is declared is written behind it."""
-    return next(("".join(m.texts) for m in messages if m.role in INSTRUCTION_ROLES), None)
+    return next(("".join(m.texts) for m in messages if m.kind is Kind.INSTRUCTIONS), None)
 
 
 def unit_tokens(unit: Sequence[Message], rules: Rules, count: Count) -> tuple[int, ...]:
@@ -89,8 +89,8 @@ def unit_tokens(unit: Sequence[Message], rules: Rules, count: Count) -> tuple[in
     called: dict[str, tuple[int, str]] = {}
     joint: dict[int, list[int]] = {}
     for index, message in enumerate(unit):
-        caller, name = called.get(message.answers, (-1, message.name))
-        if message.role == "tool" and caller in joint:
+        caller, name = next((called[id_] for id_ in message.answers if id_ in called), (-1, message.name))
+        if message.is_paired and caller in joint:
             joint[caller].append(index)
             tokens.append(_media_tokens(message, rules))
         else:
@@ -138,12 +138,12 @@ def answer_tokens(declarations: Declarations, rules: Rules, count: Count) -> int
 
 def is_answer(message: Message) -> bool:
     """Whether it is text of the assistant's own."""
-    return message.role == "assistant" and any(message.texts) and not message.calls
+    return message.kind is Kind.ASSISTANT and any(message.texts) and not message.calls
 
 
-def text_tokens(role: str, text: str, count: Count) -> int:
-    """What a message of text costs."""
-    return 3 + count(role) + count(text)
+def note_tokens(text: str, count: Count) -> int:
+    """What a message of our own costs, by any model's rules."""
+    return 3 + count(own_message(text).role) + count(text)
 
 
 def _tools_tokens(declarations: Declarations, system: str | None, holds_calls: bool, rules: Rules, count: Count) -> int:
@@ -191,12 +191,12 @@ def _messages_tokens(messages: Sequence[Message], rules: Rules, count: Count) ->
 def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -> int:
     """`called`: the function that a tool message is the result of."""
     tokens = 3 + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
-    if message.role == "tool":
+    if message.is_paired:
         return tokens + count("".join(message.texts)) + count(called) + 2
     tokens += sum(map(count, (*message.texts, *message.thoughts)))
-    if rules.gpt_5 and message.role == "assistant" and any(message.texts):
+    if rules.gpt_5 and message.kind is Kind.ASSISTANT and any(message.texts):
         tokens += CHANNEL_TOKENS
-    if message.role == "function":
+    if message.by_place:
         return tokens - 1 + count(message.name)
     if message.name:
         tokens += 1 if message.name == message.role else 1 + count(message.name)
@@ -209,7 +209,7 @@ def _media_tokens(message: Message, rules: Rules) -> int:
 
 def _calls_tokens(message: Message, rules: Rules, count: Count) -> int:
     """What calls cost at their message; parallel ones are counted with their results, but for gpt-5."""
-    tokens = sum(3 + count(call.name) + count(call.arguments) for call in message.calls if call.legacy)
+    tokens = sum(3 + count(call.name) + count(call.arguments) for call in message.calls if call.by_place)
     calls = _tool_calls(message)
     if calls and rules.gpt_5:
         return tokens + 4 + sum(5 + count(call.name) + count(call.arguments) for call in calls)
@@ -229,7 +229,7 @@ def _parallel_tokens(calls: Iterable[ToolCall], results: Sequence[str], count: C
 
 
 def _tool_calls(message: Message) -> list[ToolCall]:
-    return [call for call in message.calls if not call.legacy]
+    return [call for call in message.calls if not call.by_place]
 
 
 def _compact(arguments: str) -> str:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import accumulate
 
-from app.core.history.messages import RESULT_ROLES, Message, Transcript
+from app.core.history.messages import Kind, Message, Transcript
 from app.core.lazy import lazy
 from app.core.tokens.estimate import Cost
 
@@ -108,7 +108,7 @@ class Masks:
         transcript, settings = self._transcript, self._settings
         found: dict[int, Mask] = {}
         for index, message in enumerate(transcript.messages):
-            if message.role not in RESULT_ROLES or index in self._untouchable:
+            if message.kind is not Kind.RESULT or message.sealed or index in self._untouchable:
                 continue
             tool = transcript.tool_name(index)
             texts = tuple(shorten(text, settings.characters) for text in message.texts)
@@ -128,4 +128,4 @@ class Masks:
 
 
 def _speaks(message: Message) -> bool:
-    return message.role == "assistant" and any(text.strip() for text in message.texts)
+    return message.kind is Kind.ASSISTANT and any(text.strip() for text in message.texts)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
-from app.core.history.messages import INSTRUCTION_ROLES, RESULT_ROLES, Message
+from app.core.history.messages import Kind, Message
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 
@@ -39,6 +40,7 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
         (0 <= transcript.last_user not in verbatim, "last_user_message_changed"),
         (_instructions(transcript.messages) - verbatim != set(), "instructions_changed"),
         (bool(_orphans(transcript.messages, sent, kept_calls)), "tool_pair_split"),
+        (_is_parted(transcript.messages, sent), "bound_message_parted"),
         (not (sent or view.chunks or conversation.instructions), "nothing_left"),
         (view.tokens > limit, "over_the_limit"),
     )
@@ -46,7 +48,7 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
 
 
 def _instructions(messages: Iterable[Message]) -> set[int]:
-    return {index for index, message in enumerate(messages) if message.role in INSTRUCTION_ROLES}
+    return {index for index, message in enumerate(messages) if message.kind is Kind.INSTRUCTIONS}
 
 
 def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int]:
@@ -61,6 +63,12 @@ def _verbatim_indexes(part: Part) -> Iterable[int]:
     return (part.index,) if isinstance(part, Carried) else ()
 
 
+def _is_parted(messages: Sequence[Message], sent: Iterable[int]) -> bool:
+    """Whether a message is sent without the one behind it that it is bound to."""
+    followed = pairwise((*sent, -1))
+    return any(messages[index].bound and index + 1 not in (then, len(messages)) for index, then in followed)
+
+
 def _orphans(
     messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, frozenset[str]]
 ) -> set[tuple[str, str]]:
@@ -70,10 +78,9 @@ def _orphans(
     orphaned: set[tuple[str, str]] = set()
     for index in sent:
         message = messages[index]
-        if message.role in RESULT_ROLES and message.answers:
-            results.add(message.answers)
-            if message.answers not in calls:
-                orphaned.add(("result", message.answers))
-        made = frozenset(call.id for call in message.calls if not call.legacy)
+        answered = [id_ for id_ in message.answers if id_]
+        results.update(answered)
+        orphaned.update(("result", id_) for id_ in answered if id_ not in calls)
+        made = frozenset(call.id for call in message.calls if not call.by_place)
         calls.update(kept_calls.get(index, made))
     return orphaned | {("call", call) for call in calls - results}

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Literal
 
 from app.core.history.identity import Identity
-from app.core.history.messages import INSTRUCTION_ROLES, Message, Transcript, split_instructions
+from app.core.history.messages import Kind, Message, Transcript, split_instructions
 from app.core.lazy import lazy
 from app.core.limits.trigger import Size, Trigger
 from app.core.view.chunks import SummaryChunk
@@ -160,7 +160,7 @@ class Conversation:
         kept = (
             index
             for index, message in enumerate(transcript.messages)
-            if index == transcript.last_user or message.role in INSTRUCTION_ROLES
+            if index == transcript.last_user or message.kind is Kind.INSTRUCTIONS
         )
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
@@ -172,7 +172,7 @@ class Conversation:
         unit = sum(
             transcript.tokens_of(index)
             for index in range(last_unit, len(transcript))
-            if index != transcript.last_user and transcript.messages[index].role not in INSTRUCTION_ROLES
+            if index != transcript.last_user and transcript.messages[index].kind is not Kind.INSTRUCTIONS
         )
         return self.floor + unit
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from app.wire import sse
-from app.wire.sse import ChunkHead
+from app.wire.format import EventShape
 
-EventShape = Literal["chunk", "named", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
+
+@dataclass(frozen=True, slots=True)
+class ChunkHead:
+    """What all chunks of one stream have in common."""
+
+    id: str
+    created: int
+    """Unix seconds."""
+    model: str
+
+    @property
+    def members(self) -> dict[str, bytes]:
+        values = {"id": self.id, "created": self.created, "model": self.model}
+        return {name: msgspec.json.encode(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

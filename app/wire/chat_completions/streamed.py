@@ -9,6 +9,7 @@ from time import time
 import msgspec
 
 from app.errors import UpstreamUnreadable
+from app.wire.format import LARGEST_WHOLE
 from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
@@ -18,11 +19,6 @@ _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _SPACE = b" \t\r\n"
 _FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
 _LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
-LARGEST_WHOLE = 16 << 20
-"""Bytes of a completion in one piece that are held, to tell something in it or to make it a stream.
-
-The longest texts of today's models take 1 MB, an answer with a picture a few.
-"""
 MOST_CHOICES = 128
 """As many as OpenAI gives."""
 MOST_RAW = 1_000_000

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from app.core.summary.gate import Answer
+from app.core.summary.gate import Answer, Ending
 from app.core.summary.prompts import SummaryRequest
+from app.wire.chat_completions.request import PATH
+from app.wire.format import Manners
 from app.wire.members import holds_more_values
+from app.wire.refusals import decoded
 from app.wire.sse import MOST_VALUES, FrameSplitter
-from app.wire.usage import says_window_full
+from app.wire.usage import read_usage, says_window_full
 
 Json = Mapping[str, Any]
 
@@ -23,54 +27,95 @@ MEMBERS = frozenset(
     | {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
 )
 """What a summary call says by itself, or leaves out on purpose; an operator may add others."""
+CAPS = ("max_tokens", "max_completion_tokens")
+"""What bounds the answer: for most models, and for those that reason."""
+OPTIONAL = ("reasoning_effort", "stream_options", "stream")
+"""Members that the call can do without, beside those that the operator adds."""
+REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
+_TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
 _SPACE = b" \t\r\n"
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
 """A reason to finish. It goes into a header where there is no summary because of it."""
+ENDINGS = {
+    **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
+    "length": Ending.CUT_OFF,
+    **dict.fromkeys(("refusal", "content_filter"), Ending.REFUSED),
+}
+"""What reasons to finish mean; one that is absent where the answer is over is the usual one."""
 STRING_BYTES = 50
 """What Python needs for a text beside its characters."""
-_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def summary_body(request: SummaryRequest, model: str, options: Json) -> bytes:
-    """The call that quotes a transcript. `options` are the cap and what else this provider takes."""
-    messages = [
-        {"role": "system", "content": request.instructions},
-        {"role": "user", "content": request.transcript},
-    ]
-    return msgspec.json.encode({"model": model, "messages": messages, **options})
+class ChatSummaries:
+    """The dialect: asked with `messages`, answered with the first of `choices`."""
+
+    target = PATH
+    own_members = MEMBERS
+    optional = OPTIONAL
+
+    def cap(self, model: str) -> str:
+        return CAPS[_reasons(model)]
+
+    def options(
+        self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        reasons = _reasons(model)
+        effort = {"reasoning_effort": "low"} if reasons else {}
+        wanted = {manners.cap: most + (allowance if reasons else 0), **effort, **parameters, **STREAMED}
+        # Without a stream there is nothing for its options to say.
+        without = manners.without | {"stream_options"} if "stream" in manners.without else manners.without
+        return {name: value for name, value in wanted.items() if name not in without}
+
+    def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
+        known, added = (name for name in OPTIONAL if name in sent), (name for name in sent if name not in MEMBERS)
+        other = _other_cap(refusal)
+        refused = _named(known, refusal)
+        if refused is None and other not in (None, manners.cap):
+            return replace(manners, cap=other)
+        refused = refused or _named(added, refusal)
+        return replace(manners, without=manners.without | {refused}) if refused else None
+
+    def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
+        messages = [
+            {"role": "system", "content": request.instructions},
+            {"role": "user", "content": request.transcript},
+        ]
+        return msgspec.json.encode({"model": model, "messages": messages, **options})
+
+    def continuing(
+        self, messages: Sequence[bytes], cached: Mapping[str, bytes], instructions: str, model: str, options: Json
+    ) -> bytes:
+        last = msgspec.json.encode({"role": "user", "content": instructions})
+        members: dict[str, Any] = {"model": model, "messages": msgspec.Raw(b"[" + b",".join((*messages, last)) + b"]")}
+        members |= {name: msgspec.Raw(raw) for name, raw in cached.items()}
+        # Tools have to stay, they are a part of the cached prompt; without any, providers refuse a choice among them.
+        for declaring, choice in (("tools", "tool_choice"), ("functions", "function_call")):
+            if cached.get(declaring, b"null") != b"null":
+                members[choice] = "none"
+        return msgspec.json.encode({**members, **options})
+
+    def reader(self) -> CompletionReader:
+        return CompletionReader()
 
 
-def prefix_body(
-    messages: Sequence[bytes], declared: Mapping[str, bytes], instructions: str, model: str, options: Json
-) -> bytes:
-    """The call that continues the conversation itself, so that the provider finds the prompt in its cache."""
-    last = msgspec.json.encode({"role": "user", "content": instructions})
-    members: dict[str, Any] = {"model": model, "messages": msgspec.Raw(b"[" + b",".join((*messages, last)) + b"]")}
-    members |= {name: msgspec.Raw(raw) for name, raw in declared.items()}
-    # Tools have to stay, they are a part of the cached prompt; without any, providers refuse a choice among them.
-    for declaring, choice in (("tools", "tool_choice"), ("functions", "function_call")):
-        if declared.get(declaring, b"null") != b"null":
-            members[choice] = "none"
-    return msgspec.json.encode({**members, **options})
+def _reasons(model: str) -> bool:
+    return REASONING_MODELS.search(model) is not None
 
 
-def decoded(body: bytes) -> object:
-    """What a provider sent: parsed JSON, or the text where it is none."""
-    try:
-        return msgspec.json.decode(body)
-    except _NOT_JSON:
-        return body.decode("utf-8", "replace")
+def _named(members: Iterable[str], refusal: bytes) -> str | None:
+    """The first of these members that a refusal names."""
+    return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
 
 
-def read_answer(body: bytes) -> Answer | None:
-    """A whole completion's first choice, streamed or not; None if the body is no completion, or a part of one."""
-    reader = AnswerReader()
-    reader.feed(body)
-    reader.end()
-    return reader.answer
+def _other_cap(refusal: bytes) -> str | None:
+    """The cap to use instead, where the provider refused the one that was sent."""
+    # One that is too large would be so under the other name, too.
+    if b"max_completion_tokens" not in refusal or _TOO_LARGE.search(refusal):
+        return None
+    return CAPS[1] if b"'max_tokens'" in refusal else CAPS[0]
 
 
-class AnswerReader:
+class CompletionReader:
     """Chunks in, the answer out. Some gateways answer in one piece what was asked for as a stream."""
 
     def __init__(self) -> None:
@@ -104,10 +149,6 @@ class AnswerReader:
     def length(self) -> int:
         """Characters of the answer's text."""
         return self._message.length
-
-    @property
-    def is_stream(self) -> bool:
-        return self._json is None
 
     def feed(self, chunk: bytes) -> None:
         if self._start is not None:
@@ -199,10 +240,11 @@ class _Message:
         return True
 
     def answer(self) -> Answer:
-        finish = "refusal" if self._refused else self.finish
-        finish = "stop" if finish in ("", "end_turn", "eos") else finish
-        finish = "length" if says_window_full(finish) else finish
-        return Answer("".join(self._texts), finish, self._calls, self._usage)
+        word = "refusal" if self._refused else self.finish
+        word = "length" if says_window_full(word) else word
+        ending = Ending.CALLED if self._calls else ENDINGS.get(word, Ending.OTHER)
+        word = "" if ending is Ending.FINISHED else word
+        return Answer("".join(self._texts), ending, word, read_usage(self._usage))
 
 
 def _is_first(choice: object) -> bool:

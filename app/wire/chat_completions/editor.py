@@ -1,0 +1,191 @@
+"""The answer on its way to the client: our members go in, and what would be a second beginning comes out.
+
+A stream passes frame by frame, nearly always as it came: only a frame that may hold something of ours is looked into,
+and even that keeps all its other bytes. There are three such frames. The first chunk is told the status, so that a
+client knows it soon. The first chunk that finishes a choice is told everything: many clients stop reading there. And
+where we began the stream ourselves, every chunk is given the head that was sent, and the one with the role loses it:
+clients break on a second role, drop chunks of another id, and cannot merge two times or models.
+
+An answer in one piece is told everything at its end. What is not what it should be passes as it came: the client's own
+parser is the judge of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.wire.chat_completions.early import ChunkHead
+from app.wire.chat_completions.streamed import MOST_RAW
+from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+from app.wire.sse import MOST_VALUES, data_of
+from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
+
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
+_REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
+_USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
+_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+"""Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
+LONGEST_TEXT = 1 << 20
+"""Bytes of a frame whose text is counted; a longer one holds a picture."""
+LONGEST_NAME = 1_000
+"""Bytes of what a provider calls its answer, that we tell."""
+
+
+@dataclass(slots=True)
+class CompletionEditor:
+    """One answer, streamed or whole. What the provider's chunks had for a head stands in `context.provider`."""
+
+    first_members: bytes
+    finish_members: bytes
+    sent: ChunkHead | None = None
+    """The head of the chunks that were sent before the provider's."""
+    choices: int = 1
+    """How many answers the stream holds, each with an end of its own."""
+    hides_usage: bool = False
+    """The client did not ask for the usage, we did: it is taken out again, because many clients break on it."""
+    usage_said: object = None
+    """What the answer said of the tokens it cost, as received."""
+    window_full: bool = False
+    """It ended because the model's window was full."""
+    text_bytes: int = 0
+    """Of what the model wrote."""
+    begun: bool = False
+    """A chunk came that is no error."""
+    finished: set[int] = field(default_factory=set)
+    """Choices with a reason to finish. After the last one what follows is bookkeeping."""
+    done: bool = False
+    """`[DONE]` was seen, or a whole answer read."""
+    failed: bool = False
+    """The provider ended the stream with an error frame."""
+    refusal: bytes = b""
+    """That error, where nothing else had come: in truth the request was refused."""
+    provider: dict[str, bytes] = field(default_factory=dict)
+    """What the provider's own chunks have in common, where they were given another head."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
+        return len(self.finished) >= self.choices or self.done or self.failed
+
+    @property
+    def usage(self) -> Usage | None:
+        return usage_of(self.usage_said)
+
+    def whole(self, body: bytes) -> bytes:
+        if holds_more_values(body, MOST_RAW):
+            return body
+        try:
+            completion = RawObject(body)
+        except Unreadable:
+            return body
+        self.done, self.text_bytes = True, len(body)
+        self.usage_said = completion.value("usage") if len(completion.raw("usage") or b"") <= LONGEST_USAGE else None
+        self.window_full = window_was_full(completion.raw("choices"))
+        return completion.with_status(self.finish_members)
+
+    def edit(self, frame: bytes) -> bytes:
+        data = data_of(frame)
+        if data is None:
+            return frame
+        start, stop = data
+        text = frame[start:stop]
+        if text.startswith(b"[DONE]"):
+            self.done = True
+            return frame
+        if len(text) <= LONGEST_TEXT:
+            self.text_bytes += sum(len(written[1]) for written in _TEXT.finditer(text))
+        told = self.begun and self.sent is None
+        tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
+        if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:
+            return frame
+        if holds_more_values(text, MOST_VALUES):
+            return frame
+        try:
+            chunk = RawObject(text)
+        except Unreadable:
+            return frame
+        if "error" in chunk and chunk.value("error"):
+            self.failed = True
+            self.refusal = b"" if self.begun else text
+            return frame
+        self.usage_said = chunk.value("usage") or self.usage_said
+        self.window_full = self.window_full or window_was_full(chunk.raw("choices"))
+        hides = self.hides_usage and "usage" in chunk
+        if hides and not chunk.value("choices"):
+            return b""
+        replaced, added = self._headed(chunk)
+        edited = chunk.spliced(replaced, ("usage",) if hides else (), added)
+        if members := self._members(_finished_choices(chunk)):
+            edited = RawObject(edited).with_status(members)
+        return frame if edited == text else frame[:start] + edited + frame[stop:]
+
+    def _members(self, finishes: set[int]) -> bytes:
+        """What the chunk is told: all in the first one that finishes a choice, else the status in the first one."""
+        is_first, is_finish = not self.begun, bool(finishes) and not self.finished
+        self.begun = True
+        if len(self.finished) < self.choices:  # A provider may number them without an end.
+            self.finished |= finishes
+        return self._last_members() if is_finish else self.first_members if is_first else b""
+
+    def _last_members(self) -> bytes:
+        """With what the provider said of itself, where its chunks were given another head."""
+        if not self.provider or not self.finish_members:
+            return self.finish_members
+        told = RawObject(b"{" + self.finish_members + b"}")
+        provider = b'"provider":{' + _joined(self.provider) + b"}"
+        context = RawObject(told.raw("context") or b"{}").spliced(add=provider)
+        return told.spliced({"context": context})[1:-1]
+
+    def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
+        """How the chunk is given the head that was sent: the members to replace, and those to add."""
+        if self.sent is None:
+            return {}, b""
+        head = self.sent.members
+        for name in head:
+            raw = chunk.raw(name) or b""
+            if name not in self.provider and len(raw) <= LONGEST_NAME and chunk.value(name):
+                self.provider[name] = raw
+        replaced = {name: value for name, value in head.items() if name in chunk}
+        missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
+        if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
+            replaced["choices"] = _without_role(choices)
+        return replaced, _joined(missing)
+
+
+def window_was_full(choices: bytes | None) -> bool:
+    """Whether one of a completion's choices, or of a chunk's, finished for that reason. They are not decoded."""
+    return any(says_window_full(found[1].decode("latin-1")) for found in _REASON.finditer(choices or b""))
+
+
+def _joined(members: Mapping[str, bytes]) -> bytes:
+    return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())
+
+
+def _finished_choices(chunk: RawObject) -> set[int]:
+    choices = chunk.value("choices")
+    if not isinstance(choices, list):
+        return set()
+    finished = (choice for choice in choices if isinstance(choice, dict) and choice.get("finish_reason"))
+    return {index for choice in finished if isinstance(index := choice.get("index", 0), int)}
+
+
+def _without_role(choices: bytes) -> bytes:
+    """The choices with the role taken out of choice 0's delta; all else keeps its bytes, and so does what is none."""
+    try:
+        elements = split_array(choices)
+    except Unreadable:
+        return choices
+    return b"[" + b",".join(map(_choice_without_role, elements)) + b"]"
+
+
+def _choice_without_role(raw: bytes) -> bytes:
+    try:
+        choice = RawObject(raw)
+        delta = choice.raw("delta")
+        if choice.value("index") != 0 or delta is None:
+            return raw
+        return choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
+    except Unreadable:
+        return raw

@@ -1,0 +1,92 @@
+"""The format, put together."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from time import time
+
+from app.core.view.view import Conversation, View
+from app.errors import StenoError
+from app.wire.chat_completions.early import ChunkHead, CompactionEvents
+from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.messages import read_message
+from app.wire.chat_completions.payload import render
+from app.wire.chat_completions.request import PATH, ChatRequest, model_in, read_request
+from app.wire.chat_completions.streamed import as_stream
+from app.wire.chat_completions.summaries import ChatSummaries
+from app.wire.format import (
+    BOUNDS,
+    UNTOLD,
+    Bounds,
+    Draft,
+    EarlyFrames,
+    EventShape,
+    Headers,
+    SummaryDialect,
+    Told,
+    WireFormat,
+    WireRequest,
+)
+from app.wire.members import RawObject
+from app.wire.provider_errors import error_body
+from app.wire.sse import event
+
+_USAGE_OPTION = re.compile(rb"stream_options|include_usage")
+
+
+class ChatCompletions:
+    name = "chat_completions"
+    path = PATH
+    summaries: SummaryDialect = ChatSummaries()
+
+    def read(self, body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
+        return read_request(body, bounds)
+
+    def model_in(self, body: bytes) -> str:
+        return model_in(body)
+
+    def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+        return read_message(raw, ignore)
+
+    def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+        return render(conversation, view, alternate)
+
+    def messages_in(self, payload: bytes) -> bytes:
+        return RawObject(payload).raw("messages") or b"[]"
+
+    def editor(
+        self,
+        told: Told = UNTOLD,
+        request: WireRequest | None = None,
+        early: EarlyFrames | None = None,
+        *,
+        hides_usage: bool = False,
+    ) -> CompletionEditor:
+        sent = early.sent if isinstance(early, CompactionEvents) else None
+        return CompletionEditor(told.status, told.report, sent, request.choices if request else 1, hides_usage)
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+        return CompactionEvents(shape, compaction_id, head)
+
+    def as_stream(
+        self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
+    ) -> AsyncIterator[bytes]:
+        return as_stream(chunks, is_stream=is_stream, wants_usage=request.wants_usage, headers=headers)
+
+    def error(self, error: StenoError) -> bytes:
+        return error.envelope
+
+    def error_frame(self, error: StenoError) -> bytes:
+        return event(error.envelope)
+
+    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        return event(error_body(status, headers, body, now))
+
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:
+        return _USAGE_OPTION.search(refusal) is not None
+
+
+CHAT_COMPLETIONS: WireFormat = ChatCompletions()

@@ -1,0 +1,196 @@
+"""Messages: what one of them says, and the bytes that stand for what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.wire.chat_completions.media import read_media
+from app.wire.format import Draft
+from app.wire.members import Unreadable, holds_more_values
+
+Json = Mapping[str, Any]
+
+KINDS = {
+    "system": Kind.INSTRUCTIONS,
+    "developer": Kind.INSTRUCTIONS,
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+    "tool": Kind.RESULT,
+    "function": Kind.RESULT,
+}
+"""By role. A `function` answers a `function_call`: both are the form before tools, and have no id."""
+
+VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
+"""Keys that move between turns without changing what a message means: left out of digests."""
+
+MOST_ARGUMENT_VALUES = 200_000
+"""What holds more is no call's arguments, and counts as text."""
+
+
+def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Raises `Unreadable` where an element is no message."""
+    message = decoded_message(raw)
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise Unreadable("A message has no role.")
+    texts, media, thoughts = _content(message.get("content"))
+    calls = _calls(message)
+    name = message.get("name")
+    refusal = message.get("refusal")
+    texts = (*texts, refusal) if isinstance(refusal, str) and refusal else texts
+    kind, answers = KINDS.get(role, Kind.OTHER), message.get("tool_call_id")
+    read = Message(
+        kind=kind,
+        role=role,
+        texts=texts,
+        raw=raw,
+        digest=b"",
+        name=name if isinstance(name, str) else "",
+        calls=calls,
+        answers=(answers if isinstance(answers, str) else "",) if kind is Kind.RESULT else (),
+        by_place=role == "function",
+        media=media,
+        thoughts=thoughts,
+    )
+    return Draft(read, canonical(message, ignore))
+
+
+def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
+    """The bytes that stand for what a message means.
+
+    A string and one text part are the same; so are null, missing and empty; arguments count by value. Unknown keys
+    count. `ignore` removes volatile text, such as a date a client injects.
+    """
+    kept = {key: _canonical_value(key, value, ignore) for key, value in message.items() if key not in VOLATILE_KEYS}
+    return msgspec.json.encode({k: v for k, v in kept.items() if v not in (None, "", [], {})}, order="deterministic")
+
+
+def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    match key, value:
+        case "content", str():
+            return _without(value, ignore)
+        case "content", [{"type": "text", "text": str(text)} as part] if (
+            not set(part) - {"type", "text"} - VOLATILE_KEYS
+        ):
+            return _without(text, ignore)
+        case "content", list():
+            return [_canonical_part(part, ignore) for part in value]
+        case "tool_calls", list():
+            return [_canonical_call(call) for call in value]
+        case "function_call", dict():
+            return _canonical_function(value)
+        case "audio", {"id": str(audio)}:
+            return audio
+        case _:
+            return value
+
+
+def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if key not in VOLATILE_KEYS}
+    if isinstance(kept.get("text"), str):
+        kept["text"] = _without(kept["text"], ignore)
+    return kept
+
+
+def _canonical_call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    kept = {key: value for key, value in call.items() if key != "index"}
+    if isinstance(function := call.get("function"), dict):
+        kept["function"] = _canonical_function(function)
+    return kept
+
+
+def _canonical_function(function: Json) -> Any:
+    arguments = function.get("arguments")
+    return {**function, "arguments": _canonical_arguments(arguments) if isinstance(arguments, str) else arguments}
+
+
+def _canonical_arguments(arguments: str) -> msgspec.Raw | str:
+    """JSON inside a string, as its values; written again at once: one call's values are held at a time."""
+    try:
+        raw = arguments.encode()
+        if holds_more_values(raw, MOST_ARGUMENT_VALUES):
+            return arguments
+        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(raw), order="deterministic"))
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
+    for pattern in ignore:
+        text = pattern.sub("", text)
+    return text
+
+
+def decoded_message(raw: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+    if not isinstance(value, dict):
+        raise Unreadable("A message is no object.")
+    return value
+
+
+def is_text(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and part.get("type") in ("text", "input_text", None)
+        and isinstance(part.get("text"), str)
+    )
+
+
+def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[str, ...]]:
+    """Texts, with those of parts that are refusals behind them; media; thoughts."""
+    if isinstance(content, str):
+        return (content,), (), ()
+    if not isinstance(content, list):
+        return (), (), ()
+    texts: list[str] = []
+    refusals: list[str] = []
+    media: list[Media] = []
+    thoughts: list[str] = []
+    for part in content:
+        match part:
+            case dict() if is_text(part):
+                texts.append(part["text"])
+            case {"type": "refusal", "refusal": str(refusal)}:
+                refusals.append(refusal)
+            case {"type": "thinking" | "reasoning" as kind}:
+                thoughts += _thoughts(part.get(kind, part.get("text")))
+            case dict():
+                media.append(read_media(part))
+    return (*texts, *refusals), tuple(media), tuple(thoughts)
+
+
+def _thoughts(held: Any) -> list[str]:
+    """Anthropic's form, a text, or Mistral's, a list of parts."""
+    if isinstance(held, str):
+        return [held]
+    return [part["text"] for part in held if is_text(part)] if isinstance(held, list) else []
+
+
+def _calls(message: Json) -> tuple[ToolCall, ...]:
+    calls = message.get("tool_calls")
+    found = [_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    if isinstance(legacy := message.get("function_call"), dict):
+        found.append(replace(_call({"id": "", "function": legacy}), by_place=True))
+    return tuple(found)
+
+
+def _call(call: Json) -> ToolCall:
+    function = call.get("function") or call.get("custom")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments", function.get("input"))
+    return ToolCall(
+        str(call.get("id") or ""), str(function.get("name") or ""), arguments if isinstance(arguments, str) else ""
+    )

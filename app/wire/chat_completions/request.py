@@ -1,0 +1,230 @@
+"""Requests: a Chat Completions body as far as Steno reads it, and the body that goes on in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from app.core.limits.budget import MOST_TOKENS
+from app.core.tokens.declarations import Declarations
+from app.errors import InvalidRequest
+from app.wire.chat_completions.declarations import MEMBERS, read_declarations
+from app.wire.echoes import echoes
+from app.wire.format import BOUNDS, Bounds, Named, TooManyMessages
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
+from app.wire.options import read_focus, read_options, read_pins
+
+Json = Mapping[str, Any]
+
+PATH = b"/v1/chat/completions"
+OWN_MEMBERS = ("context", "context_management", "conversation_id")
+"""Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens")
+"""Members by which a provider puts text of its own into the prompt, or leaves some out."""
+CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
+"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
+LEAST_THRESHOLD = 1
+LONGEST_COMPARED = 1 << 20
+"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
+LONGEST_MODEL = 300
+"""Characters of a model's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request as far as Steno reads it; the bytes stay the client's."""
+
+    source: RawObject
+    model: str
+    stream: bool
+    choices: int
+    """`n`: with more than one, nothing may be sent before the answer begins."""
+    output: int | None
+    """Tokens asked for, None if the request does not say."""
+    raw_messages: tuple[bytes, ...]
+    declared: bytes
+    """The members beside `messages` that cost prompt tokens, as received."""
+    options: Json
+    """The body's `context` object."""
+    threshold: int | None
+    """Prompt tokens from which on this request wants to be compacted: OpenAI's `compact_threshold`."""
+    focus: str
+    """What the summariser is to look after in this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+    names: tuple[Named, ...]
+    """The members that may name the conversation, the first choice first, with their JSON as received."""
+    wants_usage: bool
+    """Whether the client asked for the tokens a stream cost."""
+    says_whether_usage: bool
+    """Whether the client says anything about it: what comes then is not what comes unasked."""
+    has_tools: bool
+    forbids_tools: bool
+    """Whether the model may not call what is declared."""
+
+    @property
+    def body(self) -> bytes:
+        return self.source.text
+
+    @property
+    def cached(self) -> dict[str, bytes]:
+        return {name: raw for name in CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
+
+    @property
+    def cache_key(self) -> Named | None:
+        return self._named("prompt_cache_key")
+
+    @property
+    def end_user(self) -> Named | None:
+        return self._named("user")
+
+    def _named(self, member: str) -> Named | None:
+        raw = self.source.raw(member)
+        return None if raw is None else (member, raw)
+
+    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> ChatRequest:
+        return replace(
+            self,
+            threshold=self.threshold if threshold is None else threshold,
+            focus=self.focus if focus is None else focus,
+        )
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether what the prompt costs is known: not with text that the provider adds or takes away.
+
+        A schema is text to some providers and costs nothing at others; what cannot be read is only guessed.
+        """
+        tools = self.source.value("tools")
+        unread = tools is None and self.source.raw("tools") not in (None, b"null")
+        hosted = any(
+            isinstance(tool, dict) and tool.get("type") not in ("function", "custom")
+            for tool in (tools if isinstance(tools, list) else ())
+        )
+        schema = b"json_schema" in (self.source.raw("response_format") or b"")
+        extended = any(name in self.source for name in EXTENSIONS) or "search" in self.model
+        return not (unread or hosted or schema or extended)
+
+    def echoed_in(self, error: str, number: int) -> bool:
+        """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
+        if len(self.source.text) > LONGEST_COMPARED:
+            return True
+        try:
+            written = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return True
+        return echoes(error, number, written)
+
+    def declarations(self) -> Declarations:
+        return read_declarations(self.source)
+
+    @property
+    def untouched(self) -> bytes:
+        """The client's bytes, less Steno's own members."""
+        if not any(name in self.source for name in OWN_MEMBERS):
+            return self.source.text
+        return self.source.spliced(remove=OWN_MEMBERS)
+
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
+        """The request with other messages; every other member keeps its bytes and its place.
+
+        `ask_usage`: a stream is asked to end with what it cost.
+        """
+        replaced = {"messages": b"[" + b",".join(raw_messages) + b"]"}
+        if not ask_usage:
+            return self.source.spliced(replaced, OWN_MEMBERS)
+        options = self.source.raw("stream_options") or b"null"
+        try:
+            given = RawObject(options if options.startswith(b"{") else b"{}")
+        except Unreadable:  # Such as a key that stands twice: the provider judges it.
+            return self.source.spliced(replaced, OWN_MEMBERS)
+        asking = given.spliced(remove=("include_usage",), add=b'"include_usage":true')
+        if "stream_options" in self.source:
+            return self.source.spliced({**replaced, "stream_options": asking}, OWN_MEMBERS)
+        return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
+
+
+def read_request(body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
+    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+
+    What may be large is looked at here, so that it is done beside the event loop where the body is.
+    """
+    if holds_more_values(body, bounds.values):  # Before anything is decoded: each value takes many times its bytes.
+        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
+    source = RawObject(body)
+    messages = source.raw("messages")
+    if messages is None:
+        raise Unreadable("The request has no messages.")
+    model = source.value("model")
+    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
+        raise Unreadable("The request names no model.")
+    output = source.value("max_completion_tokens") or source.value("max_tokens")
+    choices = source.value("n")
+    options = read_options(source)
+    raw_messages = tuple(split_array(messages))
+    if len(raw_messages) > bounds.messages:
+        raise TooManyMessages(
+            f"It has {len(raw_messages)} messages. Send at most {bounds.messages}, or raise limits.messages."
+        )
+    stream_options = source.value("stream_options")
+    return ChatRequest(
+        source=source,
+        model=model,
+        stream=source.value("stream") is True,
+        choices=choices if isinstance(choices, int) else 1,
+        output=output if isinstance(output, int) and output > 0 else None,
+        raw_messages=raw_messages,
+        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
+        options=options,
+        threshold=_threshold(source.value("context_management")),
+        focus=read_focus(options.get("instructions")),
+        pins=read_pins(options.get("pin"), len(raw_messages)),
+        names=tuple(_names(source)),
+        wants_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
+        says_whether_usage=source.raw("stream_options") not in (None, b"null", b"{}"),
+        has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
+        forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
+    )
+
+
+def model_in(body: bytes) -> str:
+    """The model that a body names which is not read any further; empty if that cannot be told."""
+    try:
+        model = msgspec.json.decode(body, type=_Named).model
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return model if len(model) <= LONGEST_MODEL else ""
+
+
+class _Named(msgspec.Struct):
+    """Other members are skipped, whatever they hold."""
+
+    model: str = ""
+
+
+def _names(source: RawObject) -> Iterator[Named]:
+    if (raw := source.raw("conversation_id")) is not None:
+        yield "conversation_id", raw
+    if "metadata" not in source:
+        return
+    try:
+        metadata = RawObject(source.raw("metadata") or b"{}")
+    except Unreadable:  # It is the provider's.
+        return
+    for name in ("conversation_id", "session_id"):
+        if (raw := metadata.raw(name)) is not None:
+            yield f"metadata.{name}", raw
+
+
+def _threshold(management: object) -> int | None:
+    for entry in management if isinstance(management, list) else ():
+        if isinstance(entry, dict) and entry.get("type") == "compaction" and "compact_threshold" in entry:
+            value = entry["compact_threshold"]
+            if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
+                told = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
+                raise InvalidRequest(f"compact_threshold must be {told}.", "context_management")
+            return min(value, MOST_TOKENS)  # However large, it is over every window.
+    return None

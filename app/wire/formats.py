@@ -1,0 +1,9 @@
+"""The formats there are. A new one is a folder beside the others, a line here, and samples in `tests/conformance`."""
+
+from __future__ import annotations
+
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.format import WireFormat
+
+FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS,)
+"""The first one is what is spoken where nothing says otherwise."""

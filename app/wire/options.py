@@ -1,0 +1,58 @@
+"""Options: what a client tells Steno in a request's body, in any format: the `context` object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.errors import InvalidRequest
+from app.wire.members import RawObject
+
+OPTIONS = ("compaction", "instructions", "pin", "preset", "trigger")
+"""Members of the `context` object."""
+LONGEST_FOCUS = 4_000
+LONGEST_OPTIONS = 131_072
+"""Bytes of the `context` object: ten thousand pins and the longest focus have room."""
+
+
+def read_options(source: RawObject) -> Mapping[str, Any]:
+    """A body's `context` object. Raises `InvalidRequest` for a member that would be ignored, such as a mistyped one."""
+    known = f"known: {', '.join(OPTIONS)}"
+    given = source.raw("context")
+    if given is None or given == b"null":
+        return {}
+    if len(given) > LONGEST_OPTIONS:
+        raise InvalidRequest(f"context has {len(given)} bytes; at most {LONGEST_OPTIONS} are read.", "context")
+    options = source.value("context")
+    if not isinstance(options, dict):
+        raise InvalidRequest(f"context must be an object with options; {known}.", "context")
+    for name in options:
+        if name not in OPTIONS:
+            raise InvalidRequest(f"context has no option {name!r:.100}; {known}.", f"context.{name:.100}")
+    if options.get("compaction") not in (None, True, False):
+        raise InvalidRequest("context.compaction must be true or false.", "context.compaction")
+    return options
+
+
+def read_focus(instructions: object, param: str = "context.instructions") -> str:
+    """Raises `InvalidRequest`, which names the member as `param`."""
+    if instructions is None:
+        return ""
+    if not isinstance(instructions, str) or len(instructions) > LONGEST_FOCUS:
+        raise InvalidRequest(f"{param} must be a text of at most {LONGEST_FOCUS} characters.", param)
+    return instructions.strip()
+
+
+def read_pins(pin: object, messages: int) -> tuple[int, ...]:
+    """Indexes into the request's messages, of which there are so many. Raises `InvalidRequest`."""
+    indexes = [] if pin is None else pin
+    if not isinstance(indexes, list):
+        raise InvalidRequest("context.pin must be a list of indexes into messages.", "context.pin")
+    for index in indexes:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < messages:
+            raise InvalidRequest(
+                f"context.pin holds {index!r:.100}; the request has {messages} messages, whose indexes are whole"
+                " numbers from 0.",
+                "context.pin",
+            )
+    return tuple(sorted(set(indexes)))
