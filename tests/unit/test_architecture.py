@@ -14,10 +14,10 @@ APP = Path(__file__).parents[2] / "app"
 
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
 COUNT = "app.core.tokens.estimate.Count"
-COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "text_tokens", "media_tokens"} | FORMULA
+COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
 MAY_COUNT = {
     "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
-    "core/tokens/estimate.py": FORMULA | {"text_tokens", "media_tokens"},
+    "core/tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
     "core/tokens/pictures.py": {"media_tokens"},
     "tokens/estimator.py": FORMULA | {COUNT, "by_bytes"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
@@ -30,7 +30,7 @@ MAY_COUNT = {
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/observe.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
-    "core/summary/compaction.py": {COUNT, "text_tokens"},
+    "core/summary/compaction.py": {COUNT, "note_tokens"},
     "simulator/answers.py": {COUNT},
     # They only pass the counter on.
     "compaction/turn.py": {COUNT},

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import Media, Message, ToolCall, unit_starts
+from app.core.history.messages import Kind, Media, Message, ToolCall, unit_starts
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.core.tokens.estimate import (
     LONGEST_COMPACTED,
@@ -385,13 +385,19 @@ ARGUMENTS = TEXT | st.builds(
     ensure_ascii=st.booleans(),
     indent=st.sampled_from([None, 2]),
 )
+
+
+def said(role: str, texts: tuple[str, ...], answers: str, **members: Any) -> Message:
+    kind = KINDS.get(role, Kind.OTHER)
+    answered = (answers,) if kind is Kind.RESULT else ()
+    return Message(kind, role, texts, b"", b"", answers=answered, by_place=role == "function", **members)
+
+
 MESSAGES = st.lists(
     st.builds(
-        Message,
+        said,
         role=st.sampled_from(["system", "user", "assistant", "tool", "function"]) | TEXT,
         texts=st.lists(TEXT, max_size=2).map(tuple),
-        raw=st.just(b""),
-        digest=st.just(b""),
         name=TEXT | st.just("user"),
         calls=st.lists(st.builds(ToolCall, IDS, TEXT, ARGUMENTS, st.booleans()), max_size=3).map(tuple),
         answers=IDS,

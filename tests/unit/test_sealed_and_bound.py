@@ -1,0 +1,119 @@
+"""What other formats hold: several results in one message, sealed messages, and messages bound to the next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.core.history.messages import Message
+from app.core.stages.alter import alter, results
+from app.core.stages.prune import prune
+from app.core.stages.repair import repair
+from app.core.summary.prompts import failed_results, quote_chunks, quote_messages
+from app.core.view.mask import Masks, MaskSettings
+from app.core.view.verify import problems
+from app.core.view.view import Altered, Pruned, Verbatim, View, whole
+from tests.unit.conversations import chunk, conversation, cost, message, transcript_of, turns, words
+
+USER, DONE = message("user", "q"), message("assistant", "done")
+BOTH = replace(message("tool", "ra rb"), answers=("a", "b"))
+"""The results of two calls in one message."""
+THOUGHT = replace(message("assistant", tokens=5), sealed=True, bound=True)
+"""Signed, and refused without the message after it."""
+
+
+def sealed(made: Message) -> Message:
+    return replace(made, sealed=True)
+
+
+# Several results
+
+
+def test_several_results_in_one_message_are_one_unit_with_all_their_calls() -> None:
+    history = [USER, message("assistant", calls=["a"]), message("assistant", calls=["b"]), BOTH, USER]
+    assert transcript_of(history).cuts == (0, 1, 4)
+    together = transcript_of([USER, message("assistant", calls=["a", "b"]), BOTH, USER])
+    assert together.cuts == (0, 1, 3)
+    assert together.is_answered(1, 3)
+    assert together.tool_name(2) == "tool_a"
+
+
+def test_one_result_of_two_does_not_answer_both_calls() -> None:
+    halved = transcript_of([USER, message("assistant", calls=["a", "b"]), message("tool", "ra", answers="a"), USER])
+    assert not halved.is_answered(1, 3)
+
+
+def test_calls_whose_results_stand_in_one_message_are_in_order() -> None:
+    talk = conversation(USER, message("assistant", calls=["a", "b"]), BOTH, USER)
+    assert repair(talk, whole(talk), cost) == whole(talk)
+    assert problems(talk, whole(talk), 1_000) == []
+
+
+def test_a_message_with_a_result_that_nobody_called_for_is_taken_out() -> None:
+    talk = conversation(USER, message("assistant", "and", calls=["a"]), BOTH, USER)
+    assert "tool_pair_split" in problems(talk, whole(talk), 1_000)
+    repaired = repair(talk, whole(talk), cost)
+    assert Pruned(2, 3, "repaired") in repaired.parts
+
+
+# Sealed
+
+
+def test_a_sealed_message_is_not_altered_and_not_masked() -> None:
+    result = message("tool", words(500), answers="a")
+    for held, may in ((result, True), (sealed(result), False)):
+        talk = conversation(USER, message("assistant", calls=["a"]), held, DONE, USER)
+        cut = alter(talk, whole(talk), "shortened", cost, lambda _, m: replace(m, texts=tuple("x" for _ in m.texts)))
+        assert any(isinstance(part, Altered) and part.index == 2 for part in cut.parts) is may
+        assert (2 in results(talk, whole(talk))) is may
+        masks = Masks(talk.transcript, MaskSettings(), cost)
+        assert [index for index, _ in masks.between(0, 4)] == ([2] if may else [])
+
+
+def test_a_sealed_message_is_quoted_to_no_summariser() -> None:
+    secret = message("assistant", "secret")
+    assert "secret" in quote_messages([USER, secret], 0, (), "abcdef01")
+    assert "secret" not in quote_messages([USER, sealed(secret)], 0, (), "abcdef01")
+    talk = conversation(*turns(3))
+    made = chunk(talk, 0, 2)
+    assert "secret" in quote_chunks([made], {1: secret}, "abcdef01")
+    assert "secret" not in quote_chunks([made], {1: sealed(secret)}, "abcdef01")
+    failed = message("tool", "Error: secret", answers="a")
+    assert "secret" in failed_results([failed], 3)
+    assert "secret" not in failed_results([sealed(failed)], 3)
+
+
+def test_a_sealed_message_with_a_call_that_nobody_answered_goes_as_a_whole() -> None:
+    caller = message("assistant", "look", calls=["a", "b"])
+    talk = conversation(USER, sealed(caller), message("tool", "ra", answers="a"), DONE, USER)
+    assert repair(talk, whole(talk), cost).parts == (
+        Verbatim(0, 1),
+        Pruned(1, 2, "repaired"),
+        Pruned(2, 3, "repaired"),
+        Verbatim(3, 5),
+    )
+
+
+# Bound
+
+
+def test_a_bound_message_is_one_unit_with_what_follows() -> None:
+    call = message("assistant", calls=["a"])
+    result = message("tool", "r", answers="a")
+    assert transcript_of([USER, THOUGHT, DONE, USER]).cuts == (0, 1, 3)
+    assert transcript_of([USER, THOUGHT, THOUGHT, call, result, USER]).cuts == (0, 1, 5)
+    assert transcript_of([USER, call, THOUGHT, result, USER]).cuts == (0, 1, 4)
+
+
+def test_a_bound_message_is_pruned_together_with_what_follows() -> None:
+    """Else the one would be left out where the other just fits."""
+    talk = conversation(USER, THOUGHT, message("assistant", words(50)), USER, DONE, message("user", words(20)))
+    pruned = prune(talk, whole(talk), 73, 73, cost, stub=False)
+    assert pruned.parts == (Pruned(0, 3), Verbatim(3, 6))
+
+
+def test_a_payload_in_which_a_bound_message_stands_alone_is_not_sent() -> None:
+    talk = conversation(USER, THOUGHT, DONE, USER)
+    assert problems(talk, whole(talk), 1_000) == []
+    assert problems(talk, View((Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 4)), 10), 100) == ["bound_message_parted"]
+    ended = conversation(USER, THOUGHT)
+    assert problems(ended, whole(ended), 1_000) == []  # As the client sent it.
