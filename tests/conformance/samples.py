@@ -1,0 +1,81 @@
+"""What a format brings for the suite to try it with: bodies, answers and refusals, as its clients and providers write
+them, and what has to be found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import pytest
+
+from app.core.history.messages import Kind
+from app.core.summary.gate import Answer
+from app.core.tokens.usage import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Each of them is bytes as they come, with spaces, numbers and members that no decoder would give back as they were."""
+
+    request: bytes
+    """Asks for a stream and says nothing of its usage. Instructions; a first turn with two parallel calls, their results
+    and a text; a turn of a question and an answer; a last question. All members that Steno does not know have to stay."""
+    with_own_members: bytes
+    """The same request, byte for byte, with all of Steno's own members in it."""
+    unreadable: tuple[bytes, ...]
+    """Bodies without a history, or without a model."""
+    model: str
+    kinds: tuple[Kind, ...]
+    """Of the request's messages, the instructions first."""
+    instructions: int
+    """How many of them lead."""
+    cuts: tuple[int, ...]
+    """Where it may be cut, counted after the instructions."""
+    result: int
+    """One of its results, counted likewise; it has at least a hundred characters of text."""
+    alike: tuple[tuple[bytes, bytes], ...]
+    """Raw messages of one meaning, and so of one digest."""
+    unlike: tuple[tuple[bytes, bytes], ...]
+    text_of: Callable[[bytes], str]
+    """The text that a raw message holds, read by somebody else than the format."""
+
+    stream: tuple[bytes, ...]
+    """The frames of an answer, from the first to the one that ends it. It tells its usage where it is asked to."""
+    ends_at: int
+    """The first frame by which the answer is complete."""
+    stream_usage: Tokens
+    whole: bytes
+    """An answer in one piece."""
+    whole_usage: Tokens
+    full_stream: tuple[bytes, ...]
+    """An answer that the model's window cut off."""
+    full_whole: bytes
+    check_stream: Callable[[Sequence[bytes]], None]
+    """Asserts what this format's strictest client wants of a stream's frames."""
+    told_in: Callable[[bytes], Mapping[str, object]]
+    """The members at the top level of a frame, or of an answer in one piece."""
+
+    overflow: tuple[int, bytes]
+    """Status and body of a refusal because of the prompt's size."""
+    overflow_frame: bytes
+    """The same as the first frame of a stream."""
+    refusal: tuple[int, bytes, str]
+    """Status, body and message of any other refusal."""
+
+    answers: tuple[tuple[bytes, Answer], ...]
+    """Answers to summary calls, streamed and whole, of all endings."""
+    no_answers: tuple[bytes, ...]
+    """What is no answer, or only a part of one."""
+    lessons: tuple[tuple[str, bytes, str, str], ...]
+    """What refusals teach: the model that was asked, the refusal, a member that is left out from then on, and the one
+    that is sent instead, or nothing."""
+    nothing_taught: tuple[bytes, ...]
+
+
+def samples_of(name: str) -> Samples:
+    try:
+        found: Samples = import_module(f"tests.conformance.{name}").SAMPLES
+    except ModuleNotFoundError:
+        pytest.fail(f"The format {name} brings no samples: write tests/conformance/{name}.py with its SAMPLES.")
+    return found
