@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
+from app.compaction.turn import Job
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
 from app.providers.ledger import Ledger
@@ -20,6 +23,8 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.wire.chat_completions import Bounds, MessageReader
+
+T = TypeVar("T")
 
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
@@ -44,3 +49,7 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     bounds: Bounds
+
+    async def beside(self, job: Job, work: Callable[[], T]) -> T:
+        """Works something out about a request; in a worker thread where its history is long."""
+        return await self.work.do(job.tenant, work) if job.is_long else work()

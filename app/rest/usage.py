@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from app.core.tokens.usage import Kind, Purpose, spends
 from app.errors import InvalidRequest
-from app.rest.rest import ConversationId, Limit, Listing, Order, Tenant, TheServices, known, listing
+from app.rest.dependencies import ConversationId, Limit, Listing, Order, Tenant, TheServices, known, listing
 from app.store import StoredUsage, TurnUsage, UnknownCursor, UsageSum, UsageSums
 
 DECIMALS = 9
