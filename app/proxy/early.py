@@ -16,8 +16,9 @@ from app.headers.relayed import EVENT_STREAM, Headers, is_encoded, media_type
 from app.providers.upstream import Answering, read_refusal_into
 from app.providers.upstream import Headers as Received
 from app.proxy.asgi import Answer
-from app.proxy.intake import Understood
-from app.proxy.observe import Observation
+from app.proxy.facts import Facts
+from app.proxy.learning import Observation
+from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
 from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ HEADERS: Headers = [
 @dataclass(slots=True)
 class EarlyStream:
     answer: Answer
-    understood: Understood
+    facts: Facts
     started: Started
     decided: asyncio.Future[Decision]
     relay: Callable[[Answering, AnswerEditor, Observation], Awaitable[None]]
@@ -44,20 +45,20 @@ class EarlyStream:
     """Whether the status stands in the chunks."""
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
-        answer, understood = self.answer, self.understood
-        events = understood.format.early(understood.request, understood.events, self.started.id)
-        await answer.start(200, [*HEADERS, *understood.headers(None)])
-        await answer.body(events.started(understood.announcement(self.started)))
-        prepared = await self._meanwhile(self.decided, events)
-        report = understood.report(prepared)
-        closing = events.failed if prepared.failed else events.completed
-        await answer.body(closing(report, understood.status_member(prepared) if self.tells else b""))
+        answer, facts = self.answer, self.facts
+        events = facts.format.early(facts.request, facts.events, self.started.id)
+        await answer.start(200, [*HEADERS, *context_headers(facts, None)])
+        await answer.body(events.started(announcement(facts, self.started)))
+        decision = await self._meanwhile(self.decided, events)
+        report = context_of(facts, decision)
+        closing = events.failed if decision.failed else events.completed
+        await answer.body(closing(report, status_member(decision) if self.tells else b""))
         try:
             observed, answering = await self._meanwhile(obtaining, events)
             await self._relay(answering, observed, events)
         except StenoError as error:
             self.failed(error)
-            await answer.end(understood.format.error_frame(error))
+            await answer.end(facts.format.error_frame(error))
 
     async def _relay(self, answering: Answering, observed: Observation, events: EarlyFrames) -> None:
         if answering.status != 200:
@@ -65,13 +66,12 @@ class EarlyStream:
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_refusal_into(body, answering.chunks())
             refused = answering.status, answering.headers, bytes(body)
-            await self.answer.end(self.understood.format.refusal_frame(*refused, time.time()))
+            await self.answer.end(self.facts.format.refusal_frame(*refused, time.time()))
             return
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
-        editor = self.understood.editor(observed.prepared, observed.asks_usage, events, tells=self.tells)
-        streamed = Streamed(answering, self.understood.format, self.understood.request)
-        await self.relay(streamed, editor, observed)
+        editor = editor_of(self.facts, observed.decision, observed.asks_usage, events, tells=self.tells)
+        await self.relay(Streamed(answering, self.facts.format, self.facts.request), editor, observed)
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""

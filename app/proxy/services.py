@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
+from app.compaction.turn import Job
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
 from app.providers.ledger import Ledger
@@ -22,6 +24,8 @@ from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.wire.format import Bounds, WireFormat
 from app.wire.reader import MessageReader
+
+T = TypeVar("T")
 
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
@@ -53,3 +57,7 @@ class Services:
     def format(self) -> WireFormat:
         """Of a body that comes to no format's own path."""
         return self.formats[0]
+
+    async def beside(self, job: Job, work: Callable[[], T]) -> T:
+        """Works something out about a request; in a worker thread where its history is long."""
+        return await self.work.do(job.tenant, work) if job.is_long else work()

@@ -16,11 +16,11 @@ from app.core.tokens.usage import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Each of them is bytes as they come, with spaces, numbers and members that no decoder would give back as they were."""
+    """Bodies are bytes as they come, with spaces, numbers and members that no decoder gives back as they were."""
 
     request: bytes
-    """Asks for a stream and says nothing of its usage. Instructions; a first turn with two parallel calls, their results
-    and a text; a turn of a question and an answer; a last question. All members that Steno does not know have to stay."""
+    """Asks for a stream and says nothing of its usage. Instructions; a turn with two parallel calls, their results and a
+    text; a turn of a question and an answer; a last question."""
     with_own_members: bytes
     """The same request, byte for byte, with all of Steno's own members in it."""
     unreadable: tuple[bytes, ...]

@@ -359,8 +359,8 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
     payload = simulator.summaries[-1].payload
     assert payload["tool_choice"] == "none"
     assert payload["messages"][-1] == {"role": "user", "content": asked.instructions}
-    assert answer.usage is not None
-    assert answer.usage["prompt_tokens_details"]["cached_tokens"] > 0.9 * simulator.chats[-1].usage["prompt_tokens"]  # type: ignore[index]
+    assert answer.usage.cached is not None
+    assert answer.usage.cached > 0.9 * simulator.chats[-1].usage["prompt_tokens"]  # type: ignore[index]
 
 
 # What a model refuses, and models that do not work
