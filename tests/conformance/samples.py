@@ -19,8 +19,8 @@ class Samples:
     """Bodies are bytes as they come, with spaces, numbers and members that no decoder gives back as they were."""
 
     request: bytes
-    """Asks for a stream and says nothing of its usage. Instructions; a turn with two parallel calls, their results and a
-    text; a turn of a question and an answer; a last question."""
+    """Asks for a stream, and does not say whether it is to tell its usage. Instructions; a turn with two parallel
+    calls, their results and a text; a turn of a question and an answer; a last question."""
     with_own_members: bytes
     """The same request, byte for byte, with all of Steno's own members in it."""
     unreadable: tuple[bytes, ...]
