@@ -1,0 +1,584 @@
+"""What every wire format has to keep, tried with the samples that it brings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from app.core.history.messages import Kind, Message
+from app.core.limits.budget import MOST_TOKENS
+from app.core.stages.repair import repair
+from app.core.summary.prompts import chunk_text, summary_request
+from app.core.view.verify import problems
+from app.core.view.view import (
+    Altered,
+    Carried,
+    Conversation,
+    Costs,
+    Note,
+    Part,
+    Pinned,
+    Pruned,
+    Summary,
+    Verbatim,
+    View,
+    whole,
+)
+from app.errors import UpstreamDisconnected, UpstreamUnreadable
+from app.proxy.peeking import refusal_in
+from app.settings import SAID_BY_STENO
+from app.wire.format import EVENT_SHAPES, Bounds, EventShape, Manners, Told, TooManyMessages, WireFormat, read_answer
+from app.wire.formats import FORMATS
+from app.wire.members import TooManyValues, Unreadable
+from app.wire.reader import MessageReader
+from app.wire.refusals import classify, decoded
+from tests.conformance.samples import Samples, samples_of
+from tests.unit.conversations import IDENTITY, chunk, count
+
+STATUS = b'"context_status":"summarized"'
+TOLD = Told(STATUS, STATUS + b',"context":{"status":"summarized","tokens":{}}')
+SHAPES = [shape for shape in EVENT_SHAPES if shape != "off"]
+ERROR = UpstreamDisconnected("The provider's stream ended.")
+
+
+@pytest.fixture(params=FORMATS, ids=[spoken.name for spoken in FORMATS])
+def spoken(request: pytest.FixtureRequest) -> WireFormat:
+    found: WireFormat = request.param
+    return found
+
+
+@pytest.fixture
+def samples(spoken: WireFormat) -> Samples:
+    return samples_of(spoken.name)
+
+
+def test_a_format_without_samples_fails_with_a_sentence() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"The format telegrams brings no samples: write .*/telegrams\.py"):
+        samples_of("telegrams")
+
+
+def test_formats_are_told_apart_by_name_and_path() -> None:
+    assert len({spoken.name for spoken in FORMATS}) == len({spoken.path for spoken in FORMATS}) == len(FORMATS)
+
+
+# Reading
+
+
+def read_messages(spoken: WireFormat, raw_messages: Sequence[bytes], ignore: Sequence[str] = ()) -> tuple[Message, ...]:
+    return MessageReader(IDENTITY, spoken.message, ignore).read(raw_messages)
+
+
+def talk_of(spoken: WireFormat, body: bytes) -> Conversation:
+    read = read_messages(spoken, spoken.read(body).raw_messages)
+    return Conversation(read, IDENTITY, "t", lambda: Costs([count(m.text) for m in read], 0), None)
+
+
+def test_a_request_is_read(spoken: WireFormat, samples: Samples) -> None:
+    request = spoken.read(samples.request)
+    assert (request.model, request.stream, request.choices) == (samples.model, True, 1)
+    assert not request.wants_usage
+    assert not request.says_whether_usage
+    assert request.body == samples.request
+    assert spoken.model_in(samples.request) == samples.model
+    assert spoken.model_in(b"<p>") == ""
+
+
+def test_what_is_no_request_is_left_to_the_provider(spoken: WireFormat, samples: Samples) -> None:
+    for body in samples.unreadable:
+        with pytest.raises(Unreadable):
+            spoken.read(body)
+
+
+def test_a_body_is_read_within_its_bounds_only(spoken: WireFormat, samples: Samples) -> None:
+    with pytest.raises(TooManyValues, match=r"limits\.values"):
+        spoken.read(samples.request, Bounds(values=10))
+    with pytest.raises(TooManyMessages, match=r"limits\.messages"):
+        spoken.read(samples.request, Bounds(messages=len(samples.kinds) - 1))
+
+
+def test_stenos_own_members_are_read(spoken: WireFormat, samples: Samples) -> None:
+    request = spoken.read(samples.with_own_members)
+    assert (request.focus, request.pins) == ("dates", (1,))
+    assert request.options["pin"] == [1]
+    assert [name for name, _ in request.names] == ["conversation_id"]
+    asking = request.asking(threshold=7, focus="names")
+    assert (asking.threshold, asking.focus, asking.body) == (7, "names", request.body)
+    assert spoken.read(samples.request).threshold is None
+
+
+def test_messages_are_of_their_kinds_and_keep_their_bytes(spoken: WireFormat, samples: Samples) -> None:
+    request = spoken.read(samples.request)
+    messages = read_messages(spoken, request.raw_messages)
+    assert tuple(message.kind for message in messages) == samples.kinds
+    assert tuple(message.raw for message in messages) == request.raw_messages
+    assert all(raw in samples.request for raw in request.raw_messages)
+    assert all(message.text == samples.text_of(message.raw) for message in messages if not message.calls)
+
+
+def test_digests_go_by_what_a_message_means(spoken: WireFormat, samples: Samples) -> None:
+    for same, pairs in ((True, samples.alike), (False, samples.unlike)):
+        for pair in pairs:
+            one, other = read_messages(spoken, pair)
+            assert (one.digest == other.digest) is same, pair
+
+
+def test_volatile_text_is_no_part_of_what_a_message_means(spoken: WireFormat, samples: Samples) -> None:
+    request = spoken.read(samples.request)
+    question = samples.text_of(request.raw_messages[-1])
+    changed = request.raw_messages[-1].replace(question.encode(), question.encode() + b" It is 12:20.")
+    plain = read_messages(spoken, [request.raw_messages[-1]], [r" It is [\d:]+\."])
+    assert read_messages(spoken, [changed], [r" It is [\d:]+\."])[0].digest == plain[0].digest
+    assert read_messages(spoken, [changed])[0].digest != plain[0].digest
+
+
+# Transparency
+
+
+def test_an_untouched_request_is_the_clients_bytes(spoken: WireFormat, samples: Samples) -> None:
+    assert spoken.read(samples.request).untouched == samples.request
+    assert spoken.read(samples.with_own_members).untouched == samples.request
+
+
+def test_a_view_that_changes_nothing_gives_back_the_very_slices(spoken: WireFormat, samples: Samples) -> None:
+    request, talk = spoken.read(samples.request), talk_of(spoken, samples.request)
+    assert spoken.render(talk, whole(talk)) == list(request.raw_messages)
+    assert spoken.render(talk, whole(talk), alternate=True) == list(request.raw_messages)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_beside_the_history_a_payload_is_the_clients_bytes(spoken: WireFormat, samples: Samples, *, own: bool) -> None:
+    request = spoken.read(samples.with_own_members if own else samples.request)
+    payload = request.with_messages(request.raw_messages)
+    history, theirs = spoken.messages_in(payload), spoken.messages_in(samples.request)
+    assert payload.replace(history, theirs) == samples.request
+    assert json.loads(payload) == json.loads(samples.request)
+
+
+def test_an_answer_that_is_told_nothing_passes_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
+    editor = spoken.editor()
+    assert [editor.edit(frame) for frame in samples.stream] == list(samples.stream)
+    assert spoken.editor().whole(samples.whole) == samples.whole
+
+
+def test_what_is_no_answer_passes_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
+    for body in (b"", b"<p>", b"[]", b"{", samples.whole[:-9]):
+        editor = spoken.editor(TOLD, spoken.read(samples.request))
+        assert editor.whole(body) == body
+        assert not editor.complete
+        assert editor.usage is None
+    for frame in (b": comment\n\n", b"data: no JSON\n\n", b"id: 7\n\n", b"data: {}\n\n"[:-2]):
+        assert spoken.editor().edit(frame) == frame
+
+
+# Splices
+
+
+def summarised(talk: Conversation, samples: Samples) -> tuple[Summary, int]:
+    """A summary of everything before the last unit of the first turn's answers, and where it ends."""
+    stop = samples.cuts[-3]
+    return Summary(chunk(talk, 0, stop)), stop
+
+
+def payload_of(spoken: WireFormat, talk: Conversation, *parts: Part) -> list[bytes]:
+    return spoken.render(talk, View(parts, 1))
+
+
+def test_a_summary_stands_in_a_user_message_and_the_rest_is_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    summary, stop = summarised(talk, samples)
+    rendered = payload_of(spoken, talk, summary, Verbatim(stop, len(talk.transcript)))
+    before, after = samples.instructions, samples.instructions + 1
+    raw = spoken.read(samples.request).raw_messages
+    assert rendered[:before] == list(raw[:before])
+    assert rendered[after:] == list(raw[before + stop :])
+    [note] = read_messages(spoken, rendered[before:after])
+    assert note.kind is Kind.USER
+    assert note.text == chunk_text(summary.chunk)
+
+
+def test_notes_pinned_copies_and_carried_messages_stand_where_the_view_says(
+    spoken: WireFormat, samples: Samples
+) -> None:
+    talk = talk_of(spoken, samples.request)
+    raw = spoken.read(samples.request).raw_messages[samples.instructions :]
+    summary, stop = summarised(talk, samples)
+    pinned = Pinned(samples.cuts[1], samples.cuts[2])
+    parts = (summary, Carried(0), pinned, Note("pinned_text", "Mind the dates.", 3), Verbatim(stop, len(raw)))
+    rendered = payload_of(spoken, talk, *parts)[samples.instructions :]
+    copies = raw[pinned.start : pinned.stop]
+    assert rendered[1 : 2 + len(copies)] == [raw[0], *copies]
+    assert samples.text_of(rendered[2 + len(copies)]) == "Mind the dates."
+    assert rendered[3 + len(copies) :] == list(raw[stop:])
+
+
+def test_a_pruned_unit_leaves_nothing(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    start, stop = samples.cuts[1], samples.cuts[2]
+    rendered = payload_of(spoken, talk, Verbatim(0, start), Pruned(start, stop), Verbatim(stop, len(talk.transcript)))
+    raw = spoken.read(samples.request).raw_messages
+    left = samples.instructions
+    assert rendered == [*raw[: left + start], *raw[left + stop :]]
+
+
+def test_a_mask_takes_text_away_and_nothing_else(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    masked = talk.transcript.messages[samples.result]
+    texts = tuple(f"cut {number}" for number in range(len(masked.texts)))
+    [left] = read_messages(
+        spoken, payload_of(spoken, talk, Altered(samples.result, texts, 1, "masked"))[samples.instructions :]
+    )
+    assert left.texts == texts
+    assert replace(left, texts=masked.texts, raw=masked.raw, digest=masked.digest) == masked
+    same = payload_of(spoken, talk, Altered(samples.result, masked.texts, 1, "masked"))[-1]
+    assert same == masked.raw
+
+
+def test_calls_are_cut_and_taken_out_by_their_places(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    index, caller = next((i, m) for i, m in enumerate(talk.transcript.messages) if len(m.calls) > 1)
+    kept = Altered(index, caller.texts, 1, "repaired", ((1, '{"_shortened":"x"}'),))
+    [left] = read_messages(spoken, payload_of(spoken, talk, kept)[samples.instructions :])
+    assert left.calls == (replace(caller.calls[1], arguments='{"_shortened":"x"}'),)
+    none = Altered(index, caller.texts, 1, "repaired", ())
+    assert read_messages(spoken, payload_of(spoken, talk, none)[samples.instructions :])[0].calls == ()
+
+
+def test_no_two_user_messages_are_made_neighbours_where_that_is_refused(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    stop = samples.cuts[-1]  # The last question.
+    parts = (Summary(chunk(talk, 0, stop)), Note("stub", "Left out.", 2), Verbatim(stop, len(talk.transcript)))
+    apart = read_messages(spoken, payload_of(spoken, talk, *parts))
+    joined = read_messages(spoken, spoken.render(talk, View(parts, 1), alternate=True))
+    assert [m.kind for m in apart[samples.instructions :]] == [Kind.USER] * 3
+    assert [m.kind for m in joined[samples.instructions :]] == [Kind.USER]
+    assert joined[-1].texts == tuple(text for message in apart[samples.instructions :] for text in message.texts)
+
+
+def test_a_changed_payload_is_a_request_again(spoken: WireFormat, samples: Samples) -> None:
+    request, talk = spoken.read(samples.with_own_members), talk_of(spoken, samples.request)
+    summary, stop = summarised(talk, samples)
+    rendered = payload_of(spoken, talk, summary, Verbatim(stop, len(talk.transcript)))
+    for ask_usage in (False, True):
+        again = spoken.read(request.with_messages(rendered, ask_usage))
+        assert list(again.raw_messages) == rendered
+        assert again.model == samples.model
+        assert again.options == {}
+        assert again.names == ()
+        assert again.wants_usage is ask_usage
+
+
+# Pairs
+
+
+def test_units_hold_calls_together_with_their_results(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    transcript = talk.transcript
+    assert len(talk.instructions) == samples.instructions
+    assert transcript.cuts == samples.cuts
+    assert all(transcript.is_answered(*unit) for unit in pairwise((*transcript.cuts, len(transcript))))
+    assert transcript.messages[samples.result].kind is Kind.RESULT
+    assert transcript.tool_name(samples.result)
+
+
+def test_a_history_in_order_needs_no_repair_and_has_no_problems(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    assert repair(talk, whole(talk), lambda _: 1) == whole(talk)
+    assert problems(talk, whole(talk), MOST_TOKENS) == []
+
+
+def test_a_result_without_its_call_is_found(spoken: WireFormat, samples: Samples) -> None:
+    talk = talk_of(spoken, samples.request)
+    split = View((Pruned(0, samples.result), Verbatim(samples.result, len(talk.transcript))), 1)
+    assert "tool_pair_split" in problems(talk, split, MOST_TOKENS)
+
+
+# Answers
+
+
+def frames_of(editor: Any, frames: Iterable[bytes]) -> list[bytes]:
+    return [edited for frame in frames if (edited := editor.edit(frame))]
+
+
+def test_a_stream_tells_its_usage_and_its_end(spoken: WireFormat, samples: Samples) -> None:
+    editor = spoken.editor(TOLD, spoken.read(samples.request))
+    for number, frame in enumerate(samples.stream):
+        assert editor.complete is (number > samples.ends_at)
+        editor.edit(frame)
+    assert editor.complete
+    assert editor.begun
+    assert not editor.failed
+    assert not editor.refusal
+    assert not editor.window_full
+    assert editor.text_bytes > 0
+    assert editor.usage is not None
+    assert editor.usage.tokens == samples.stream_usage
+    assert editor.usage.prompt == samples.stream_usage.prompt
+
+
+def test_a_whole_answer_tells_its_usage(spoken: WireFormat, samples: Samples) -> None:
+    editor = spoken.editor(TOLD, spoken.read(samples.request))
+    edited = editor.whole(samples.whole)
+    assert editor.complete
+    assert editor.usage is not None
+    assert editor.usage.tokens == samples.whole_usage
+    assert editor.text_bytes > 0
+    assert json.loads(edited) == {**json.loads(samples.whole), **json.loads(b"{%b}" % TOLD.report)}
+    assert edited.replace(b"," + TOLD.report, b"") == samples.whole
+
+
+def test_a_stream_is_told_the_status_first_and_everything_at_its_end(spoken: WireFormat, samples: Samples) -> None:
+    frames = frames_of(spoken.editor(TOLD, spoken.read(samples.request)), samples.stream)
+    told = [samples.told_in(frame) for frame in frames]
+    said = [members for members in told if members]
+    assert said[0]["context_status"] == "summarized"
+    [ended] = [members for members in said if "context" in members]
+    assert ended["context_status"] == "summarized"
+    plain = [frame.replace(b"," + TOLD.report, b"").replace(b"," + STATUS, b"") for frame in frames]
+    assert plain == list(samples.stream)
+    samples.check_stream(frames)
+
+
+def test_a_status_of_another_steno_is_replaced(spoken: WireFormat, samples: Samples) -> None:
+    once = spoken.editor(Told(STATUS, STATUS + b',"context":{"status":"full"}')).whole(samples.whole)
+    assert spoken.editor(TOLD).whole(once) == spoken.editor(TOLD).whole(samples.whole)
+
+
+def test_a_usage_that_only_steno_asked_for_is_read_and_not_passed_on(spoken: WireFormat, samples: Samples) -> None:
+    editor = spoken.editor(request=spoken.read(samples.request), hides_usage=True)
+    frames = frames_of(editor, samples.stream)
+    assert b"usage" not in b"".join(frames)
+    assert editor.usage is not None
+    assert editor.usage.tokens == samples.stream_usage
+    assert read_answer(spoken.summaries, b"".join(frames)) is not None
+
+
+def test_a_stream_that_was_cut_is_known_as_cut(spoken: WireFormat, samples: Samples) -> None:
+    for stop in range(samples.ends_at + 1):
+        editor = spoken.editor(TOLD, spoken.read(samples.request))
+        frames_of(editor, (*samples.stream[:stop], samples.stream[stop][:-4]))
+        assert not editor.complete
+
+
+def test_an_answer_that_the_window_cut_off_is_known(spoken: WireFormat, samples: Samples) -> None:
+    editor = spoken.editor()
+    frames_of(editor, samples.full_stream)
+    assert editor.window_full
+    assert editor.complete
+    editor = spoken.editor()
+    editor.whole(samples.full_whole)
+    assert editor.window_full
+
+
+async def _chunks(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def _streamed(spoken: WireFormat, samples: Samples, body: bytes, *, is_stream: bool) -> list[bytes]:
+    request = spoken.read(samples.request)
+    pieces = _chunks(*(body[start : start + 7] for start in range(0, len(body), 7)))
+    found = [piece async for piece in spoken.as_stream(request, pieces, is_stream=is_stream, headers=())]
+    return [frame + b"\n\n" for frame in b"".join(found).split(b"\n\n")[:-1]]
+
+
+async def test_a_whole_answer_becomes_the_stream_that_was_asked_for(spoken: WireFormat, samples: Samples) -> None:
+    frames = await _streamed(spoken, samples, samples.whole, is_stream=False)
+    samples.check_stream(frames)
+    editor = spoken.editor()
+    frames_of(editor, frames)
+    assert editor.complete
+    assert read_answer(spoken.summaries, b"".join(frames)) is not None
+
+
+async def test_a_stream_stays_the_stream_that_it_is(spoken: WireFormat, samples: Samples) -> None:
+    assert await _streamed(spoken, samples, b"".join(samples.stream), is_stream=True) == list(samples.stream)
+
+
+async def test_what_is_neither_is_unreadable(spoken: WireFormat, samples: Samples) -> None:
+    with pytest.raises(UpstreamUnreadable):
+        await _streamed(spoken, samples, b"<html>Bad gateway</html>", is_stream=False)
+
+
+# Early frames
+
+
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_frames_before_the_providers_make_one_stream_with_them(
+    spoken: WireFormat, samples: Samples, shape: EventShape, *, failed: bool
+) -> None:
+    request = spoken.read(samples.request)
+    early = spoken.early(request, shape, "cmp_1")
+    close = early.failed if failed else early.completed
+    own = [early.started({"messages": 7}), early.keep_alive(), early.keep_alive(), close({"status": "full"}, STATUS)]
+    assert all(frame.endswith(b"\n\n") and frame.count(b"\n\n") == 1 for frame in own)
+    assert b"compaction_started" in own[0]
+    assert (b"compaction_failed" if failed else b"compaction_completed") in own[3]
+    assert b"cmp_1" in own[0]
+    assert b"cmp_1" in own[3]
+    assert b"compaction" not in own[1]
+    editor = spoken.editor(TOLD, request, early)
+    frames = [*own, *frames_of(editor, samples.stream)]
+    if shape == "chunk":  # The safest frames are to be understood by those who know of no others.
+        samples.check_stream(frames)
+    else:
+        samples.check_stream(frames[len(own) :])
+    assert editor.complete
+    assert read_answer(spoken.summaries, b"".join(frames[len(own) :])) == read_answer(
+        spoken.summaries, b"".join(samples.stream)
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_error_after_early_frames_passes_in_the_providers_words(
+    spoken: WireFormat, samples: Samples, shape: EventShape
+) -> None:
+    request = spoken.read(samples.request)
+    editor = spoken.editor(TOLD, request, spoken.early(request, shape, "cmp_1"))
+    assert editor.edit(samples.overflow_frame) == samples.overflow_frame
+    assert editor.refusal
+
+
+# Errors
+
+
+def test_errors_of_our_own_are_told_in_the_formats_shape(spoken: WireFormat, samples: Samples) -> None:
+    assert ERROR.message in json.dumps(json.loads(spoken.error(ERROR)))
+    frame = spoken.error_frame(ERROR)
+    assert frame.endswith(b"\n\n")
+    assert ERROR.message in json.dumps(samples.told_in(frame))
+    editor = spoken.editor()
+    editor.edit(frame)
+    assert editor.failed
+
+
+def test_a_providers_refusal_keeps_its_words_in_a_stream(spoken: WireFormat, samples: Samples) -> None:
+    status, body, message = samples.refusal
+    frame = spoken.refusal_frame(status, [(b"retry-after", b"7")], body, 1_700_000_000.0)
+    assert message in json.dumps(samples.told_in(frame))
+    odd = spoken.refusal_frame(503, (), b"<p>Bad\n\ngateway</p>", 1_700_000_000.0)
+    assert odd.count(b"\n\n") == 1
+    for sent in (frame, odd):
+        editor = spoken.editor()
+        assert editor.edit(sent) == sent
+        assert editor.failed
+        assert editor.complete
+
+
+# Overflow
+
+
+def test_a_refusal_for_the_prompts_size_is_recognised(spoken: WireFormat, samples: Samples) -> None:
+    status, body = samples.overflow
+    found = classify(status, decoded(body))
+    assert found is not None
+    assert found.limit is not None
+    status, body, _ = samples.refusal
+    assert classify(status, decoded(body)) is None
+    assert not spoken.refuses_to_tell_usage(body)
+
+
+def test_a_refusal_in_the_first_frame_is_recognised_and_a_later_one_is_an_error(
+    spoken: WireFormat, samples: Samples
+) -> None:
+    error = refusal_in(spoken.editor(), samples.overflow_frame)
+    assert classify(200, decoded(error), first_frame=True) is not None
+    assert refusal_in(spoken.editor(), b"".join(samples.stream)) == b""
+    editor = spoken.editor()
+    frames_of(editor, (*samples.stream[: samples.ends_at], samples.overflow_frame))
+    assert editor.failed
+    assert editor.complete
+    assert not editor.refusal
+
+
+# Summaries
+
+
+def options_of(spoken: WireFormat, model: str = "m", without: Iterable[str] = ()) -> dict[str, Any]:
+    manners = Manners(spoken.summaries.cap(model), frozenset(without))
+    return {**spoken.summaries.options(manners, model, 300, 8_000, {"temperature": 0})}
+
+
+def test_a_quoting_call_holds_the_rules_the_transcript_and_the_cap(spoken: WireFormat) -> None:
+    options = options_of(spoken)
+    body = spoken.summaries.quoting(summary_request("Do it.", "what was said", 10, 300), "m", options)
+    texts = json.dumps(json.loads(body))
+    assert "what was said" in texts
+    assert texts.count("Do it.") == 2
+    sent = json.loads(body)
+    assert sent["model"] == "m"
+    assert sent["temperature"] == 0
+    assert sent[spoken.summaries.cap("m")] == 300
+    assert spoken.summaries.target.startswith(b"/v1/")
+
+
+def test_a_model_that_reasons_first_is_allowed_more(spoken: WireFormat) -> None:
+    assert options_of(spoken, "o3")[spoken.summaries.cap("o3")] == 8_300
+
+
+def test_a_continuing_call_holds_the_conversation_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
+    request = spoken.read(samples.request)
+    body = spoken.summaries.continuing(request.raw_messages, request.cached, "Write notes.", "m", options_of(spoken))
+    places = [body.find(raw) for raw in request.raw_messages]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert body.find(b"Write notes.") > places[-1]
+
+
+def test_no_operator_sets_what_a_call_says_by_itself(spoken: WireFormat) -> None:
+    body = spoken.summaries.quoting(summary_request("Do.", "said", 10, 300), "m", options_of(spoken))
+    assert set(json.loads(body)) - {"temperature"} <= spoken.summaries.own_members <= SAID_BY_STENO
+
+
+def test_what_a_model_does_not_take_is_left_out(spoken: WireFormat) -> None:
+    for member in spoken.summaries.optional:
+        assert member not in options_of(spoken, "o3", [member])
+    assert set(spoken.summaries.optional) <= set(options_of(spoken, "o3"))
+    assert "temperature" not in options_of(spoken, without=["temperature"])
+
+
+def test_a_refusal_teaches_how_to_ask(spoken: WireFormat, samples: Samples) -> None:
+    dialect = spoken.summaries
+    for model, refusal, refused, instead in samples.lessons:
+        manners, options = Manners(dialect.cap(model)), options_of(spoken, model)
+        assert refused in options
+        taught = dialect.taught(manners, refusal, options)
+        assert taught is not None
+        asked = dialect.options(taught, model, 300, 8_000, {"temperature": 0})
+        assert refused not in asked
+        assert not instead or instead in asked
+        assert dialect.taught(taught, refusal, asked) in (None, taught), "it would be asked for ever"
+    for refusal in samples.nothing_taught:
+        assert dialect.taught(Manners(dialect.cap("m")), refusal, options_of(spoken)) is None
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_answers_are_read_whichever_pieces_they_come_in(spoken: WireFormat, samples: Samples, size: int) -> None:
+    for body, expected in samples.answers:
+        reader = spoken.summaries.reader()
+        for start in range(0, len(body), size):
+            reader.feed(body[start : start + size])
+        reader.end()
+        assert reader.answer == expected
+        assert re.fullmatch(r"[A-Za-z0-9_-]*", expected.word)
+
+
+def test_what_is_no_answer_or_a_part_of_one_is_none(spoken: WireFormat, samples: Samples) -> None:
+    for body in samples.no_answers:
+        assert read_answer(spoken.summaries, body) is None, body
+
+
+def test_an_error_in_place_of_an_answer_is_known(spoken: WireFormat, samples: Samples) -> None:
+    for first, body in ((True, samples.overflow_frame), (False, samples.stream[1] + samples.overflow_frame)):
+        reader = spoken.summaries.reader()
+        reader.feed(body)
+        reader.end()
+        assert reader.answer is None
+        assert reader.error_is_first is first
+        assert classify(200, reader.error, first_frame=True) is not None
