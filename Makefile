@@ -56,7 +56,7 @@ cliffs: dev-env ## how far a prompt falls when it is compacted, by window; optio
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.cliffs $(if $(FILE),'$(FILE)')
 
-corpus: dev-env ## record what Steno makes of a thousand conversations; options: OUT=dir TREE=dir START=command WITH=dir (compare)
+corpus: dev-env ## record what goes over the wire in a thousand cases; options: OUT=dir WITH=dir (compare) TREE=dir START=command
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.corpus record --out '$(or $(OUT),$(error make corpus needs OUT=...))' \
 		$(if $(TREE),--tree '$(TREE)') $(if $(START),--start '$(START)')

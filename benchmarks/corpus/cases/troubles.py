@@ -53,7 +53,7 @@ ERRORS: Mapping[str, Reply] = {
     ),
     "continue": Reply(b"HTTP/1.1 100 Continue\r\n\r\n" + plain(completion("Yes", MODEL)).data),
 }
-"""On a stream that has begun what may be repeated is: after a pause that these spare the recording."""
+"""Some say that they are not to be repeated: that spares the recording the pauses in between."""
 
 OVERFLOWS: Mapping[str, Reply] = {
     "openai": refusal(
