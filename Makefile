@@ -71,7 +71,7 @@ properties: dev-env ## the property tests, forty times as long
 
 coverage: dev-env ## the unit tests, which have to cover app/core to the last branch
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	@$(VENV)/python -m pytest tests/unit --cov=app/core --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest tests/unit tests/conformance --cov=app/core --cov-branch --cov-fail-under=100 $(PYTEST_ARGS)
 
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -48,7 +48,9 @@ n = len
 
 
 def message(role: str, *texts: str, **members: Any) -> Message:
-    return Message(KINDS[role], role, texts, b"", b"", by_place=role == "function", **members)
+    kind = KINDS[role]
+    answered = {"answers": ("",) if kind is Kind.RESULT else ()}
+    return Message(kind, role, texts, b"", b"", by_place=role == "function", **{**answered, **members})
 
 
 def cost(*unit: Message, rules: Rules = GPT_4O) -> tuple[int, ...]:

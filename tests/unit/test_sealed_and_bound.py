@@ -55,6 +55,19 @@ def test_a_message_with_a_result_that_nobody_called_for_is_taken_out() -> None:
     assert Pruned(2, 3, "repaired") in repaired.parts
 
 
+def test_a_users_message_may_hold_results_and_a_question() -> None:
+    asking = replace(message("user", "r and so"), answers=("a",))
+    talk = conversation(USER, message("assistant", calls=["a"]), asking, DONE, USER)
+    assert talk.transcript.turn_starts == (0, 2, 4)
+    assert talk.transcript.cuts == (0, 1, 3, 4)
+    assert talk.transcript.is_answered(1, 3)
+    assert repair(talk, whole(talk), cost) == whole(talk)
+    assert problems(talk, whole(talk), 1_000) == []
+    alone = View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 5)), 9)
+    assert "tool_pair_split" in problems(talk, alone, 1_000)
+    assert prune(talk, whole(talk), 3, 3, cost, stub=False).parts == (Pruned(0, 3), Verbatim(3, 5))
+
+
 # Sealed
 
 

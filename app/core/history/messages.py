@@ -17,10 +17,10 @@ class Kind(Enum):
     INSTRUCTIONS = auto()
     """Said by whoever runs the model: never summarised, cut or left out, wherever it stands."""
     USER = auto()
-    """What a turn begins with."""
+    """What a turn begins with. It may hold results too, where a format has them in the user's message."""
     ASSISTANT = auto()
     RESULT = auto()
-    """Of calls, and nothing else: what a user says beside results is a message of the user's."""
+    """Of calls, and nothing else."""
     OTHER = auto()
     """Of a role that the format does not know."""
 
@@ -66,13 +66,12 @@ class Message:
     name: str = ""
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
-    """The ids of the calls whose results it holds; an empty one for a result that names none."""
+    """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
     by_place: bool = False
     """A result that answers the call before it, as that has no id to be named by."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
-
     sealed: bool = False
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
     bound: bool = False
@@ -84,8 +83,8 @@ class Message:
 
     @property
     def is_paired(self) -> bool:
-        """Whether it is a result that has to name its calls."""
-        return self.kind is Kind.RESULT and not self.by_place
+        """Whether it holds results that have to name their calls."""
+        return bool(self.answers) and not self.by_place
 
 
 def own_message(text: str) -> Message:
@@ -218,7 +217,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
         if message.calls:
             previous_call = index
             caller_of.update((call.id, index) for call in message.calls)
-        elif message.kind is Kind.RESULT:
+        elif message.answers:
             named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
             for caller in named or [previous_call if message.by_place else index]:
                 reaches[caller] = index

@@ -74,7 +74,7 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
     for index, part in standing(view):
         if index is None:
             continue
-        if not (transcript.messages[index].kind is Kind.RESULT or was_bound) or not units:
+        if not (transcript.messages[index].answers or was_bound) or not units:
             units.append(_Unit([], 0, droppable=True))
         unit = units[-1]
         unit.indexes.append(index)

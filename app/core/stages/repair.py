@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import Message
 from app.core.stages.alter import append, message_of, standing
 from app.core.tokens.estimate import Cost
 from app.core.view.view import Altered, Conversation, Part, Pruned, Verbatim, View
@@ -32,7 +32,7 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
             elif message.calls and not message.calls[0].by_place:
                 following, is_last = _following(conversation, items, place + 1)
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
-            elif message.kind is not Kind.RESULT:
+            elif not message.answers:
                 answered = set()
         elif not isinstance(part, Pruned):
             answered = set()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
-from time import time
 
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
@@ -68,7 +68,7 @@ class ChatCompletions:
         return CompletionEditor(told.status, told.report, sent, request.choices if request else 1, hides_usage)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
-        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), request.model)
         return CompactionEvents(shape, compaction_id, head)
 
     def as_stream(
