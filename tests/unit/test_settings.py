@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from app import settings as module
 from app.settings import (
     AlternativeSettings,
     ConfigurationError,
@@ -32,6 +32,7 @@ from app.settings.policies import Policies
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "app" / "settings"
 SAMPLE = ROOT / "config" / "steno.yaml"
 REFERENCE = ROOT / "docs" / "settings.md"
 PASSWORD = "hunter2"
@@ -68,10 +69,12 @@ def default_of(field: FieldInfo) -> Any:
     )
 
 
+@cache
 def sentences() -> dict[tuple[str, str], str]:
     """The string literal under each field, by section class and name."""
     found = {}
-    for section in ast.parse(Path(module.__file__).read_text()).body:
+    files = (ast.parse(file.read_text()) for file in FOLDER.rglob("*.py"))
+    for section in (node for file in files for node in file.body):
         if not isinstance(section, ast.ClassDef):
             continue
         for field, below in zip(section.body, section.body[1:], strict=False):
