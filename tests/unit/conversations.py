@@ -20,7 +20,20 @@ from app.core.view.view import Conversation, Costs, Masking
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
-SETTINGS = SummarySettings(model="m", prompt="Summarise.", input_tokens=10_000, part_tokens=5_000, shown_tokens=10_000)
+SETTINGS = SummarySettings(
+    model="m",
+    prompt="Summarise.",
+    input_tokens=10_000,
+    part_tokens=5_000,
+    source_tokens=None,
+    update_prompt="",
+    focus="",
+    ratio=1.0,
+    strategy="additive",
+    style="transcript",
+    shown_tokens=10_000,
+    failed_results=0,
+)
 
 
 def count(text: str) -> int:

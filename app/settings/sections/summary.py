@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from app.core.limits.budget import MOST_TOKENS
+from app.core.limits.budget import MIN_SUMMARY, MOST_TOKENS, Shares
 from app.core.summary.prompts import SUMMARY_PROMPT
 from app.settings.types import Seconds, Section, fits
 from app.wire.completions import MEMBERS
@@ -48,7 +48,7 @@ class SummarySettings(Section):
     """Upstream that is asked for them; null means the conversation's own."""
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
     """Other models, or the same at other upstreams, that are asked in turn where the first gives no answer."""
-    max_tokens: int = Field(2_048, ge=256)
+    max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
     """Largest summary chunk; small windows use less (0.06 of the limit, at least 256)."""
     source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
     """One summary stands for at most so many tokens: a larger range becomes several, made side by side; null: any."""

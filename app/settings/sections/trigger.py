@@ -7,8 +7,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.core.limits.budget import MOST_TOKENS
+from app.core.limits.budget import MOST_TOKENS, Shares
 from app.settings.types import Ratio, Section
+
+(_DEFAULT,) = Shares().trigger
 
 
 class ConditionSettings(Section):
@@ -53,7 +55,7 @@ def _named(trigger: Mapping[str, Any]) -> bool:
 
 
 class TriggerSettings(ConditionSettings):
-    token_ratio: Ratio | None = 0.70
+    token_ratio: Ratio | None = _DEFAULT.token_ratio
     """A compaction is due when the estimate exceeds this share of the limit; of no account where others are named."""
     any: tuple[AlternativeSettings, ...] = Field((), max_length=10)
     """Alternatives, in place of the conditions above: each a set of them that all must hold, one is enough."""
