@@ -39,7 +39,7 @@ from app.proxy.gate import Gate
 from app.proxy.in_flight import BytesInFlight
 from app.proxy.origins import Door
 from app.proxy.passthrough import PassthroughEndpoint
-from app.proxy.record import LONGEST_NAME, REQUEST
+from app.proxy.record import LONGEST_PATH, REQUEST
 from app.proxy.services import Services
 from app.proxy.tenants import Tenants
 from app.rest import compact, context, pins, search, tenant, usage
@@ -242,7 +242,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
 
 
 def _no_route(app: FastAPI, request: Request) -> StenoError:
-    path, method = request.scope["path"][:LONGEST_NAME], request.method
+    path, method = request.scope["path"][:LONGEST_PATH], request.method
     if allowed := methods_of(app, request.scope):
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")

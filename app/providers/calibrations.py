@@ -19,7 +19,6 @@ import structlog
 from app.core.limits.budget import Line
 from app.core.tokens.calibration import (
     ENOUGH_OF_ONE,
-    LONGEST_NAME,
     Calibration,
     Sample,
     agreed_line,
@@ -29,6 +28,7 @@ from app.core.tokens.calibration import (
     prior_for,
     rejected,
 )
+from app.core.tokens.rules import LONGEST_MODEL
 from app.memory.repeats import Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 
@@ -84,7 +84,7 @@ class Calibrations:
 
     def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
         """What the tenant's estimates are corrected by, from memory; the prior if nothing was learnt yet."""
-        if len(model) > LONGEST_NAME:
+        if len(model) > LONGEST_MODEL:
             return Calibration(prior_for(model, formula, tools))
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         return self.in_force(key, self._own(key))
@@ -111,7 +111,7 @@ class Calibrations:
 
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
         """In force at once, stored within about a second. Never waits. No model has a name too long."""
-        if len(model) > LONGEST_NAME:
+        if len(model) > LONGEST_MODEL:
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         before = self._own(key)

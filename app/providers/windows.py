@@ -22,12 +22,13 @@ import structlog
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError, UpstreamTimedOut
 from app.headers.credentials import CREDENTIALS
 from app.memory.histories import Recent
 from app.memory.sightings import Answered, Sightings
 from app.providers.discovery import Discovery, Listing, ListingRefused
-from app.providers.registry import LONGEST_NAME, bundled, look_up
+from app.providers.registry import bundled, look_up
 from app.providers.upstream import Headers, Upstream
 from app.settings import Settings, UpstreamSettings
 from app.store import Store, StoreUnavailable
@@ -35,8 +36,7 @@ from app.wire.refusals import classify
 
 log = structlog.get_logger("steno.windows")
 
-DEFAULT = Window(128_000, "default", note="neither configured nor announced nor known: a guess")
-
+GUESSED = "neither configured nor announced nor known: a guess"
 LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Between two looks at what other replicas learnt."""
@@ -112,9 +112,16 @@ class Windows:
 
     # What is known
 
-    def of(self, model: str, tenant: str = NOBODY) -> Window:
-        """The model's window as far as it is known now to the tenant."""
+    def of(self, model: str, tenant: str = NOBODY, guess: int | None = None) -> Window:
+        """The model's window as far as it is known now to the tenant.
+
+        `guess` is the window of a model that nobody knows, as the policy of the conversation has it that goes to this
+        model. Everybody else takes `compaction.default_window`; so does who writes summaries, because a policy is
+        chosen for a conversation and tells nothing of the model that summarises it.
+        """
         base = self._without_learnt(model)
+        if guess is not None and base.source == "default":
+            base = replace(base, context=guess)
         limit = self._limit(base, model, tenant)
         return base if limit is None else lowered(base, limit)
 
@@ -158,7 +165,7 @@ class Windows:
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
         listed, there = self._listing.of(model) if self._listing else None, known(self._settings.base_model(model))
-        guess = replace(DEFAULT, context=self._settings.compaction.default_window)
+        guess = Window(self._settings.compaction.default_window, "default", note=GUESSED)
         window = completed(listed, there) if listed else there or guess
         if entry is None:
             return window
@@ -290,7 +297,7 @@ class Windows:
         `output`: tokens that the refused request asked for. A limit below them is more likely theirs.
         """
         limit = overflow.limit
-        if not overflow.learn_window or limit is None or len(model) > LONGEST_NAME:
+        if not overflow.learn_window or limit is None or len(model) > LONGEST_MODEL:
             return
         base, answered = self._without_learnt(model), self._most_answered(model, tenant)
         if limit < max(output or 0, answered, least := least_of(base)):
@@ -323,7 +330,7 @@ class Windows:
 
     def succeeded(self, tenant: str, model: str, prompt_tokens: int) -> None:
         """Drops what the tenant was told, if a prompt of that many tokens, by the provider's count, proves it wrong."""
-        if len(model) > LONGEST_NAME:
+        if len(model) > LONGEST_MODEL:
             return
         if prompt_tokens >= max(LEAST_LIMIT, self._prompts.own(tenant, model) or 0):
             self._prompts.saw(tenant, model, prompt_tokens)

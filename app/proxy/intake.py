@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -16,7 +16,7 @@ import structlog
 from app.compaction.summariser import Route
 from app.compaction.turn import MANY_MESSAGES, Job, Started
 from app.core.history.recognition import Recognised, heads_of
-from app.core.limits.budget import Budget, Window, budget_for, limit_of
+from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for, limit_of
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Strategy
 from app.core.summary.plan import SummarySettings
@@ -28,7 +28,7 @@ from app.headers.credentials import for_anybody
 from app.headers.relayed import Headers, for_summary, value_of
 from app.providers.providers import Provider
 from app.proxy.naming import encoded_name, name_in_header, name_in_json
-from app.proxy.services import HEURISTIC_CAUTION, Services
+from app.proxy.services import Services
 from app.settings import PromptSettings
 from app.settings.policies import Rules, read_preset, read_trigger
 from app.store import ConversationSeen
@@ -213,14 +213,12 @@ async def understand(
     counted_as = services.settings.base_model(model)
     formula = estimator.formula(counted_as)
     await provider.windows.settled(model, tenant, headers if remember else ())
-    window = provider.windows.of(model, tenant)
     hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
     tools = request.has_tools and not hidden
     line = provider.calibrations.of(tenant, model, formula, tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
     rules = _rules(services, provider, request, headers)
-    if window.source == "default":
-        window = replace(window, context=rules.compaction.default_window)
+    window = provider.windows.of(model, tenant, rules.compaction.default_window)
     budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
 
     def converse() -> tuple[Conversation, Prompt]:

@@ -21,9 +21,6 @@ from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.wire.chat_completions import Bounds, MessageReader
 
-HEURISTIC_CAUTION = 0.85
-"""Trigger and target are scaled by this where tokens are only estimated by bytes."""
-
 
 @dataclass(slots=True)
 class Services:

@@ -16,6 +16,7 @@ from app.core.history.messages import Media, Message, ToolCall
 from app.core.limits.budget import MOST_TOKENS
 from app.core.summary import prompts
 from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import LONGEST_MODEL
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 from app.errors import InvalidRequest
 from app.wire.declarations import MEMBERS, read_declarations
@@ -37,8 +38,6 @@ LONGEST_OPTIONS = 131_072
 """Bytes of the `context` object: ten thousand pins and the longest focus have room."""
 LONGEST_COMPARED = 1 << 20
 """Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
-LONGEST_MODEL = 300
-"""Characters of a model's name."""
 
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""
