@@ -74,7 +74,6 @@ def create_app(settings: Settings) -> FastAPI:
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     services = Services(
-        settings=settings,
         providers=providers,
         policies=policies_of(settings),
         store=store,
@@ -91,6 +90,12 @@ def create_app(settings: Settings) -> FastAPI:
         in_flight=BytesInFlight(limits.in_flight_bytes),
         work=work,
         bounds=Bounds(limits.values, limits.messages),
+        limits=limits,
+        naming=settings.identity,
+        events=settings.events,
+        calibration=settings.calibration,
+        base_model=settings.base_model,
+        overflow_retries=settings.compaction.overflow_retries,
     )
     app = FastAPI(
         title="Steno",
@@ -99,7 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,  # Its assets would come from a public CDN.
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan(services),
+        lifespan=_lifespan(services, settings.server.drain_seconds),
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
@@ -213,7 +218,7 @@ async def _check_upstreams(providers: Providers) -> None:
             _log_finding(await judge_upstream(provider, told, provider.settings.api_key_env))
 
 
-def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
@@ -222,7 +227,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             app.state.failure = str(error)
             raise
         services.estimator.make_ready("gpt-4o")  # What most models are counted with.
-        await services.providers.start(calibrate=services.settings.calibration.enabled)
+        await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
@@ -232,7 +237,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             yield
         finally:
             checking.cancel()
-            await services.tasks.drain(services.settings.server.drain_seconds)
+            await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()
             await services.store.close()

@@ -49,7 +49,7 @@ class ChatEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limits = self._services.settings.limits
+        limits = self._services.limits
         answer = Answer(send)
         headers: Headers = list(scope["headers"])
         exchange = None
@@ -189,8 +189,8 @@ class Exchange:
             decided=attempt.decided,
             relay=self._relay_stream,
             failed=self.record.failed,
-            keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
-            tells=self.services.settings.events.body,
+            keep_alive_seconds=self.services.events.keep_alive_seconds,
+            tells=self.services.events.body,
         )
 
     async def _obtain(self, understood: Understood, attempt: Attempt) -> tuple[Observation, Answering]:
@@ -222,7 +222,7 @@ class Exchange:
     ) -> tuple[Observation, Answering]:
         """The answer to a smaller prompt, or the one there is."""
         latest = observed
-        for _ in range(self.services.settings.compaction.overflow_retries):
+        for _ in range(self.services.overflow_retries):
             if (job := latest.recovery()) is None:
                 break
             attempt.reopen()
@@ -260,7 +260,7 @@ class Exchange:
         if prepared.view is None and value_of(answering.headers, b"x-context-status"):
             await self._relay_as_sent(answering, [])  # Another Steno, which may have done more.
             return
-        readable = answering.status == 200 and self.services.settings.events.body
+        readable = answering.status == 200 and self.services.events.body
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             headers = returned(answering.headers, self.own_headers, body_changed=True)

@@ -210,7 +210,7 @@ async def understand(
     """
     estimator, model = services.estimator, request.model
     provider = services.providers.of(model, upstream)
-    counted_as = services.settings.base_model(model)
+    counted_as = services.base_model(model)
     formula = estimator.formula(counted_as)
     await provider.windows.settled(model, tenant, headers if remember else ())
     hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
@@ -301,7 +301,7 @@ def _places(
     services: Services, request: ChatRequest, headers: Headers, in_path: str | None
 ) -> Iterator[tuple[bool, Callable[[], str | None]]]:
     """Where a name may stand, the first choice first: whether it is meant for Steno there, and how it is read."""
-    identity = services.settings.identity
+    identity = services.naming
     for header in (*NAMING_HEADERS, *identity.session_headers):
         if (value := value_of(headers, header.encode())) is not None:
             yield header in NAMING_HEADERS, partial(name_in_header, header, value)
@@ -334,7 +334,7 @@ class Writing:
         """As the windows are known now."""
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
-        formula = services.estimator.formula(services.settings.base_model(summariser))
+        formula = services.estimator.formula(services.base_model(summariser))
         line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))
@@ -394,7 +394,7 @@ def _switched_off(request: ChatRequest, headers: Headers) -> bool:
 
 def _event_shape(services: Services, request: ChatRequest, headers: Headers) -> EventShape:
     asked = value_of(headers, b"x-context-events")
-    shape = next((shape for shape in EVENT_SHAPES if shape == asked), services.settings.events.stream)
+    shape = next((shape for shape in EVENT_SHAPES if shape == asked), services.events.stream)
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     return shape if request.stream and request.choices == 1 else "off"
 

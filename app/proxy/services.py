@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.compaction.compactor import Compactor
@@ -13,7 +14,7 @@ from app.providers.providers import Providers
 from app.proxy.conversations import Conversations
 from app.proxy.in_flight import BytesInFlight
 from app.proxy.tenants import Tenants
-from app.settings import Settings
+from app.settings import CalibrationSettings, EventSettings, IdentitySettings, LimitSettings
 from app.settings.policies import Policies
 from app.store import Store
 from app.tasks.owned import OwnedTasks
@@ -24,7 +25,6 @@ from app.wire.chat_completions import Bounds, MessageReader
 
 @dataclass(slots=True)
 class Services:
-    settings: Settings
     providers: Providers
     policies: Policies
     store: Store
@@ -41,3 +41,12 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     bounds: Bounds
+    """Of a chat request that is read."""
+    limits: LimitSettings
+    naming: IdentitySettings
+    """Where a conversation's name may stand."""
+    events: EventSettings
+    calibration: CalibrationSettings
+    base_model: Callable[[str], str]
+    """The model that a model is counted and sized as."""
+    overflow_retries: int

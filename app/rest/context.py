@@ -294,7 +294,7 @@ def _model(services: Services, provider: Provider, name: str, tenant: str) -> Mo
             "max_output_tokens": window.max_output,
             "source": window.source,
             "note": window.note,
-            "base_model": services.settings.base_model(name),
+            "base_model": services.base_model(name),
             "listed": provider.windows.listed(name, tenant),
         }
     )

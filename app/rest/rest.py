@@ -83,7 +83,7 @@ ConversationId = Annotated[str, Depends(_conversation_id)]
 
 
 async def _body(request: Request, services: TheServices) -> AsyncIterator[bytes]:
-    limits, headers = services.settings.limits, request.scope["headers"]
+    limits, headers = services.limits, request.scope["headers"]
     with services.in_flight.counted() as count:
         yield await read_body(request.receive, headers, limits.body_bytes, limits.receive_seconds, count)
 
