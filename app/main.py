@@ -148,7 +148,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         upstream = _open_upstream(at, instance)
-        windows = Windows(settings, at, upstream, store)
+        windows = Windows(settings.models, settings.compaction.default_window, at, upstream, store)
         usage: Sightings[str, StreamedUsage]
         usage = Sightings(STREAMED_USAGE_SECONDS, counts=windows.answered.__contains__)
         return Provider(name, at, upstream, windows, Calibrations(store, at.base_url), usage)

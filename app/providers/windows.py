@@ -10,7 +10,7 @@ operator set.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import ge
@@ -30,7 +30,7 @@ from app.memory.sightings import Answered, Sightings
 from app.providers.discovery import Discovery, Listing, ListingRefused
 from app.providers.registry import bundled, look_up
 from app.providers.upstream import Headers, Upstream
-from app.settings import Settings, UpstreamSettings
+from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.wire.refusals import classify
 
@@ -75,13 +75,16 @@ class Windows:
 
     def __init__(
         self,
-        settings: Settings,
+        models: Sequence[ModelSettings],
+        default_window: int,
         at: UpstreamSettings,
         upstream: Upstream,
         store: Store,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._settings = settings
+        self._models = models
+        self._default_window = default_window
+        """In tokens: the window of a model that nobody knows."""
         self._at = at
         self._store = store
         self._clock = clock
@@ -138,7 +141,7 @@ class Windows:
         return model in self._listed_to(tenant)
 
     def _named(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
-        configured = (entry.match for entry in self._settings.models if not set(entry.match) & set("*?["))
+        configured = (entry.match for entry in self._models if not set(entry.match) & set("*?["))
         return sorted({*used, *configured, *(name for name in listed if not name.startswith(_FINE_TUNE))})
 
     def _listed_to(self, tenant: str) -> frozenset[str]:
@@ -161,11 +164,12 @@ class Windows:
         return window
 
     def _resolve(self, model: str) -> Window:
-        entry = self._settings.of_model(model)
+        entry = entry_of(model, self._models)
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
-        listed, there = self._listing.of(model) if self._listing else None, known(self._settings.base_model(model))
-        guess = Window(self._settings.compaction.default_window, "default", note=GUESSED)
+        sized_as = (entry and entry.base_model) or model
+        listed, there = self._listing.of(model) if self._listing else None, known(sized_as)
+        guess = Window(self._default_window, "default", note=GUESSED)
         window = completed(listed, there) if listed else there or guess
         if entry is None:
             return window
@@ -195,7 +199,7 @@ class Windows:
 
         `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.
         """
-        entry = self._settings.of_model(model)
+        entry = entry_of(model, self._models)
         if not self._at.discover_windows or (entry is not None and entry.context_window is not None):
             return
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):

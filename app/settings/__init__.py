@@ -9,7 +9,7 @@ from app.settings.loading import environment_name, every_setting, load
 from app.settings.problems import problems_in
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
-from app.settings.sections.models import CalibrationSettings, ModelSettings
+from app.settings.sections.models import CalibrationSettings, ModelSettings, entry_of
 from app.settings.sections.server import LimitSettings
 from app.settings.sections.storage import DATABASE, EARLIER_DATABASE
 from app.settings.sections.summary import FallbackSettings, PromptSettings, SummarySettings
@@ -38,6 +38,7 @@ __all__ = [
     "SummarySettings",
     "TriggerSettings",
     "UpstreamSettings",
+    "entry_of",
     "environment_name",
     "every_setting",
     "kept_database",

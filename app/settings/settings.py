@@ -14,7 +14,7 @@ from app.core.tokens.usage import Price
 from app.settings.addresses import leads_to
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
-from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings
+from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
 from app.settings.sections.server import LimitSettings, LogSettings, ServerSettings
 from app.settings.sections.storage import StorageSettings
 from app.settings.sections.summary import SummarySettings
@@ -87,8 +87,8 @@ class Settings(BaseSettings):
         return [key for key, at in upstreams.items() if leads_to(at.base_url, host, port)]
 
     def of_model(self, model: str) -> ModelSettings | None:
-        """The entry of `models` that decides about a model: the first that fits."""
-        return next((entry for entry in self.models if entry.fits(model)), None)
+        """The entry of `models` that decides about a model."""
+        return entry_of(model, self.models)
 
     def price_of(self, model: str) -> Price | None:
         """The first entry of `prices` that fits."""

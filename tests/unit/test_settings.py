@@ -36,7 +36,7 @@ from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "app" / "settings"
+SECTIONS = (ROOT / "app" / "settings" / "settings.py", *(ROOT / "app" / "settings" / "sections").glob("*.py"))
 SAMPLE = ROOT / "config" / "steno.yaml"
 REFERENCE = ROOT / "docs" / "settings.md"
 PASSWORD = "hunter2"
@@ -77,7 +77,7 @@ def default_of(field: FieldInfo) -> Any:
 def sentences() -> dict[tuple[str, str], str]:
     """The string literal under each field, by section class and name."""
     found = {}
-    files = (ast.parse(file.read_text()) for file in FOLDER.rglob("*.py"))
+    files = (ast.parse(file.read_text()) for file in sorted(SECTIONS))
     for section in (node for file in files for node in file.body):
         if not isinstance(section, ast.ClassDef):
             continue

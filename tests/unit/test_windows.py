@@ -70,7 +70,8 @@ async def build(upstream: MockedUpstream, clock: Clock, monkeypatch: pytest.Monk
 
     def build_one(**sections: Any) -> Windows:
         settings: Settings = load(**sections)
-        built.append(Windows(settings, settings.upstream, upstream, store, clock))
+        default_window = settings.compaction.default_window
+        built.append(Windows(settings.models, default_window, settings.upstream, upstream, store, clock))
         return built[-1]
 
     yield build_one

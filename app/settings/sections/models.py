@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -47,6 +48,11 @@ class ModelSettings(Section):
 
     def fits(self, model: str) -> bool:
         return fits(model, self.match)
+
+
+def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
+    """The one that decides about a model: the first that fits."""
+    return next((entry for entry in entries if entry.fits(model)), None)
 
 
 class PriceSettings(Section):
