@@ -18,17 +18,17 @@ from app.settings.types import ConfigurationError
 
 def aliases() -> dict[str, Any]:
     """Variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
-    aliases: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     if url := os.environ.get("DATABASE_URL"):
-        aliases["storage"] = {"url": url}
+        found["storage"] = {"url": url}
     if path := os.environ.get("STENO_SECRET_FILE"):
         try:
-            aliases["secret"] = Path(path).read_text(encoding="utf-8").strip()
+            found["secret"] = Path(path).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"STENO_SECRET_FILE names {path}, which cannot be read: {error}.") from error
     if allowed := os.environ.get("STENO_ALLOW_UNAUTHENTICATED"):
-        aliases["server"] = {"allow_unauthenticated": allowed}
-    return aliases
+        found["server"] = {"allow_unauthenticated": allowed}
+    return found
 
 
 class _FileLoader(yaml.SafeLoader):
