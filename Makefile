@@ -11,6 +11,10 @@ OPERATIONS ?= 10000
 MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
+OUT ?=
+TREE ?=
+START ?=
+WITH ?=
 PYTEST_ARGS ?= -n auto
 # Not taken from the environment: some shells keep the machine's name there, or their own age.
 HOST =
@@ -20,7 +24,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -51,6 +55,12 @@ poc: dev-env ## when presets compact by turns, and what is left: docs/measuremen
 cliffs: dev-env ## how far a prompt falls when it is compacted, by window; options: FILE=dialogues.jsonl
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.cliffs $(if $(FILE),'$(FILE)')
+
+corpus: dev-env ## record what goes over the wire in a thousand cases; options: OUT=dir WITH=dir (compare) TREE=dir START=command
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.corpus record --out '$(or $(OUT),$(error make corpus needs OUT=...))' \
+		$(if $(TREE),--tree '$(TREE)') $(if $(START),--start '$(START)')
+	$(if $(WITH),$(VENV)/python -m benchmarks.corpus compare '$(WITH)' '$(OUT)')
 
 test: dev-env ## all tests; options: PYTEST_ARGS='-k lease'
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -1,0 +1,4 @@
+"""What a process remembers for a while, within bounds: histories, sightings, repeats.
+
+Knows nothing of what it holds.
+"""

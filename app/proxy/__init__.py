@@ -1,0 +1,1 @@
+"""The way of one request: gate, exchange, intake, forwarding, relaying, learning; the passthrough beside it."""

@@ -78,19 +78,24 @@ async def until_disconnect(
 
     `arrived` is set once the work has taken the whole body: only then may anybody else listen to the client.
     """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnected(receive, arrived))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if answer.ended:  # To the server everybody has left then, and the work has only to tidy up.
-            await asyncio.wait({working})
-    finally:
-        leaving.cancel()
-        if not working.done():
+    working, has_left = asyncio.current_task(), False
+
+    async def watch() -> None:
+        nonlocal has_left
+        await _disconnected(receive, arrived)
+        if working is not None and not answer.ended:  # To the server everybody has left once an answer has ended.
+            has_left = True
             working.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-    if not working.cancelled():
-        working.result()
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        await work
+    except asyncio.CancelledError:
+        if working is None or not has_left:
+            raise
+        working.uncancel()
+    finally:
+        watching.cancel()
 
 
 async def _disconnected(receive: Receive, arrived: asyncio.Event | None) -> None:

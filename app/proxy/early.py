@@ -17,8 +17,9 @@ from app.headers.relayed import EVENT_STREAM, Headers, is_encoded, media_type
 from app.providers.upstream import Answering, read_refusal_into
 from app.providers.upstream import Headers as Received
 from app.proxy.asgi import Answer
-from app.proxy.intake import Understood
-from app.proxy.observe import Observation
+from app.proxy.facts import Facts
+from app.proxy.learning import Observation
+from app.proxy.report import announcement, context_headers, context_of, status_member, stream_editor
 from app.wire.events import CompactionEvents
 from app.wire.provider_errors import error_body
 from app.wire.sse import ChunkHead, StreamEditor, event
@@ -36,7 +37,7 @@ HEADERS: Headers = [
 @dataclass(slots=True)
 class EarlyStream:
     answer: Answer
-    understood: Understood
+    facts: Facts
     started: Started
     decided: asyncio.Future[Decision]
     relay: Callable[[Answering, StreamEditor, Observation], Awaitable[None]]
@@ -48,18 +49,18 @@ class EarlyStream:
     """Whether the status stands in the chunks."""
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
-        answer, understood = self.answer, self.understood
+        answer, facts = self.answer, self.facts
         events = CompactionEvents(
-            shape=understood.events,
+            shape=facts.events,
             compaction_id=self.started.id,
-            head=ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), understood.request.model),
+            head=ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), facts.request.model),
         )
-        await answer.start(200, [*HEADERS, *understood.headers(None)])
-        await answer.body(events.started(understood.announcement(self.started)))
-        prepared = await self._meanwhile(self.decided, events)
-        report = understood.report(prepared)
-        closing = events.failed if prepared.failed else events.completed
-        await answer.body(closing(report, understood.status_member(prepared) if self.tells else b""))
+        await answer.start(200, [*HEADERS, *context_headers(facts, None)])
+        await answer.body(events.started(announcement(facts, self.started)))
+        decision = await self._meanwhile(self.decided, events)
+        report = context_of(facts, decision)
+        closing = events.failed if decision.failed else events.completed
+        await answer.body(closing(report, status_member(decision) if self.tells else b""))
         try:
             observed, answering = await self._meanwhile(obtaining, events)
             await self._relay(answering, observed, events)
@@ -76,8 +77,8 @@ class EarlyStream:
             return
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
-        editor = self.understood.stream_editor(observed.prepared, observed.asks_usage, events.sent, tells=self.tells)
-        await self.relay(Streamed(answering, self.understood.request.wants_usage), editor, observed)
+        editor = stream_editor(self.facts, observed.decision, observed.asks_usage, events.sent, tells=self.tells)
+        await self.relay(Streamed(answering, self.facts.request.wants_usage), editor, observed)
 
     async def _meanwhile(self, work: Awaitable[T], events: CompactionEvents) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""

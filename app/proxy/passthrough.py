@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from starlette.types import Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
-from app.headers.relayed import Headers, forwarded, returned, value_of
-from app.providers.upstream import Answering
-from app.proxy.asgi import AbortedAnswer, Answer, ClientDisconnected, body_pieces, peer_of, until_disconnect
+from app.headers.relayed import Headers, forwarded, value_of
+from app.proxy.asgi import Answer, ClientDisconnected, body_pieces, peer_of, until_disconnect
 from app.proxy.bypass import NOT_COMPACTED, bypassed, bypassed_path, log_bypass, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
-from app.proxy.record import REQUEST, Record
+from app.proxy.record import REQUEST
+from app.proxy.relaying import relay_raw
 from app.proxy.services import Services
 from app.settings import LimitSettings
 
@@ -93,16 +93,3 @@ async def _next(pieces: AsyncIterator[bytes], seconds: float) -> bytes | None:
 def _check_size(size: int, at_most: int) -> None:
     if size > at_most:
         raise BodyTooLarge(f"The request body is larger than {at_most} bytes. Send less, or raise limits.upload_bytes.")
-
-
-async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: Record) -> None:
-    """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
-    # A 304 has the length of a body that does not come; uvicorn would wait for it.
-    await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
-    try:
-        async for chunk in answering.chunks():
-            await answer.body(chunk)
-    except StenoError as error:
-        record.cut(error)
-        raise AbortedAnswer(error.message) from error
-    await answer.end()

@@ -17,7 +17,7 @@ from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
 from app.providers.providers import Provider
 from app.providers.upstream import Answering
-from app.proxy.intake import Understood
+from app.proxy.facts import Facts
 
 log = structlog.get_logger("steno.requests")
 
@@ -44,24 +44,24 @@ class Record:
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
 
-    def decided(self, understood: Understood, decision: Decision, began: float) -> None:
+    def decided(self, facts: Facts, decision: Decision, began: float) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's."""
         if decision.view is None and decision.reason is None:
             return
-        before, after = understood.tokens(decision)
+        before, after = facts.tokens(decision)
         tell = log.info if decision.reason in (None, _CHOSEN) else log.warning
         tell(
             "payload left" if decision.view is None else "payload changed",
             request_id=self.request_id,
-            conversation_id=understood.job.conversation_id,
-            upstream=understood.provider.name,
-            model=understood.job.model[:LONGEST_MODEL],
+            conversation_id=facts.job.conversation_id,
+            upstream=facts.provider.name,
+            model=facts.job.model[:LONGEST_MODEL],
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
             reason=decision.reason,
             tokens_before=before,
             tokens_after=after,
-            window=understood.window.context,
+            window=facts.window.context,
             seconds=round(monotonic() - began, 3),
         )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
+from app.compaction.turn import Job
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
 from app.providers.ledger import Ledger
@@ -21,6 +23,8 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.wire.chat_completions import Bounds, MessageReader
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -50,3 +54,7 @@ class Services:
     base_model: Callable[[str], str]
     """The model that a model is counted and sized as."""
     overflow_retries: int
+
+    async def beside(self, job: Job, work: Callable[[], T]) -> T:
+        """Works something out about a request; in a worker thread where its history is long."""
+        return await self.work.do(job.tenant, work) if job.is_long else work()

@@ -17,12 +17,14 @@ from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import build_view, widest_path
 from app.errors import InvalidRequest, TooManyCompactions
-from app.proxy.intake import Understood, read, understand
+from app.proxy.caller import Caller
+from app.proxy.facts import Facts
+from app.proxy.intake import count, read, take_in
 from app.proxy.naming import encoded_name
-from app.proxy.observe import Observation
 from app.proxy.record import REQUEST, Record
+from app.proxy.report import context_of, seen
 from app.proxy.services import Services
-from app.rest.rest import (
+from app.rest.dependencies import (
     CHAT_BODY,
     Body,
     ConversationId,
@@ -66,9 +68,9 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     _count(services, tenant)
     with readable():
         chat = await read(services, tenant, body)
-        understood = await understand(services, chat, tenant, request.scope["headers"], record.request_id)
-    decision = await _prepare(services, understood, record)
-    return _answer(await understood.beside(lambda: _compaction(services, understood, decision)))
+        facts = await take_in(services, chat, Caller(tenant, request.scope["headers"], record.request_id))
+    decision = await _prepare(services, facts, record)
+    return _answer(await services.beside(facts.job, lambda: _compaction(facts, decision)))
 
 
 @router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
@@ -83,21 +85,21 @@ async def compact_conversation(
     chat = await services.work.do(tenant, lambda: _read_forced(body, services.bounds))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
+    caller = Caller(tenant, headers, record.request_id)
     with readable():
-        understood = await understand(services, chat, tenant, headers, record.request_id)
-    await understood.counted()
-    held = await _chunks(services, understood)
-    threshold = await understood.beside(partial(_threshold, understood, held.values()))
-    due = replace(chat, threshold=threshold)
+        facts = await take_in(services, chat, caller)
+    await count(services, tenant, facts.job.conversation, facts.prompt)
+    held = await _chunks(services, facts)
+    threshold = await services.beside(facts.job, partial(_threshold, facts, held.values()))
     with readable():
-        understood = await understand(services, due, tenant, headers, record.request_id)
+        facts = await take_in(services, replace(chat, threshold=threshold), caller)
     # Masking alone would do for the numbers, but what was asked for is a summary.
-    job = understood.job
-    understood = replace(understood, job=replace(job, policy=replace(job.policy, mask=None)))
-    decision = await _prepare(services, understood, record)
-    made = [chunk for id_, chunk in (await _chunks(services, understood)).items() if id_ not in held]
+    job = facts.job
+    facts = replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))
+    decision = await _prepare(services, facts, record)
+    made = [chunk for id_, chunk in (await _chunks(services, facts)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
-    shown = await understood.beside(lambda: _compaction(services, understood, decision))
+    shown = await services.beside(job, lambda: _compaction(facts, decision))
     return _answer({**shown, "summaries": summaries})
 
 
@@ -133,40 +135,40 @@ def _lacks_messages(body: bytes) -> bool:
         return True
 
 
-def _threshold(understood: Understood, chunks: Iterable[SummaryChunk]) -> int:
+def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
     """The largest that what is stored already cannot meet, so that a compaction is due.
 
     Not the smallest there is: target, tail and summaries are measured by it.
     """
-    conversation = understood.job.conversation
+    conversation = facts.job.conversation
     smallest = build_view(conversation, widest_path(conversation, chunks)).tokens
-    return max(1, understood.job.budget.line.reported(smallest) - 1)
+    return max(1, facts.job.budget.line.reported(smallest) - 1)
 
 
-async def _chunks(services: Services, understood: Understood) -> dict[str, SummaryChunk]:
-    job = understood.job
+async def _chunks(services: Services, facts: Facts) -> dict[str, SummaryChunk]:
+    job = facts.job
     found = await services.store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
     return {chunk.id: chunk for chunk in found}
 
 
-async def _prepare(services: Services, understood: Understood, record: Record) -> Decision:
+async def _prepare(services: Services, facts: Facts, record: Record) -> Decision:
     """As for a chat request: what it showed is remembered, so that the next one is recognised."""
     began = monotonic()
-    decision = await services.compactor.prepare(understood.job)
-    await understood.counted()
-    record.decided(understood, decision, began)
-    services.store.record(await understood.beside(lambda: understood.seen(decision)))
+    decision = await services.compactor.prepare(facts.job)
+    await count(services, facts.job.tenant, facts.job.conversation, facts.prompt)
+    record.decided(facts, decision, began)
+    services.store.record(await services.beside(facts.job, lambda: seen(facts, decision)))
     return decision
 
 
-def _compaction(services: Services, understood: Understood, decision: Decision) -> dict[str, Any]:
-    payload = RawObject(Observation(services, understood, decision).body()).raw("messages")
+def _compaction(facts: Facts, decision: Decision) -> dict[str, Any]:
+    payload = RawObject(facts.payload(decision)).raw("messages")
     return {
         "object": "compaction",
-        "model": understood.request.model,
+        "model": facts.request.model,
         "messages": msgspec.Raw(payload or b"[]"),
         "context_status": decision.status,
-        "context": understood.report(decision),
+        "context": context_of(facts, decision),
     }
 
 

@@ -16,10 +16,12 @@ from app.core.stages.ladder import Status
 from app.core.view.coverage import coverage_of
 from app.errors import InvalidRequest, SummaryNotFound
 from app.providers.providers import Provider
-from app.proxy.intake import read, understand
+from app.proxy.caller import Caller
+from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST
+from app.proxy.report import context_of
 from app.proxy.services import Services
-from app.rest.rest import (
+from app.rest.dependencies import (
     CHAT_BODY,
     Body,
     ConversationId,
@@ -225,28 +227,22 @@ async def list_models(
 @router.post("/plan", openapi_extra=CHAT_BODY)
 async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
     """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
+    caller = Caller(tenant, request.scope["headers"], request.scope[REQUEST].request_id)
     with readable():
-        understood = await understand(
-            services,
-            await read(services, tenant, body),
-            tenant,
-            request.scope["headers"],
-            request.scope[REQUEST].request_id,
-            remember=False,
-        )
-    job = understood.job
-    await understood.counted()
+        facts = await take_in(services, await read(services, tenant, body), caller, remember=False)
+    job = facts.job
+    await count(services, tenant, job.conversation, facts.prompt)
     prepared, made = await services.compactor.plan(job)
     budget = job.budget
     return PlanOut(
         context_status=prepared.status,
-        context=understood.report(prepared),
-        parts=await understood.beside(lambda: coverage_of(job.conversation, prepared.view, budget.line)),
+        context=context_of(facts, prepared),
+        parts=await services.beside(job, lambda: coverage_of(job.conversation, prepared.view, budget.line)),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
         budget={
             "window": budget.window,
-            "window_source": understood.window.source,
+            "window_source": facts.window.source,
             "limit": budget.line.reported(budget.limit),
             "trigger": budget.line.reported(min(budget.trigger.tokens, budget.limit)),
             "target": budget.line.reported(budget.target),

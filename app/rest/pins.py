@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.errors import InvalidRequest
 from app.proxy.services import Services
-from app.rest.rest import Body, ConversationId, Listing, Tenant, TheServices, known, no_conversation
+from app.rest.dependencies import Body, ConversationId, Listing, Tenant, TheServices, known, no_conversation
 from app.store import Pin
 from app.wire.members import RawObject, Unreadable
 

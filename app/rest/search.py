@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.errors import InvalidRequest
-from app.rest.rest import Limit, Listing, SummaryOut, Tenant, TheServices, listing, summary_out
+from app.rest.dependencies import Limit, Listing, SummaryOut, Tenant, TheServices, listing, summary_out
 from app.store import UnknownCursor, words_in
 
 LONGEST_QUERY = 200

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from app.rest.rest import Tenant, TheServices
+from app.rest.dependencies import Tenant, TheServices
 
 NDJSON = "application/x-ndjson"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.core.tokens.usage import Kind, Purpose, spends
 from app.errors import InvalidRequest
-from app.rest.rest import ConversationId, Limit, Listing, Order, Tenant, TheServices, known, listing
+from app.rest.dependencies import ConversationId, Limit, Listing, Order, Tenant, TheServices, known, listing
 from app.store import StoredUsage, TurnUsage, UnknownCursor, UsageSum, UsageSums
 
 DECIMALS = 9
@@ -116,32 +117,12 @@ async def read_usage(
 
 
 def _record(stored: StoredUsage) -> UsageOut:
-    record, tokens = stored.record, stored.record.tokens
-    return UsageOut(
-        id=record.id,
-        request_id=record.request_id,
-        turn=record.turn,
-        purpose=record.purpose,
-        upstream=record.upstream,
-        model=record.model,
-        status=record.status,
-        context_status=record.context_status,
-        tokens=TokensOut(
-            estimated=record.estimated,
-            forwarded=record.forwarded,
-            saved=record.saved,
-            prompt=tokens.prompt,
-            completion=tokens.completion,
-            cached=tokens.cached,
-            reasoning=tokens.reasoning,
-        ),
-        rows=[
-            SpendOut(kind=spend.kind, amount=spend.amount, rate=spend.rate, value=_rounded(spend.value))
-            for spend in spends(tokens, record.price)
-        ],
-        cost=_rounded(record.cost),
-        created_at=stored.created_at,
-    )
+    record = stored.record
+    told = asdict(record)
+    sizes = {name: told[name] for name in ("estimated", "forwarded", "saved")}
+    rows = ({**asdict(spend), "value": _rounded(spend.value)} for spend in spends(record.tokens, record.price))
+    shown = {"tokens": sizes | told["tokens"], "rows": list(rows), "cost": _rounded(record.cost)}
+    return UsageOut.model_validate({**told, **shown, "created_at": stored.created_at})
 
 
 def _turn(turn: TurnUsage) -> TurnOut:
@@ -156,24 +137,12 @@ def _turn(turn: TurnUsage) -> TurnOut:
 
 def _sum(sums: UsageSums) -> SumOut:
     messages, summaries = sums.messages, sums.summaries
-    return SumOut(
-        requests=messages.requests,
-        calls=messages.calls,
-        prompt=messages.prompt,
-        completion=messages.completion,
-        cached=messages.cached,
-        reasoning=messages.reasoning,
-        summary=SummarySumOut(
-            calls=summaries.calls,
-            prompt=summaries.prompt,
-            completion=summaries.completion,
-            cached=summaries.cached,
-        ),
-        saved=messages.saved,
-        unreported=messages.unreported + summaries.unreported,
-        unpriced=messages.unpriced + summaries.unpriced,
-        cost=_rounded(_cost(messages, summaries)),
-    )
+    of_both = {
+        "unreported": messages.unreported + summaries.unreported,
+        "unpriced": messages.unpriced + summaries.unpriced,
+        "cost": _rounded(_cost(messages, summaries)),
+    }
+    return SumOut.model_validate({**asdict(messages), **of_both, "summary": asdict(summaries)})
 
 
 def _cost(*sums: UsageSum) -> float | None:

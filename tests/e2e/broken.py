@@ -9,24 +9,26 @@ from typing import Any
 
 from app.commands import cli
 from app.proxy import exchange
-from app.proxy.intake import Understood, understand
+from app.proxy.caller import Caller
+from app.proxy.facts import Facts
+from app.proxy.intake import take_in
 from app.proxy.services import Services
 from app.rest import compact
 from app.wire.chat_completions import ChatRequest
 
 
-async def _exploding(services: Services, request: ChatRequest, tenant: str, headers: Any, *more: Any) -> Understood:
+async def _exploding(services: Services, request: ChatRequest, caller: Caller, **options: Any) -> Facts:
     said = request.source.text.decode()
     if "EXPLODE" not in said:
-        return await understand(services, request, tenant, headers, *more)
+        return await take_in(services, request, caller, **options)
     try:
         raise KeyError(said)
     except KeyError as error:
-        raise ExceptionGroup(said, [ValueError(said), RuntimeError(repr(headers))]) from error
+        raise ExceptionGroup(said, [ValueError(said), RuntimeError(repr(caller.headers))]) from error
 
 
 def main() -> None:
-    vars(exchange)["understand"] = vars(compact)["understand"] = _exploding
+    vars(exchange)["take_in"] = vars(compact)["take_in"] = _exploding
     cli.main()
 
 

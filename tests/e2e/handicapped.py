@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from app.commands import cli
 from app.compaction.summariser import Summariser
-from app.proxy.exchange import Exchange
+from app.proxy.forwarding import Forwarding
 from app.store import Store, chunks, lease
 from app.wire.completions import AnswerReader
 
@@ -31,7 +31,7 @@ STEPS: Mapping[str, Place] = {
     "before the summary is stored": (Store, "commit", "before"),
     "in the transaction that stores it": (chunks, "commit_chunks", "after"),
     "before the lease is released": (Store, "release", "before"),
-    "before the request goes on": (Exchange, "_forward", "before"),
+    "before the request goes on": (Forwarding, "obtain", "before"),
 }
 """Of a compaction, in their order: a function, and whether the process dies before it or once it is done."""
 

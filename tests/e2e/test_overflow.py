@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.providers.upstream import _HttpxAnswering
-from app.proxy.intake import Understood
+from app.proxy import exchange
 from app.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
@@ -231,10 +231,10 @@ def test_an_answer_that_begins_while_its_client_leaves_is_closed(
     steno = before_scripted(models=[{"match": "*", "context_window": 2_000_000}])
     counting = threading.Event()
 
-    async def counted(_: Understood) -> None:
-        await asyncio.to_thread(counting.wait, 5)
+    def counted(*_: Any) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(asyncio.to_thread(counting.wait, 5))
 
-    monkeypatch.setattr(Understood, "counted", counted)
+    monkeypatch.setattr(exchange, "count_meanwhile", counted)
     answers = held(steno, monkeypatch)
     scripted.then(stream_head() + chunked(b": hello\n\n"), "hang")
     with connected(steno.url) as connection:

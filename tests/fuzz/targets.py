@@ -26,8 +26,8 @@ from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_typ
 from app.main import create_app
 from app.proxy.asgi import Answer
 from app.proxy.gate import Gate
-from app.proxy.intake import ANNOUNCED_TIMEOUTS, _seconds
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
+from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import load
 from app.settings.policies import read_preset, read_trigger
@@ -370,7 +370,7 @@ def check_headers(data: bytes, random: Random) -> None:
     assert pause is None or (isfinite(pause) and pause >= 0), f"a pause of {pause}"
     for name, value in headers:
         if name in ANNOUNCED_TIMEOUTS:
-            seconds = _seconds(value.decode("latin-1"))
+            seconds = announced_seconds(value.decode("latin-1"))
             assert seconds is None or (isfinite(seconds) and seconds >= 0)
     for text in (target, *(value for _, value in headers)):
         for read in (_in_header, _in_path, _in_json):

@@ -28,7 +28,7 @@ MAY_COUNT = {
     # It tells which tables are missing.
     "commands/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
-    "proxy/observe.py": {"by_bytes"},
+    "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "core/summary/compaction.py": {COUNT, "text_tokens"},
     "simulator/answers.py": {COUNT},
@@ -39,7 +39,7 @@ MAY_COUNT = {
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "proxy/intake.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "proxy/writing.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
     "core/summary/compaction.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64

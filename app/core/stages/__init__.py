@@ -1,0 +1,1 @@
+"""What may be done to a view, one stage each, and the ladder that goes through them."""

@@ -1,0 +1,1 @@
+"""When a summary is due and of what, what is asked for, what is accepted, and the generator that does it in order."""

@@ -1,0 +1,68 @@
+"""Facts: what is known of a chat request before anything is done about it. None of it changes afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.compaction.turn import Job
+from app.core.history.recognition import Recognised
+from app.core.limits.budget import Budget, Window
+from app.core.stages.ladder import Decision
+from app.providers.providers import Provider
+from app.proxy.writing import Writing
+from app.settings.policies import Rules
+from app.tokens.estimator import Prompt
+from app.wire.chat_completions import ChatRequest, render
+from app.wire.events import EventShape
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Where a request goes, and by what its prompt is measured there."""
+
+    provider: Provider
+    counted_as: str
+    """The model whose rules of counting hold for it."""
+    formula: str
+    """What the estimate is made with."""
+    tools: bool
+    """Whether the model is shown tools."""
+    window: Window
+    rules: Rules
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    request: ChatRequest
+    measure: Measure
+    writing: Writing
+    job: Job
+    """What is decided upon."""
+    prompt: Prompt
+    recognised: Recognised
+    events: EventShape
+
+    @property
+    def provider(self) -> Provider:
+        return self.measure.provider
+
+    @property
+    def window(self) -> Window:
+        return self.measure.window
+
+    def forwarded(self, decision: Decision) -> int:
+        """Our estimate of what is sent."""
+        return decision.view.tokens if decision.view else self.job.conversation.tokens
+
+    def tokens(self, decision: Decision) -> tuple[int, int]:
+        """Tokens of what came and of what is sent, as the provider counts them."""
+        reported = self.job.budget.line.reported
+        return reported(self.job.conversation.tokens), reported(self.forwarded(decision))
+
+    def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
+        """The bytes for the provider: the client's own where nothing was changed."""
+        if decision.view is None:
+            return self.request.untouched
+        alternate = self.provider.settings.alternating_roles
+        return self.request.with_messages(render(self.job.conversation, decision.view, alternate), ask_usage)

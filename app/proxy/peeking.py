@@ -1,0 +1,81 @@
+"""Peeking: answers whose beginning is read to see what they are, before they are passed on as they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from app.providers.upstream import Answering, Headers, read_refusal_into
+from app.wire.sse import FrameSplitter, StreamEditor
+
+FIRST_PIECE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class PeekedAnswer:
+    """An answer whose beginning was read to see what it is. It is passed on as it came."""
+
+    answering: Answering
+    rest: AsyncIterator[bytes]
+    read: bytes = b""
+    reading: asyncio.Future[bytes] | None = None
+    """A piece that had not come yet when it was time to go on."""
+
+    @property
+    def status(self) -> int:
+        return self.answering.status
+
+    @property
+    def headers(self) -> Headers:
+        return self.answering.headers
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        if self.read:
+            yield self.read
+        if self.reading is not None:
+            try:
+                yield await self.reading
+            except StopAsyncIteration:
+                return
+        async for chunk in self.rest:
+            yield chunk
+
+    async def close(self) -> None:
+        if self.reading is not None:
+            self.reading.cancel()
+            await asyncio.wait({self.reading})
+        await self.answering.close()
+
+
+async def read_refusal(answering: Answering) -> PeekedAnswer:
+    """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
+    peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
+    await read_refusal_into(body, peeked.rest)
+    peeked.read = bytes(body)
+    return peeked
+
+
+async def read_first_piece(answering: Answering) -> PeekedAnswer:
+    """The first piece of a stream if it comes soon: an error that other providers send with its status does."""
+    peeked = PeekedAnswer(answering, answering.chunks())
+    reading = asyncio.ensure_future(anext(peeked.rest, b""))
+    try:
+        if (await asyncio.wait({reading}, timeout=FIRST_PIECE_SECONDS))[0]:
+            peeked.read = reading.result()
+        else:
+            peeked.reading = reading
+    finally:
+        if peeked.reading is None:
+            reading.cancel()
+    return peeked
+
+
+def refusal_in(piece: bytes) -> bytes:
+    """The error that a stream begins with; empty if it begins with anything else."""
+    editor, splitter = StreamEditor(b"", b""), FrameSplitter()
+    for frame in splitter.feed(piece):
+        editor.edit(frame)
+        if editor.refusal or editor.seen_first:
+            break
+    return editor.refusal

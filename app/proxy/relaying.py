@@ -1,0 +1,113 @@
+"""Relaying: a provider's answer on its way down to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.errors import StenoError, UpstreamDisconnected
+from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
+from app.providers.upstream import Answering
+from app.proxy.asgi import AbortedAnswer, Answer
+from app.proxy.learning import Observation
+from app.proxy.peeking import PeekedAnswer
+from app.proxy.record import Record
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.sse import FrameSplitter, StreamEditor, event
+from app.wire.streamed import LARGEST_WHOLE, MOST_RAW
+from app.wire.usage import LONGEST_USAGE, window_was_full
+
+FRAMES_AT_ONCE = 64
+"""Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
+
+
+async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: Record) -> None:
+    """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
+    # A 304 has the length of a body that does not come; uvicorn would wait for it.
+    await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
+    try:
+        async for chunk in answering.chunks():
+            await answer.body(chunk)
+    except StenoError as error:
+        record.cut(error)
+        raise AbortedAnswer(error.message) from error
+    await answer.end()
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Passes answers on, and tells an observation what they say of themselves."""
+
+    answer: Answer
+    record: Record
+
+    async def start(self, answering: Answering, own: Headers) -> None:
+        """Status and headers of an answer to whose body something is added."""
+        await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
+
+    async def as_sent(self, answering: Answering, own: Headers) -> None:
+        """Nothing is added to the body, but a stream that is cut still ends with an error."""
+        if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
+            await self.start(answering, own)
+            await self.stream(answering, StreamEditor(b"", b""))
+        else:
+            await relay_raw(answering, self.answer, own, self.record)
+
+    async def plain(self, answering: Answering, own: Headers, members: bytes, observed: Observation) -> None:
+        """With our members, but for an answer too large to be held: it passes as it comes."""
+        body, chunks = bytearray(), answering.chunks()
+        async for chunk in chunks:
+            body += chunk
+            if len(body) > LARGEST_WHOLE:
+                peeked = PeekedAnswer(answering, chunks, bytes(body))
+                await relay_raw(peeked, self.answer, own, self.record)
+                return
+        headers = returned(answering.headers, own, body_changed=True)
+        await self.answer.whole(answering.status, headers, _told(bytes(body), members, observed))
+
+    async def stream(self, answering: Answering, editor: StreamEditor, observed: Observation | None = None) -> None:
+        """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
+        splitter = FrameSplitter()
+        broken = await self._frames(answering, splitter, editor)
+        rest = editor.edit(splitter.flush())
+        if observed is not None:
+            streamed = media_type(answering.headers) == EVENT_STREAM
+            observed.usage(editor.usage, whole=editor.complete and not editor.failed, streamed=streamed)
+            if editor.window_full:
+                observed.window_full(editor.usage, editor.text_bytes)
+        if editor.complete:
+            await self.answer.end(rest)
+            return
+        broken = broken or UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
+        self.record.cut(broken)
+        # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
+        # frame of its own.
+        await self.answer.end((b"\n\n" if splitter.overran else b"") + event(broken.envelope))
+
+    async def _frames(self, answering: Answering, splitter: FrameSplitter, editor: StreamEditor) -> StenoError | None:
+        """Passes the complete frames on. Why they broke off, if they did."""
+        try:
+            async for chunk in answering.chunks():
+                frames = splitter.feed(chunk)
+                for start in range(0, len(frames), FRAMES_AT_ONCE):
+                    if start:
+                        await asyncio.sleep(0)
+                    await self.answer.body(b"".join(map(editor.edit, frames[start : start + FRAMES_AT_ONCE])))
+        except StenoError as error:
+            return error
+        return None
+
+
+def _told(body: bytes, members: bytes, observed: Observation) -> bytes:
+    """A whole answer with our members; as it is where it cannot be read."""
+    with suppress(Unreadable):
+        if holds_more_values(body, MOST_RAW):
+            raise TooManyValues
+        completion = RawObject(body)
+        usage = completion.value("usage") if len(completion.raw("usage") or b"") <= LONGEST_USAGE else None
+        observed.usage(usage, streamed=False)
+        if window_was_full(completion.raw("choices")):
+            observed.window_full(usage, len(body))
+        return completion.with_status(members)
+    return body

@@ -1,0 +1,112 @@
+"""Reports: what an answer, a stream's events and the store are told of what was done to a request's context."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from app.compaction.turn import Started
+from app.core.history.recognition import heads_of
+from app.core.stages.ladder import Decision
+from app.core.view.coverage import coverage_of
+from app.headers.relayed import Headers
+from app.proxy.facts import Facts
+from app.proxy.naming import encoded_name
+from app.store import ConversationSeen
+from app.wire.sse import ChunkHead, StreamEditor
+
+LONGEST_REASON = 1_000
+"""Characters of a reason in a header."""
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
+    """The `context` object of an answer."""
+    before, after = facts.tokens(decision)
+    window = facts.window.context
+    changed = decision.view.changed if decision.view else {}
+    return {
+        "conversation_id": facts.job.conversation_id,
+        "status": decision.status,
+        "actions": list(decision.actions),
+        "tokens": {"estimated": before, "forwarded": after, "saved": before - after, "window": window},
+        "chunks": [chunk.id for chunk in decision.view.chunks] if decision.view else [],
+        "reason": decision.reason,
+        **({"messages": changed} if changed else {}),
+    }
+
+
+def status_member(decision: Decision) -> bytes:
+    """What an answer says first, as a JSON member."""
+    return b'"context_status":' + msgspec.json.encode(decision.status)
+
+
+def status_members(facts: Facts, decision: Decision) -> bytes:
+    """What an answer says in the end, as JSON members."""
+    return status_member(decision) + b',"context":' + msgspec.json.encode(context_of(facts, decision))
+
+
+def announcement(facts: Facts, started: Started) -> dict[str, Any]:
+    """What a `compaction_started` event tells."""
+    tokens = {
+        "estimated": facts.job.budget.line.reported(facts.job.conversation.tokens),
+        "window": facts.window.context,
+    }
+    return {
+        "conversation_id": facts.job.conversation_id,
+        "messages": {"summarizing": started.messages},
+        "tokens": tokens,
+    }
+
+
+def context_headers(facts: Facts, decision: Decision | None) -> Headers:
+    """The `x-context-*` headers; None while the outcome is open."""
+    before = facts.job.budget.line.reported(facts.job.conversation.tokens)
+    headers = [
+        (b"x-context-status", decision.status.encode() if decision else b"pending"),
+        (b"x-context-conversation-id", encoded_name(facts.job.conversation_id)),
+        (b"x-context-tokens-before", str(before).encode()),
+        (b"x-context-window", str(facts.window.context).encode()),
+    ]
+    if decision:
+        headers.append((b"x-context-tokens-after", str(facts.tokens(decision)[1]).encode()))
+    if decision and decision.actions:
+        headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
+    if decision and decision.reason:
+        # It may quote the request, which may hold line ends.
+        reason = _UNPRINTABLE.sub("?", decision.reason[:LONGEST_REASON])
+        headers.append((b"x-context-reason", reason.encode()))
+    return headers
+
+
+def seen(facts: Facts, decision: Decision) -> ConversationSeen:
+    """What is kept of a request: names, sizes and digests, never a message."""
+    job, transcript = facts.job, facts.job.conversation.transcript
+    before, after = facts.tokens(decision)
+    coverage = coverage_of(job.conversation, decision.view, job.budget.line)
+    return ConversationSeen(
+        tenant=job.tenant,
+        conversation_id=job.conversation_id,
+        model=job.model,
+        turns=len(transcript.turn_starts),
+        messages=len(transcript),
+        status=decision.status,
+        tokens_before=before,
+        tokens_after=after,
+        window=facts.window.context,
+        reason=decision.reason,
+        forked_from=facts.recognised.forked_from,
+        heads=heads_of(transcript, job.conversation.chain),
+        coverage=msgspec.json.encode(coverage).decode(),
+        summaries=tuple(chunk.id for chunk in decision.view.chunks) if decision.view else (),
+    )
+
+
+def stream_editor(
+    facts: Facts, decision: Decision, hides_usage: bool, sent: ChunkHead | None = None, *, tells: bool = True
+) -> StreamEditor:
+    """Tells a stream of chunks what was done. `sent` is the head of chunks that were sent before the provider's."""
+    members = (status_member(decision), status_members(facts, decision)) if tells else (b"", b"")
+    return StreamEditor(*members, sent, facts.request.choices, hides_usage)
