@@ -26,7 +26,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Answered(Recent[str, None]):
+class AnsweredTenants(Recent[str, None]):
     """Tenants whom a provider answered of late: a key that was made up is refused."""
 
     def add(self, tenant: str) -> bool:

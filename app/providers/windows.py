@@ -25,7 +25,7 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.errors import StenoError, UpstreamTimedOut
 from app.headers.credentials import CREDENTIALS
 from app.memory.histories import Recent
-from app.memory.sightings import Answered, Sightings
+from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.discovery import Discovery, Listing, ListingRefused
 from app.providers.registry import LONGEST_NAME, bundled, look_up
 from app.providers.upstream import Headers, Upstream
@@ -97,7 +97,7 @@ class Windows:
         """What the provider lists without a caller's key."""
         self._names: Recent[str, tuple[frozenset[str], float]] = Recent()
         """What it listed to each tenant's own key, and until when that is not asked again."""
-        self.answered = Answered()
+        self.answered = AnsweredTenants()
         """Who had an answer from the provider, and so may confirm what others saw."""
         among = self.answered.__contains__
         self._learnt: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=about_the_same)

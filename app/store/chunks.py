@@ -15,7 +15,7 @@ from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Order, Page, read_page
-from app.store.search import find_summaries, index_summaries
+from app.store.summary_index import find_summaries, index_summaries
 from app.store.tables import conversations, summary_chunks
 from app.store.words import words_in
 
