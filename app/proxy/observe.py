@@ -17,7 +17,7 @@ from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.providers.ledger import Call
 from app.providers.providers import StreamedUsage
-from app.providers.upstream import LONGEST_REFUSAL, Answering, Headers, read_refusal_into
+from app.providers.upstream import LONGEST_REFUSAL, Answering, Headers, read_into
 from app.proxy.intake import Understood
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
@@ -277,7 +277,7 @@ class Opened:
 async def read_refusal(answering: Answering) -> Opened:
     """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
     opened, body = Opened(answering, answering.chunks()), bytearray()
-    await read_refusal_into(body, opened.rest)
+    await read_into(body, opened.rest, LONGEST_REFUSAL)
     opened.read = bytes(body)
     return opened
 

@@ -129,6 +129,7 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[U
 async def list_conversations(
     connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
 ) -> Page[StoredConversation]:
+    """The tenant's, by creation. Raises UnknownCursor if `after` is none of them."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
     return await read_page(connection, conversations, rows, _conversation, limit=limit, after=after, order=order)
 
@@ -136,6 +137,7 @@ async def list_conversations(
 async def find_conversation(
     connection: AsyncConnection, tenant: str, conversation_id: str
 ) -> StoredConversation | None:
+    """None if the tenant has none by that id, or its first request is not flushed yet."""
     rows = await connection.execute(
         select(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     )

@@ -88,6 +88,7 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
 
     @property
     def state(self) -> Literal["ok", "degraded"]:
+        """Degraded: a request goes on without what is stored."""
         return "ok" if self.reason is None else "degraded"
 
     @property

@@ -37,6 +37,7 @@ class Slots:
 
     @asynccontextmanager
     async def taken(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for a slot, and have it for the block."""
         slot = await self.take(tenant)
         try:
             yield
@@ -44,6 +45,7 @@ class Slots:
             slot.end()
 
     def ended(self, slot: Slot) -> None:
+        """The next in the queue has it."""
         if self._all is not None:
             self._all.release()
         self._tenants[slot.tenant][0].release()
@@ -57,6 +59,8 @@ class Slots:
 
 
 class Slot:
+    """One that somebody has, or waits for."""
+
     def __init__(self, slots: Slots, tenant: str) -> None:
         self._slots = slots
         self.tenant = tenant

@@ -60,6 +60,7 @@ class WriteBehind:
         """Usage records likewise."""
 
     def record(self, seen: ConversationSeen) -> None:
+        """Dropped and counted where the queue is full."""
         key = (seen.tenant, seen.conversation_id)
         # What is in flight comes back if the database is away.
         waits = key in self._queue or key in self._in_flight
@@ -70,6 +71,7 @@ class WriteBehind:
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
+        """Dropped and counted where the queue is full."""
         if len(self._records) + len(self._records_in_flight) >= QUEUE_RECORDS:
             self.dropped_records += 1
             return
@@ -78,6 +80,7 @@ class WriteBehind:
 
     @property
     def waiting(self) -> bool:
+        """Whether anything is not stored yet."""
         return bool(self._queue or self._in_flight or self._records or self._records_in_flight)
 
     def start(self, ready: asyncio.Event) -> None:

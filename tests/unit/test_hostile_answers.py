@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_refusal_into
+from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_into
 from app.wire import sse
 from app.wire.completions import AnswerReader, read_answer
 from app.wire.provider_errors import error_body
@@ -259,7 +259,7 @@ async def test_a_refusal_is_read_up_to_a_bound() -> None:
             yield b"a" * 1_000
 
     body = bytearray()
-    await read_refusal_into(body, endless())
+    await read_into(body, endless(), LONGEST_REFUSAL)
     assert LONGEST_REFUSAL < len(body) <= LONGEST_REFUSAL + 1_000
 
 
