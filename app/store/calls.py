@@ -1,4 +1,4 @@
-"""Calls: how everything that the store is asked is carried out, in bounded time and by turns."""
+"""Calls: how all that the store is asked is carried out: in bounded time, and with something left for other tenants."""
 
 from __future__ import annotations
 
