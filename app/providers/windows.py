@@ -25,8 +25,8 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError, UpstreamTimedOut
 from app.headers.credentials import CREDENTIALS
-from app.memory.histories import Recent
-from app.memory.sightings import Answered, Sightings
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.discovery import Discovery, Listing, ListingRefused
 from app.providers.registry import bundled, look_up
 from app.providers.upstream import Headers, Upstream
@@ -98,9 +98,9 @@ class Windows:
         self._wants_key = False
         self._open_names: frozenset[str] = frozenset()
         """What the provider lists without a caller's key."""
-        self._names: Recent[str, tuple[frozenset[str], float]] = Recent()
+        self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
         """What it listed to each tenant's own key, and until when that is not asked again."""
-        self.answered = Answered()
+        self.answered = AnsweredTenants()
         """Who had an answer from the provider, and so may confirm what others saw."""
         among = self.answered.__contains__
         self._learnt: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=about_the_same)
@@ -109,7 +109,7 @@ class Windows:
         """The largest prompt of each model that was answered."""
         self._stored: set[tuple[str, str]] = set()
         """The limits, by tenant and model, that the database holds."""
-        self._cache: dict[str, Window] = {}
+        self._cache: BoundedMap[str, Window] = BoundedMap(MOST_CACHED)
         """What is known of each model without learnt limits."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -145,7 +145,7 @@ class Windows:
         return sorted({*used, *configured, *(name for name in listed if not name.startswith(_FINE_TUNE))})
 
     def _listed_to(self, tenant: str) -> frozenset[str]:
-        names, _ = self._names.get(tenant, (frozenset[str](), 0.0))
+        names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
         return self._open_names | names
 
     def _limit(self, base: Window, model: str, tenant: str) -> int | None:
@@ -158,9 +158,8 @@ class Windows:
     def _without_learnt(self, model: str) -> Window:
         window = self._cache.get(model)
         if window is None:
-            if len(self._cache) >= MOST_CACHED:
-                self._cache.clear()
-            window = self._cache[model] = self._resolve(model)
+            window = self._resolve(model)
+            self._cache.keep(model, window)
         return window
 
     def _resolve(self, model: str) -> Window:
@@ -211,7 +210,7 @@ class Windows:
 
     async def show(self, tenant: str, headers: Headers) -> None:
         """Asks with the tenant's own key for the names it may know, where the provider shows none without."""
-        _, until = self._names.get(tenant, (frozenset[str](), 0.0))
+        _, until = self._names.get(tenant) or (frozenset[str](), 0.0)
         if self._wants_key and self._clock() >= until and (credentials := _credentials(headers)):
             try:
                 await self.told(credentials, tenant)

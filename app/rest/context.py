@@ -37,7 +37,7 @@ from app.rest.dependencies import (
     readable,
     summary_out,
 )
-from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
+from app.store import Page, StoredCalibration, StoredConversation, StoreUnavailable, UnknownCursor
 
 STATUSES = ", ".join(get_args(Status))
 
@@ -250,7 +250,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     )
 
 
-def _conversation(conversation: Conversation) -> ConversationOut:
+def _conversation(conversation: StoredConversation) -> ConversationOut:
     before, after, window = (
         tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window)
     )

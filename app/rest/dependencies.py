@@ -15,7 +15,7 @@ from app.errors import ConversationNotFound, InvalidRequest
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
-from app.store import Conversation, Page
+from app.store import Page, StoredConversation
 from app.wire.members import Unreadable
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def readable() -> Iterator[None]:
         raise InvalidRequest(f"The body is no chat completions request that Steno can read: {why}.") from error
 
 
-async def known(services: Services, tenant: str, conversation_id: str) -> Conversation:
+async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:
     """Raises `ConversationNotFound`."""
     conversation = await services.store.conversation(tenant, conversation_id)
     if conversation is None:

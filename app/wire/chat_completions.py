@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -19,6 +18,7 @@ from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 from app.errors import InvalidRequest
+from app.memory.bounded import BoundedMap
 from app.wire.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoes
 from app.wire.media import read_media
@@ -283,9 +283,9 @@ class MessageReader:
     def __init__(self, identity: Identity, ignore: Sequence[str] = (), cache_bytes: int = 32 << 20) -> None:
         self._identity = identity
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
-        self._cache: OrderedDict[bytes, Message] = OrderedDict()
-        self._cached_bytes = 0
-        self._cache_bytes = cache_bytes
+        self._cache: BoundedMap[bytes, Message] = BoundedMap(
+            most_bytes=cache_bytes, size=lambda message: len(message.raw)
+        )
         self._lock = Lock()  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Iterable[bytes]) -> int:
@@ -294,12 +294,8 @@ class MessageReader:
 
     def read(self, raw_messages: Sequence[bytes]) -> tuple[Message, ...]:
         """Raises `Unreadable` where an element is no message."""
-        cache = self._cache
         with self._lock:
-            held = [cache.get(raw) for raw in raw_messages]
-            for raw, message in zip(raw_messages, held, strict=True):
-                if message is not None:
-                    cache.move_to_end(raw)
+            held = [self._cache.use(raw) for raw in raw_messages]
         return tuple(
             message or self._remember(self._decode(raw)) for raw, message in zip(raw_messages, held, strict=True)
         )
@@ -309,10 +305,7 @@ class MessageReader:
         with self._lock:
             if (held := self._cache.get(message.raw)) is not None:
                 return held
-            self._cache[message.raw] = message
-            self._cached_bytes += len(message.raw)
-            while self._cached_bytes > self._cache_bytes and len(self._cache) > 1:
-                self._cached_bytes -= len(self._cache.popitem(last=False)[0])
+            self._cache.keep(message.raw, message)
         return message
 
     def _decode(self, raw: bytes) -> Message:
