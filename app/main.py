@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import structlog
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 
 from app import __version__
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
-from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
 from app.headers.hops import new_instance
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
 from app.providers.calibrations import Calibrations
-from app.providers.checks import Finding, check_settings, judge_upstream, secret_beside
+from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
 from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
 from app.providers.upstream import HttpxUpstream
@@ -39,17 +33,17 @@ from app.proxy.gate import Gate
 from app.proxy.in_flight import BytesInFlight
 from app.proxy.origins import Door
 from app.proxy.passthrough import PassthroughEndpoint
-from app.proxy.record import LONGEST_NAME, REQUEST
 from app.proxy.services import Services
 from app.proxy.tenants import Tenants
 from app.rest import compact, context, pins, search, tenant, usage
+from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router
-from app.rest.schema import methods_of, schema_of
+from app.rest.schema import schema_of
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
+from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
-from app.store import DatabaseUnusable, Store, StoreUnavailable
-from app.store.database import read_url
-from app.store.files import make_folder
+from app.settings.secret import server_secret
+from app.store import DatabaseUnusable, Store
 from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
@@ -60,31 +54,59 @@ from app.wire.reader import MessageReader
 
 log = structlog.get_logger("steno")
 
-SECRET_BYTES = 32
-
 
 def create_app(settings: Settings) -> FastAPI:
     """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
+    instance = new_instance()
+    services = open_services(settings, instance)
+    app = FastAPI(
+        title="Steno",
+        version=__version__,
+        summary="Keeps long conversations inside the model's context window.",
+        docs_url=None,  # Its assets would come from a public CDN.
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan(services, settings.server.drain_seconds),
+    )
+    app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
+    app.include_router(health_router(services))
+    for module in (compact, pins, search, tenant, usage, context):
+        app.include_router(module.router)
+    add_error_handlers(app)
+    chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
+    app.add_middleware(
+        Gate,
+        chat=chat,
+        passthrough=passthrough,
+        formats=FORMATS,
+        instance=instance,
+        door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
+        header_count=settings.limits.header_count,
+        header_bytes=settings.limits.header_bytes,
+    )
+    app.state.services = services
+    app.state.failure = None  # Why it could not start.
+    return app
+
+
+def open_services(settings: Settings, instance: bytes) -> Services:
+    """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(settings.tokenizer.directory)
     _refuse_fatal(check_settings(settings, tokenizer.missing))
     identity = Identity(server_secret(settings))
     store = open_store(settings)
-    instance = new_instance()
     providers = open_providers(settings, store, instance)
     tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of), Work()
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
-    services = Services(
-        settings=settings,
+    return Services(
         providers=providers,
         policies=policies_of(settings),
         store=store,
         identity=identity,
         formats=FORMATS,
-        readers={
-            format_.name: MessageReader(identity, format_.message, settings.identity.ignore) for format_ in FORMATS
-        },
+        readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
         estimator=Estimator(tokenizer),
         compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
         ledger=ledger,
@@ -96,35 +118,13 @@ def create_app(settings: Settings) -> FastAPI:
         in_flight=BytesInFlight(limits.in_flight_bytes),
         work=work,
         bounds=Bounds(limits.values, limits.messages),
+        limits=limits,
+        naming=settings.identity,
+        events=settings.events,
+        calibration=settings.calibration,
+        base_model=settings.base_model,
+        overflow_retries=settings.compaction.overflow_retries,
     )
-    app = FastAPI(
-        title="Steno",
-        version=__version__,
-        summary="Keeps long conversations inside the model's context window.",
-        docs_url=None,  # Its assets would come from a public CDN.
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=_lifespan(services),
-    )
-    app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
-    app.include_router(health_router(services))
-    for module in (compact, pins, search, tenant, usage, context):
-        app.include_router(module.router)
-    _add_error_handlers(app)
-    chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.add_middleware(
-        Gate,
-        chat=chat,
-        passthrough=passthrough,
-        formats=FORMATS,
-        instance=instance,
-        door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
-        header_count=limits.header_count,
-        header_bytes=limits.header_bytes,
-    )
-    app.state.services = services
-    app.state.failure = None  # Why it could not start.
-    return app
 
 
 def policies_of(settings: Settings) -> Policies:
@@ -152,7 +152,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         upstream = _open_upstream(at, instance)
-        windows = Windows(settings, at, upstream, store)
+        windows = Windows(settings.models, settings.compaction.default_window, at, upstream, store)
         usage: Sightings[str, StreamedUsage]
         usage = Sightings(STREAMED_USAGE_SECONDS, counts=windows.answered.__contains__)
         return Provider(name, at, upstream, FORMATS[0].summaries, windows, Calibrations(store, at.base_url), usage)
@@ -171,32 +171,6 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpxUpstream
         instance=instance,
         key=key.get_secret_value() if key else None,
     )
-
-
-def server_secret(settings: Settings) -> bytes:
-    """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
-    if settings.secret is not None:
-        return settings.secret.get_secret_value().encode()
-    address = read_url(settings.storage.url.get_secret_value())
-    return _kept_secret(secret_beside(address.path)) if address.path else secrets.token_bytes(SECRET_BYTES)
-
-
-def _kept_secret(path: Path) -> bytes:
-    """Made once, readable by the owner only. Of two processes that start together one makes it."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        make_folder(path.parent)
-        with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(secrets.token_hex(SECRET_BYTES))
-        try:
-            os.link(fresh, path)  # Fails if it is there already: never overwritten, never seen half written.
-        except FileExistsError:
-            pass
-        finally:
-            fresh.unlink()
-        return path.read_bytes().strip()
-    except OSError as error:
-        raise ConfigurationError(f"The server secret {path} cannot be made or read: {error.strerror}.") from error
 
 
 def _refuse_fatal(findings: Iterable[Finding]) -> None:
@@ -219,7 +193,7 @@ async def _check_upstreams(providers: Providers) -> None:
             _log_finding(await judge_upstream(provider, told, provider.settings.api_key_env))
 
 
-def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
@@ -228,7 +202,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             app.state.failure = str(error)
             raise
         services.estimator.make_ready("gpt-4o")  # What most models are counted with.
-        await services.providers.start(calibrate=services.settings.calibration.enabled)
+        await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
@@ -238,36 +212,10 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
             yield
         finally:
             checking.cancel()
-            await services.tasks.drain(services.settings.server.drain_seconds)
+            await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()
             await services.store.close()
             await services.work.stop()
 
     return lifespan
-
-
-def _no_route(app: FastAPI, request: Request) -> StenoError:
-    path, method = request.scope["path"][:LONGEST_NAME], request.method
-    if allowed := methods_of(app, request.scope):
-        return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
-    return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
-
-
-def _add_error_handlers(app: FastAPI) -> None:
-    async def refuse(request: Request, error: Exception) -> Response:
-        if isinstance(error, StenoError):
-            shown = error
-        elif isinstance(error, StoreUnavailable):
-            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
-        elif isinstance(error, RequestValidationError):
-            first = error.errors()[0]
-            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
-        else:
-            shown = _no_route(app, request)
-        request.scope[REQUEST].failed(shown)
-        headers = {name.decode(): value.decode() for name, value in shown.headers}
-        return Response(shown.envelope, shown.status, headers)
-
-    for kind in (StenoError, StoreUnavailable, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, refuse)

@@ -24,8 +24,14 @@ cli = typer.Typer(
 )
 
 Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, such as https://api.openai.com/v1.")]
+Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
 Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
 DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
+Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
+
+MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
+NO_MARKDOWN = "--markdown is for the table of --presets or --recall, and excludes --json."
+FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset has a fresh database."
 
 
 def main() -> None:
@@ -54,6 +60,23 @@ def _settings(config: str | None, **flags: Any) -> Any:
 def _silence_log() -> None:
     """For commands that say themselves what happened."""
     logging.getLogger().addHandler(logging.NullHandler())
+
+
+def _refuse(*problems: tuple[object, str]) -> None:
+    """Ends the program with the first that is there."""
+    for is_there, message in problems:
+        if is_there:
+            _fail(message)
+
+
+def _need_client() -> None:
+    """The official OpenAI client, which replaying needs, is an extra."""
+    try:
+        import openai  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "openai":
+            raise
+        _fail("replaying needs the official OpenAI client: pip install 'steno[replay]'")
 
 
 def _keep_quiet() -> None:
@@ -122,7 +145,7 @@ def doctor(upstream: Upstream = None, config: Config = None, database_url: Datab
 @cli.command()
 def demo(
     upstream: Upstream = None,
-    model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
+    model: Model = None,
     window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
 ) -> None:
     """Hold a long conversation with and without Steno, against a simulated provider: no key, no network.
@@ -133,8 +156,7 @@ def demo(
     _keep_quiet()
     from app.settings import ConfigurationError
 
-    if upstream and not model:
-        _fail("--upstream needs --model, such as gpt-4o-mini.")
+    _refuse((upstream and not model, MODEL_IS_NEEDED))
     from app.commands.demo import hold_conversation, hold_long_prompts
 
     try:
@@ -152,12 +174,10 @@ def replay(
     limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
     stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
     upstream: Upstream = None,
-    model: Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")] = None,
+    model: Model = None,
     database_url: DatabaseURL = None,
     preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
-    presets: Annotated[
-        str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")
-    ] = None,
+    presets: Presets = None,
     recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of --presets or --recall so.")] = False,
@@ -165,43 +185,24 @@ def replay(
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
     _keep_quiet()
     one_table = presets is not None or recall
-    if upstream and not model:
-        _fail("--upstream needs --model, such as gpt-4o-mini.")
-    if preset and presets:
-        _fail("--preset and --presets exclude each other.")
-    if one_table and database_url:
-        _fail("--database-url is for a plain replay: in a table each preset has a fresh database.")
-    if recall and chain > 1:
-        _fail("--recall needs conversations as they are, without --chain.")
-    if markdown and (as_json or not one_table):
-        _fail("--markdown is for the table of --presets or --recall, and excludes --json.")
-    try:
-        from app.commands.replay import Options, compare_presets, measure_recall, replay_files
-        from app.replay.presets import chosen
-    except ModuleNotFoundError as error:
-        if error.name != "openai":
-            raise
-        _fail("replaying needs the official OpenAI client: pip install 'steno[replay]'")
+    _refuse(
+        (upstream and not model, MODEL_IS_NEEDED),
+        (preset and presets, "--preset and --presets exclude each other."),
+        (one_table and database_url, FRESH_DATABASES),
+        (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
+        (markdown and (as_json or not one_table), NO_MARKDOWN),
+    )
+    _need_client()
+    from app.commands import replay as replaying
     from app.replay.recordings import UnreadableRecording
     from app.settings import ConfigurationError
     from app.store import StoreError
 
-    options = Options(
-        window=window,
-        stream=stream,
-        upstream=upstream,
-        model=model,
-        database_url=database_url,
-        format="json" if as_json else "markdown" if markdown else "table",
+    options = replaying.Options(
+        window, stream, upstream, model, database_url, "json" if as_json else "markdown" if markdown else "table"
     )
     try:
-        named = () if presets is preset is None else chosen(presets if presets is not None else preset or "")
-        if recall:
-            status = measure_recall(files, limit, named, options)
-        elif presets is not None:
-            status = compare_presets(files, chain, limit, named, options)
-        else:
-            status = replay_files(files, chain, limit, preset, options)
+        status = replaying.replay(files, chain, limit, preset, presets, recall, options)
     except (UnreadableRecording, ConfigurationError, StoreError) as error:
         _fail(str(error))
     sys.exit(status)

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import reduce
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import typer
-from pydantic import SecretStr
 
 from app import __version__
+from app.commands.in_force import setting_lines
 from app.headers.hops import new_instance
 from app.main import open_providers, open_store
-from app.providers.checks import Finding, check_settings, judge_database, judge_upstream, suffix
+from app.providers.diagnosis import judge_upstream, suffix
 from app.providers.discovery import Listing
 from app.providers.providers import Provider
-from app.settings import (
-    DEFAULT_UPSTREAM,
-    ConfigurationError,
-    Settings,
-    environment_name,
-    every_setting,
-    kept_database,
-    load,
-    read_file,
-)
-from app.store import DatabaseURLError, Store, StoreUnavailable
-from app.store.database import read_url
+from app.settings import DEFAULT_UPSTREAM, Settings
+from app.settings.checks import Finding, check_settings
+from app.store import Check, Store, StoreUnavailable
 from app.tokens.tokenizer import Tokenizer
 
-ALIASES = {
-    "storage.url": "DATABASE_URL",
-    "secret": "STENO_SECRET_FILE",
-    "server.allow_unauthenticated": "STENO_ALLOW_UNAUTHENTICATED",
-}
-LONGEST_VALUE = 60
 MOST_NAMES = 8
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
 """What is printed of a finding's state: the verdict says what keeps Steno from starting."""
@@ -70,18 +51,6 @@ def verdict(found: Iterable[Finding]) -> str:
     else:
         says = "starts, but not all of it works" if problems else "starts and works"
     return f"Steno {__version__} {says} (problems: {problems}, warnings: {states.count('warning')})"
-
-
-def setting_lines(settings: Settings) -> Iterator[str]:
-    """Each setting with its value and, where it is not the default, who set it."""
-    defaults, unflagged = Settings.model_construct(), _without_flags()
-    for key, _ in every_setting():
-        value = _value(settings, key)
-        if value == _value(defaults, key):
-            yield f"    {key} = {_shown(key, value)}"
-            continue
-        flagged = unflagged is not None and _value(unflagged, key) != value
-        yield f"  * {key} = {_shown(key, value)}   ({'command line' if flagged else _source(key)})"
 
 
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
@@ -135,6 +104,26 @@ def check_windows(provider: Provider, listing: Listing | None) -> Iterator[Findi
         yield Finding("ok", f"windows{at}", "not asked for, because the provider lists no models")
 
 
+def judge_database(check: Check) -> Finding:
+    """What a look at the database showed."""
+    subject, current, newest = f"database {check.place}", check.current_revision, check.head_revision
+    if check.place == "memory":
+        return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
+    if check.unusable:
+        return Finding("fatal", subject, str(check.reason), "Correct storage.url or DATABASE_URL, or what it names.")
+    if check.is_new:
+        return Finding("ok", subject, "is made at the first start")
+    if not check.reachable:
+        remedy = "Steno serves without it, un-compacted, and goes on trying; start it, or correct storage.url."
+        return Finding("problem", subject, str(check.reason), remedy)
+    if current == newest:
+        return Finding("ok", subject, f"reachable, schema {current}")
+    remedy = "`steno migrate`, or the next start."
+    if current is None:
+        return Finding("warning", subject, "reachable, has no tables yet", remedy)
+    return Finding("warning", subject, f"schema {current}, newest is {newest}", remedy)
+
+
 def _key_variable(provider: Provider) -> str | None:
     """Whose key it is asked with. That of the default one is shown to no other provider."""
     own = provider.settings.api_key_env
@@ -144,63 +133,3 @@ def _key_variable(provider: Provider) -> str | None:
 def _listed(names: Sequence[str]) -> str:
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + rest
-
-
-def _value(settings: Settings, key: str) -> Any:
-    return reduce(getattr, key.split("."), settings)
-
-
-def _shown(key: str, value: Any) -> str:
-    if key == "secret":
-        return "null" if value is None else "(hidden)"
-    if isinstance(value, SecretStr):
-        try:
-            return read_url(value.get_secret_value()).shown
-        except DatabaseURLError:
-            return "(hidden: cannot be read)"
-    if key in ("models", "upstreams"):
-        return f"{len(value)} entries"
-    text = msgspec.json.encode(value, enc_hook=str).decode()
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
-
-
-def _without_flags() -> Settings | None:
-    """The settings as environment and file make them; None where they need a flag to be usable."""
-    try:
-        return load()
-    except ConfigurationError:
-        return None
-
-
-def _source(key: str) -> str:
-    """Who set a setting, among environment and file, in order of precedence."""
-    environment = {name.upper(): value for name, value in os.environ.items()}
-    if (name := environment_name(key)) in environment:
-        return name
-    section, _, rest = key.partition(".")
-    if rest and _holds(environment.get(environment_name(section), ""), rest):
-        return environment_name(section)
-    if environment.get(ALIASES.get(key, "")):
-        return ALIASES[key]
-    file = environment.get("STENO_CONFIG")
-    if key == "storage.url" and kept_database() and not (file and _holds_url(read_file(Path(file)))):
-        return "the database of 0.1.0"
-    return file or "command line"
-
-
-def _holds_url(content: Mapping[str, Any]) -> bool:
-    storage = content.get("storage")
-    return isinstance(storage, dict) and "url" in storage
-
-
-def _holds(section: str, key: str) -> bool:
-    """Whether a variable that sets a whole section, as JSON, sets this key of it."""
-    try:
-        content = msgspec.json.decode(section)
-    except msgspec.DecodeError:
-        return False
-    for name in key.split("."):
-        if not isinstance(content, dict) or name not in content:
-            return False
-        content = content[name]
-    return True

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.replay.player import Played, Player
-from app.replay.presets import MAY_REFUSE, settings_of
+from app.replay.presets import MAY_REFUSE, chosen, settings_of
 from app.replay.recall import Distribution, Reached, Recall
 from app.replay.recordings import Recording, UnreadableRecording, chain, read_recordings
 from app.replay.stage import Stage, stage
@@ -51,6 +51,27 @@ class Options:
     model: str | None = None
     database_url: str | None = None
     format: Format = "table"
+
+
+def replay(
+    files: Sequence[Path],
+    length: int,
+    limit: int | None,
+    preset: str | None,
+    presets: str | None,
+    recall: bool,
+    options: Options,
+) -> int:
+    """What of the three is asked for. The exit status. Raises `UnreadableRecording` and `ConfigurationError`.
+
+    `preset` is for a plain replay, or the only one in the table of `recall`; `presets` names those of a table.
+    """
+    named = () if presets is preset is None else chosen(presets if presets is not None else preset or "")
+    if recall:
+        return measure_recall(files, limit, named, options)
+    if presets is not None:
+        return compare_presets(files, length, limit, named, options)
+    return replay_files(files, length, limit, preset, options)
 
 
 def replay_files(files: Sequence[Path], length: int, limit: int | None, preset: str | None, options: Options) -> int:

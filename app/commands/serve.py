@@ -55,7 +55,7 @@ def serve(settings: Settings) -> str | None:
         timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
         lifespan="on",
     )
-    server = _Server(config, app.state.services)
+    server = _Server(config, settings, app.state.services)
     # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _ignore)
@@ -87,8 +87,9 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 class _Server(uvicorn.Server):
     """Says what is in force once it listens, and is not ready any more as soon as it is told to stop."""
 
-    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+    def __init__(self, config: uvicorn.Config, settings: Settings, services: Services) -> None:
         super().__init__(config)
+        self._settings = settings
         self._services = services
         self.failure: str | None = None
 
@@ -102,7 +103,7 @@ class _Server(uvicorn.Server):
         except SystemExit as end:
             if isinstance(end.__context__, OSError):  # What uvicorn logs before it gives up the address.
                 why = (end.__context__.strerror or "").rpartition(": ")[2]
-                server = self._services.settings.server
+                server = self._settings.server
                 self.failure = (
                     f"Steno cannot listen on {server.host}:{server.port}: {why}."
                     " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
@@ -110,12 +111,11 @@ class _Server(uvicorn.Server):
             raise
         if self.started:
             address = self.servers[0].sockets[0].getsockname()
-            settings = self._services.settings
             log.info(
                 "serving",
                 version=__version__,
                 url=f"http://{address[0]}:{address[1]}/v1",
-                upstream=settings.upstream.base_url,
+                upstream=self._settings.upstream.base_url,
                 database=self._services.store.place,
                 loop=type(asyncio.get_running_loop()).__module__.partition(".")[0],
                 http=self.config.http_protocol_class.__name__,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from app.memory.histories import Histories, History, Recent
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.memory.lineages import Lineage, Lineages
 from app.memory.sightings import Sightings
 
 FAILURES = 3
@@ -45,13 +46,13 @@ class ModelBreaker:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._failing: Recent[tuple[Hashable, str], _Failing] = Recent()
+        self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
         # A key that was made up is refused, and that is no failure: every tenant counts.
         self._paused: Sightings[Hashable, str] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
         """Whether it may be asked now. Whoever may, after a pause, is the probe: the others wait for its result."""
-        failing = self._failing.get((model, tenant), _Failing())
+        failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:
             return not self._paused.confirmed(model)
         if self._clock() < failing.until:
@@ -66,7 +67,7 @@ class ModelBreaker:
 
     def failed(self, model: Hashable, tenant: str, why: str, undertaking: Hashable = None) -> None:
         """`undertaking`: what the call was made for; None for one by itself."""
-        before = self._failing.get((model, tenant), _Failing())
+        before = self._failing.get((model, tenant)) or _Failing()
         known = before.undertakings
         if undertaking is None or undertaking not in known:
             before = replace(before, failures=before.failures + 1)
@@ -77,7 +78,7 @@ class ModelBreaker:
             self._paused.saw(tenant, model, why)
 
     def answered(self, model: Hashable, tenant: str) -> None:
-        self._failing.pop((model, tenant), None)
+        self._failing.pop((model, tenant))
         self._paused.forget(tenant, model)
 
 
@@ -101,9 +102,9 @@ class HistoryBreaker:
     """
 
     def __init__(self) -> None:
-        self._passes: Histories[_Passes] = Histories()
+        self._passes: Lineages[_Passes] = Lineages()
 
-    def blocks(self, history: History, tokens: int, limit: int, *, often: bool = False) -> str | None:
+    def blocks(self, history: Lineage, tokens: int, limit: int, *, often: bool = False) -> str | None:
         """Why a history that has so many tokens is not compacted now, or None.
 
         `often`: the trigger asks for compactions however little the history has grown.
@@ -115,7 +116,7 @@ class HistoryBreaker:
             return "compaction_ineffective"
         return "compaction_too_frequent" if passes.close >= CLOSE_PASSES and not often else None
 
-    def finished(self, history: History, tokens: int, before: int, after: int, limit: int) -> None:
+    def finished(self, history: Lineage, tokens: int, before: int, after: int, limit: int) -> None:
         """A compaction, with all its parts and folds, made a request of `before` tokens one of `after`.
 
         `tokens` is the size of the client's own history: `before` may already hold summaries.

@@ -44,7 +44,7 @@ from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.mask import Boundary
-from app.memory.histories import History
+from app.memory.lineages import Lineage
 from app.providers.ledger import Call, Ledger
 from app.store import Busy, Lease, StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
@@ -265,7 +265,7 @@ class Compactor:
         )
         return next(of_use, None)
 
-    async def _run_unstored(self, job: Job, plan: Plan, undertaking: History, announce: Callable[[], None]) -> Outcome:
+    async def _run_unstored(self, job: Job, plan: Plan, undertaking: Lineage, announce: Callable[[], None]) -> Outcome:
         began = monotonic()
         outcome = await self._drive(_flow(job, plan), job, None, announce)
         self._learn(undertaking, outcome)
@@ -397,7 +397,7 @@ class Compactor:
         _log(job, plan, outcome, began)
         return outcome
 
-    def _learn(self, undertaking: History, outcome: Outcome) -> None:
+    def _learn(self, undertaking: Lineage, outcome: Outcome) -> None:
         """A part that was made is no success where another one failed: without that it may be of no use."""
         if outcome.failure is None:
             self._setbacks.succeeded(undertaking)
@@ -538,7 +538,7 @@ def _started(plan: Plan) -> Started:
     return Started(f"cmp_{plan.range.through_digest.hex()[:24]}", _messages(plan))
 
 
-def _undertaking(job: Job, plan: Plan) -> History:
+def _undertaking(job: Job, plan: Plan) -> Lineage:
     """What fails or succeeds. Not the end of the range: that moves with every turn, and the failure with it."""
     return job.history(plan.range.from_digest)
 

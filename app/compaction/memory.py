@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from app.core.view.chunks import SummaryChunk
+from app.memory.bounded import BoundedMap
 
 MOST_REMEMBERED = 2_000
 """Chunks of about 2 kB."""
@@ -21,7 +21,6 @@ Place = tuple[str, str, str]
 @dataclass(frozen=True, slots=True)
 class _Remembered:
     chunk: SummaryChunk
-    until: float
     stored: bool
 
 
@@ -29,17 +28,11 @@ class ChunkMemory:
     """What the database has is never asked for while it answers: it knows what was edited and deleted."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._chunks: OrderedDict[Place, _Remembered] = OrderedDict()
+        self._chunks: BoundedMap[Place, _Remembered] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS, clock=clock)
 
     def keep(self, tenant: str, chunks: Iterable[SummaryChunk], *, stored: bool = True) -> None:
-        until = self._clock() + SECONDS
         for chunk in chunks:
-            place = (tenant, chunk.series, chunk.id)
-            self._chunks[place] = _Remembered(chunk, until, stored)
-            self._chunks.move_to_end(place)
-        while len(self._chunks) > MOST_REMEMBERED:
-            self._chunks.popitem(last=False)
+            self._chunks.keep((tenant, chunk.series, chunk.id), _Remembered(chunk, stored))
 
     def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
         """The series' chunks that begin and end in the chain."""
@@ -49,7 +42,7 @@ class ChunkMemory:
         """Those of them that could not be stored, the oldest first; they are not remembered any longer."""
         taken = [held.chunk for held in self._held_in(tenant, series, chain) if not held.stored]
         for chunk in taken:
-            del self._chunks[tenant, series, chunk.id]
+            self._chunks.pop((tenant, series, chunk.id))
         return taken
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
@@ -60,11 +53,11 @@ class ChunkMemory:
             if place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
         ]
         for place in gone:
-            del self._chunks[place]
+            self._chunks.pop(place)
 
     def _held_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> Iterator[_Remembered]:
-        digests, now = frozenset(chain), self._clock()
+        digests = frozenset(chain)
         for (owner, kind, _), held in self._chunks.items():
             ends = {held.chunk.from_digest, held.chunk.through_digest}
-            if (owner, kind) == (tenant, series) and held.until > now and ends <= digests:
+            if (owner, kind) == (tenant, series) and ends <= digests:
                 yield held

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from time import monotonic
 
-from app.memory.histories import Recent
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 MINUTE, HOUR = 60.0, 3_600.0
 SLOTS = 60
@@ -74,7 +74,7 @@ class _Period:
     def __init__(self, seconds: float, most: int | None) -> None:
         self._slot_seconds = seconds / SLOTS
         self._most = most
-        self._used: Recent[str, deque[tuple[int, int]]] = Recent()
+        self._used: BoundedMap[str, deque[tuple[int, int]]] = BoundedMap(MOST_REMEMBERED)
         """Slots and amounts, the oldest first."""
 
     def add(self, tenant: str, amount: int, now: float) -> None:
@@ -102,7 +102,9 @@ class _Period:
         return 0.0
 
     def _recent(self, tenant: str, now: float) -> deque[tuple[int, int]]:
-        used = self._used.get(tenant, deque())
+        used = self._used.get(tenant)
+        if used is None:
+            return deque()
         while used and (used[0][0] + SLOTS + 1) * self._slot_seconds <= now:
             used.popleft()
         return used

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
-from app.memory.histories import Histories, History
+from app.memory.lineages import Lineage, Lineages
 
 TOLERATED = 1
 """Failures in a row that are tried again at once: the next request may simply have more luck."""
@@ -29,19 +29,19 @@ class Setbacks:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._latest: Histories[_Setback] = Histories()
+        self._latest: Lineages[_Setback] = Lineages()
 
-    def pauses(self, what: History) -> str | None:
+    def pauses(self, what: Lineage) -> str | None:
         """Why the compaction failed the last time, where it did so too often of late to be tried now."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 
-    def failed(self, what: History, why: str) -> None:
+    def failed(self, what: Lineage, why: str) -> None:
         latest = self._latest.find(what)
         failures = (latest.failures if latest else 0) + 1
         doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - TOLERATED - 1, 10)
         pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > TOLERATED else 0.0
         self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
 
-    def succeeded(self, what: History) -> None:
+    def succeeded(self, what: Lineage) -> None:
         self._latest.forget(what)

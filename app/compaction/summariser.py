@@ -17,8 +17,8 @@ from app.core.summary.gate import Answer
 from app.core.summary.prompts import SummaryRequest
 from app.errors import StenoError, UpstreamTimedOut
 from app.memory.repeats import Repeats
-from app.memory.sightings import Answered, Sightings
-from app.providers.upstream import LARGEST_OWN_ANSWER, Answering, Headers, Upstream, read_refusal_into
+from app.memory.sightings import AnsweredTenants, Sightings
+from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Answering, Headers, Upstream, read_into
 from app.wire.format import AnswerReader, Manners, SummaryDialect
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
@@ -119,7 +119,7 @@ class Summariser:
         self._clock = clock
         self._breaker = ModelBreaker(clock)
         self._repeats = Repeats(clock)
-        self._answered = Answered()
+        self._answered = AnsweredTenants()
         """Whom any model answered: whose sightings may confirm those of others."""
         among = self._answered.__contains__
         self._caps: Sightings[_Asked, str] = Sightings(TAUGHT_SECONDS, clock, counts=among)
@@ -217,7 +217,7 @@ class Summariser:
             async with call.route.upstream.completion(dialect.target, body, call.route.headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
-                    await read_refusal_into(refusal, answering.chunks())
+                    await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
                     return _refused(answering, bytes(refusal), call.prefix)
                 await _read(reader, answering)
         except UpstreamTimedOut as error:

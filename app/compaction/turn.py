@@ -16,7 +16,7 @@ from app.core.tokens.estimate import Cost, Count
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masks
 from app.core.view.view import Conversation, Masking, Note, Pins, View
-from app.memory.histories import History
+from app.memory.lineages import Lineage
 
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
@@ -68,9 +68,9 @@ class Job:
         """Whose conversation it is, and which."""
         return self.tenant, self.conversation_id
 
-    def history(self, *scope: Hashable) -> History:
+    def history(self, *scope: Hashable) -> Lineage:
         """By what it holds: a name may stand for many. Its digests tell whose it is."""
-        return History((self.series, *scope), self.conversation.cut_digests[1:])
+        return Lineage((self.series, *scope), self.conversation.cut_digests[1:])
 
 
 @dataclass(frozen=True, slots=True)

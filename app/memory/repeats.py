@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from time import monotonic
 
+from app.memory.bounded import BoundedMap
+
 REMINDER_SECONDS = 60.0
 MOST_REMEMBERED = 1_000
 
@@ -22,16 +24,15 @@ class _Repeat:
 class Repeats:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._lasting: dict[Hashable, _Repeat] = {}
+        self._lasting: BoundedMap[Hashable, _Repeat] = BoundedMap(MOST_REMEMBERED)
 
     def again(self, what: Hashable) -> int | None:
         """It happened. How often since it began, where that is to be told now."""
         now = self._clock()
         repeat = self._lasting.get(what)
         if repeat is None:
-            if len(self._lasting) >= MOST_REMEMBERED:
-                del self._lasting[next(iter(self._lasting))]
-            repeat = self._lasting[what] = _Repeat(began=now, told=now)
+            repeat = _Repeat(began=now, told=now)
+            self._lasting.keep(what, repeat)
         repeat.times += 1
         if repeat.times > 1 and now - repeat.told < REMINDER_SECONDS:
             return None
@@ -40,5 +41,5 @@ class Repeats:
 
     def over(self, what: Hashable) -> tuple[int, float] | None:
         """It did not happen. If it had: how often, and for how many seconds."""
-        repeat = self._lasting.pop(what, None)
+        repeat = self._lasting.pop(what)
         return None if repeat is None else (repeat.times, round(self._clock() - repeat.began, 1))

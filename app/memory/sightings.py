@@ -14,7 +14,7 @@ from operator import eq
 from time import monotonic
 from typing import Generic, TypeVar
 
-from app.memory.histories import Recent
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 MOST_OF_ONE = 100
 """Sightings of one tenant."""
@@ -26,14 +26,20 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Answered(Recent[str, None]):
+class AnsweredTenants:
     """Tenants whom a provider answered of late: a key that was made up is refused."""
+
+    def __init__(self) -> None:
+        self._latest: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
 
     def add(self, tenant: str) -> bool:
         """Whether it was none of them."""
         new = tenant not in self
-        self.keep(tenant, None)
+        self._latest.keep(tenant, None)
         return new
+
+    def __contains__(self, tenant: str) -> bool:
+        return tenant in self._latest
 
 
 def anybody(_: str) -> bool:
@@ -68,23 +74,21 @@ class Sightings(Generic[K, V]):
         self._clock = clock
         self._counts = counts
         self._agrees = agrees
-        self._by_tenant: OrderedDict[str, OrderedDict[K, _Sighting[V]]] = OrderedDict()
+        self._by_tenant: BoundedMap[str, BoundedMap[K, _Sighting[V]]] = BoundedMap(
+            MOST_TENANTS, pushed_out=self._unlink_all
+        )
         self._tenants: dict[K, OrderedDict[str, None]] = {}
         """Who saw each thing, the latest last."""
 
     def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
         """In place of what the tenant saw of it before. `seconds`: how long it holds, if not as long as others."""
         self.forget(tenant, what)
-        held = self._by_tenant.setdefault(tenant, OrderedDict())
-        self._by_tenant.move_to_end(tenant)
-        held[what] = _Sighting(value, self._clock() + (self._seconds if seconds is None else seconds))
+        held = self._by_tenant.get(tenant)
+        if held is None:
+            held = BoundedMap(MOST_OF_ONE, pushed_out=lambda seen, _: self._unlink(tenant, seen))
+        self._by_tenant.keep(tenant, held)
+        held.keep(what, _Sighting(value, self._clock() + (self._seconds if seconds is None else seconds)))
         self._tenants.setdefault(what, OrderedDict())[tenant] = None
-        if len(held) > MOST_OF_ONE:
-            self.forget(tenant, next(iter(held)))
-        if len(self._by_tenant) > MOST_TENANTS:
-            longest_silent = next(iter(self._by_tenant))
-            for seen in list(self._by_tenant[longest_silent]):
-                self.forget(longest_silent, seen)
 
     def own(self, tenant: str, what: K) -> V | None:
         """What the tenant saw of it itself."""
@@ -110,20 +114,27 @@ class Sightings(Generic[K, V]):
 
     def forget(self, tenant: str, what: K) -> None:
         held = self._by_tenant.get(tenant)
-        if held is None or held.pop(what, None) is None:
+        if held is None or held.pop(what) is None:
             return
         if not held:
-            del self._by_tenant[tenant]
-        del self._tenants[what][tenant]
-        if not self._tenants[what]:
-            del self._tenants[what]
+            self._by_tenant.pop(tenant)
+        self._unlink(tenant, what)
 
     def of(self, tenant: str) -> Iterator[tuple[K, V]]:
         """All that the tenant saw."""
-        for what in list(self._by_tenant.get(tenant, ())):
+        for what in list(self._by_tenant.get(tenant) or ()):
             if (value := self.own(tenant, what)) is not None:
                 yield what, value
 
     def __iter__(self) -> Iterator[K]:
         """All that was seen by anybody."""
         return iter(self._tenants)
+
+    def _unlink(self, tenant: str, what: K) -> None:
+        del self._tenants[what][tenant]
+        if not self._tenants[what]:
+            del self._tenants[what]
+
+    def _unlink_all(self, tenant: str, held: BoundedMap[K, _Sighting[V]]) -> None:
+        for what in held:
+            self._unlink(tenant, what)

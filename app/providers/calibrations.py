@@ -19,7 +19,6 @@ import structlog
 from app.core.limits.budget import Line
 from app.core.tokens.calibration import (
     ENOUGH_OF_ONE,
-    LONGEST_NAME,
     Calibration,
     Sample,
     agreed_line,
@@ -29,6 +28,8 @@ from app.core.tokens.calibration import (
     prior_for,
     rejected,
 )
+from app.core.tokens.rules import LONGEST_MODEL
+from app.memory.bounded import BoundedMap
 from app.memory.repeats import Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 
@@ -63,12 +64,14 @@ class Calibrations:
     def __init__(self, store: Store, upstream: str) -> None:
         self._store = store
         self._upstream = upstream
-        self._known: OrderedDict[CalibrationKey, Calibration] = OrderedDict()
-        self._of_tenant: dict[str, OrderedDict[CalibrationKey, None]] = {}
+        self._known: BoundedMap[CalibrationKey, Calibration] = BoundedMap(
+            MOST_REMEMBERED, pushed_out=lambda key, _: self._forget(key)
+        )
+        self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
         """Of the tenants that have enough samples, by the key that is nobody's."""
         self._learnt_at: dict[CalibrationKey, float] = {}
-        self._refused: dict[CalibrationKey, str | None] = {}
+        self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest usage was not learnt from."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
         self._in_flight = 0
@@ -84,7 +87,7 @@ class Calibrations:
 
     def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
         """What the tenant's estimates are corrected by, from memory; the prior if nothing was learnt yet."""
-        if len(model) > LONGEST_NAME:
+        if len(model) > LONGEST_MODEL:
             return Calibration(prior_for(model, formula, tools))
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         return self.in_force(key, self._own(key))
@@ -103,15 +106,11 @@ class Calibrations:
         return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).ratio)
 
     def _own(self, key: CalibrationKey) -> Calibration:
-        known = self._known.get(key)
-        if known is None:
-            return Calibration(prior_for(key.model, key.formula, key.tools))
-        self._known.move_to_end(key)
-        return known
+        return self._known.use(key) or Calibration(prior_for(key.model, key.formula, key.tools))
 
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
         """In force at once, stored within about a second. Never waits. No model has a name too long."""
-        if len(model) > LONGEST_NAME:
+        if len(model) > LONGEST_MODEL:
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         before = self._own(key)
@@ -119,9 +118,7 @@ class Calibrations:
             return
         reason = rejected(before, sample)
         if reason != self._refused.get(key):
-            if len(self._refused) >= MOST_REMEMBERED:
-                self._refused.clear()
-            self._refused[key] = reason
+            self._refused.keep(key, reason)
             log.info("usage not learnt from" if reason else "usage learnt from again", model=model, reason=reason)
         if reason:
             return
@@ -215,23 +212,23 @@ class Calibrations:
         self._remember(key, stored)
 
     def _remember(self, key: CalibrationKey, calibration: Calibration) -> None:
-        self._known[key] = calibration
-        self._known.move_to_end(key)
-        held = self._of_tenant.setdefault(key.tenant, OrderedDict())
-        held[key] = None
-        held.move_to_end(key)
+        held = self._of_tenant.get(key.tenant)
+        if held is None:
+            held = BoundedMap(MOST_OF_TENANT, pushed_out=lambda own, _: self._forget(own))
+            self._of_tenant[key.tenant] = held
+        held.keep(key, None)  # First: where the tenant has its share, this makes room in the whole, too.
+        self._known.keep(key, calibration)
         if calibration.samples >= ENOUGH_OF_ONE:
             told = self._lines.setdefault(key.of_all, OrderedDict())
             told[key.tenant] = calibration.line
             told.move_to_end(key.tenant)
-        if len(held) > MOST_OF_TENANT:
-            self._drop(next(iter(held)))
-        if len(self._known) > MOST_REMEMBERED:
-            self._drop(next(iter(self._known)))
 
-    def _drop(self, key: CalibrationKey) -> None:
-        del self._known[key], self._of_tenant[key.tenant][key]
-        if not self._of_tenant[key.tenant]:
+    def _forget(self, key: CalibrationKey) -> None:
+        """All of one that was pushed out of either map."""
+        self._known.pop(key)
+        held = self._of_tenant[key.tenant]
+        held.pop(key)
+        if not held:
             del self._of_tenant[key.tenant]
         if (told := self._lines.get(key.of_all)) is not None:
             told.pop(key.tenant, None)

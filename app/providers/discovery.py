@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from app.core.limits.budget import MOST_TOKENS, Window
+from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError
-from app.providers.registry import LONGEST_NAME
 from app.providers.upstream import Headers, Upstream
 from app.wire.members import holds_more_values
 
@@ -296,7 +296,7 @@ def _inside(entry: Entry, name: str) -> Entry:
 def _name(entry: Entry, member: str) -> str | None:
     """The model's name, if it can be one: shown to clients, sent to the provider."""
     name = entry.get(member)
-    return name if isinstance(name, str) and len(name) <= LONGEST_NAME and name.isprintable() and name else None
+    return name if isinstance(name, str) and len(name) <= LONGEST_MODEL and name.isprintable() and name else None
 
 
 def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:

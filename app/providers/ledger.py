@@ -10,7 +10,7 @@ from time import time_ns
 
 import structlog
 
-from app.core.tokens.calibration import LONGEST_NAME
+from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
 from app.store import Store, UsageRecord
 
@@ -63,7 +63,7 @@ class Ledger:
             log.exception("a call was not recorded", request_id=call.request_id)
 
     def _record(self, call: Call) -> UsageRecord:
-        model = call.model[:LONGEST_NAME]
+        model = call.model[:LONGEST_MODEL]
         tokens, price = call.tokens, self._price_of(model)
         return UsageRecord(
             tenant=call.tenant,

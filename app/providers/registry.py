@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from app.core.tokens.rules import LONGEST_MODEL
+
 DATA = Path(__file__).parent / "data" / "models.json"
 
-LONGEST_NAME = 300
 MOST_SEPARATORS = 24
 """What has more of them is no model's name, and is not taken apart: the known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
@@ -56,7 +57,7 @@ def names_of(model: str) -> Iterator[str]:
     A name is shortened only as long as it holds a digit: `gpt-4o-2024-08-06`, `gpt-4o-mine` and
     `ft:gpt-4o:org::id` are gpt-4o, but `mistral-mine` is not every Mistral.
     """
-    name = model[:LONGEST_NAME].strip().lower().removeprefix("ft:")
+    name = model[:LONGEST_MODEL].strip().lower().removeprefix("ft:")
     if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
         yield spelled(name)
         return

@@ -80,12 +80,16 @@ class Upstream(Protocol):
     async def close(self) -> None: ...
 
 
-async def read_refusal_into(body: bytearray, chunks: AsyncIterator[bytes]) -> None:
-    """As much of it as is read. What came stays there where the upstream errors are raised."""
+async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) -> bool:
+    """Whether that was all: once the body is longer than so many bytes, the chunks that follow are not read.
+
+    Raises the upstream errors; what came before them is in the body.
+    """
     async for chunk in chunks:
         body += chunk
-        if len(body) > LONGEST_REFUSAL:
-            return
+        if len(body) > most:
+            return False
+    return True
 
 
 @dataclass(slots=True)
@@ -211,10 +215,8 @@ class HttpxUpstream:
         answer = _HttpxAnswering(await self._send(request, replayable=True))
         body = bytearray()
         try:
-            async for chunk in answer.chunks():
-                body += chunk
-                if len(body) > LARGEST_OWN_ANSWER:
-                    raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
+            if not await read_into(body, answer.chunks(), LARGEST_OWN_ANSWER):
+                raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
         finally:
             await answer.close()
         return Completed(answer.status, answer.headers, bytes(body))

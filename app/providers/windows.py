@@ -10,7 +10,7 @@ operator set.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import ge
@@ -21,21 +21,21 @@ import structlog
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError, UpstreamTimedOut
 from app.headers.credentials import CREDENTIALS
-from app.memory.histories import Recent
-from app.memory.sightings import Answered, Sightings
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.discovery import Discovery, Listing, ListingRefused
-from app.providers.registry import LONGEST_NAME, bundled, look_up
+from app.providers.registry import bundled, look_up
 from app.providers.upstream import Headers, Upstream
-from app.settings import Settings, UpstreamSettings
+from app.settings import ModelSettings, UpstreamSettings, entry_of
 from app.store import Store, StoreUnavailable
 from app.wire.refusals import classify, decoded
 
 log = structlog.get_logger("steno.windows")
 
-DEFAULT = Window(128_000, "default", note="neither configured nor announced nor known: a guess")
-
+GUESSED = "neither configured nor announced nor known: a guess"
 LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Between two looks at what other replicas learnt."""
@@ -74,13 +74,16 @@ class Windows:
 
     def __init__(
         self,
-        settings: Settings,
+        models: Sequence[ModelSettings],
+        default_window: int,
         at: UpstreamSettings,
         upstream: Upstream,
         store: Store,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._settings = settings
+        self._models = models
+        self._default_window = default_window
+        """In tokens: the window of a model that nobody knows."""
         self._at = at
         self._store = store
         self._clock = clock
@@ -94,9 +97,9 @@ class Windows:
         self._wants_key = False
         self._open_names: frozenset[str] = frozenset()
         """What the provider lists without a caller's key."""
-        self._names: Recent[str, tuple[frozenset[str], float]] = Recent()
+        self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
         """What it listed to each tenant's own key, and until when that is not asked again."""
-        self.answered = Answered()
+        self.answered = AnsweredTenants()
         """Who had an answer from the provider, and so may confirm what others saw."""
         among = self.answered.__contains__
         self._learnt: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=about_the_same)
@@ -105,15 +108,22 @@ class Windows:
         """The largest prompt of each model that was answered."""
         self._stored: set[tuple[str, str]] = set()
         """The limits, by tenant and model, that the database holds."""
-        self._cache: dict[str, Window] = {}
+        self._cache: BoundedMap[str, Window] = BoundedMap(MOST_CACHED)
         """What is known of each model without learnt limits."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # What is known
 
-    def of(self, model: str, tenant: str = NOBODY) -> Window:
-        """The model's window as far as it is known now to the tenant."""
+    def of(self, model: str, tenant: str = NOBODY, guess: int | None = None) -> Window:
+        """The model's window as far as it is known now to the tenant.
+
+        `guess` is the window of a model that nobody knows, as the policy of the conversation has it that goes to this
+        model. Everybody else takes `compaction.default_window`; so does who writes summaries, because a policy is
+        chosen for a conversation and tells nothing of the model that summarises it.
+        """
         base = self._without_learnt(model)
+        if guess is not None and base.source == "default":
+            base = replace(base, context=guess)
         limit = self._limit(base, model, tenant)
         return base if limit is None else lowered(base, limit)
 
@@ -130,11 +140,11 @@ class Windows:
         return model in self._listed_to(tenant)
 
     def _named(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
-        configured = (entry.match for entry in self._settings.models if not set(entry.match) & set("*?["))
+        configured = (entry.match for entry in self._models if not set(entry.match) & set("*?["))
         return sorted({*used, *configured, *(name for name in listed if not name.startswith(_FINE_TUNE))})
 
     def _listed_to(self, tenant: str) -> frozenset[str]:
-        names, _ = self._names.get(tenant, (frozenset[str](), 0.0))
+        names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
         return self._open_names | names
 
     def _limit(self, base: Window, model: str, tenant: str) -> int | None:
@@ -147,17 +157,17 @@ class Windows:
     def _without_learnt(self, model: str) -> Window:
         window = self._cache.get(model)
         if window is None:
-            if len(self._cache) >= MOST_CACHED:
-                self._cache.clear()
-            window = self._cache[model] = self._resolve(model)
+            window = self._resolve(model)
+            self._cache.keep(model, window)
         return window
 
     def _resolve(self, model: str) -> Window:
-        entry = self._settings.of_model(model)
+        entry = entry_of(model, self._models)
         if entry is not None and entry.context_window is not None:
             return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
-        listed, there = self._listing.of(model) if self._listing else None, known(self._settings.base_model(model))
-        guess = replace(DEFAULT, context=self._settings.compaction.default_window)
+        sized_as = (entry and entry.base_model) or model
+        listed, there = self._listing.of(model) if self._listing else None, known(sized_as)
+        guess = Window(self._default_window, "default", note=GUESSED)
         window = completed(listed, there) if listed else there or guess
         if entry is None:
             return window
@@ -187,7 +197,7 @@ class Windows:
 
         `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.
         """
-        entry = self._settings.of_model(model)
+        entry = entry_of(model, self._models)
         if not self._at.discover_windows or (entry is not None and entry.context_window is not None):
             return
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
@@ -199,7 +209,7 @@ class Windows:
 
     async def show(self, tenant: str, headers: Headers) -> None:
         """Asks with the tenant's own key for the names it may know, where the provider shows none without."""
-        _, until = self._names.get(tenant, (frozenset[str](), 0.0))
+        _, until = self._names.get(tenant) or (frozenset[str](), 0.0)
         if self._wants_key and self._clock() >= until and (credentials := _credentials(headers)):
             try:
                 await self.told(credentials, tenant)
@@ -289,7 +299,7 @@ class Windows:
         `output`: tokens that the refused request asked for. A limit below them is more likely theirs.
         """
         limit = overflow.limit
-        if not overflow.learn_window or limit is None or len(model) > LONGEST_NAME:
+        if not overflow.learn_window or limit is None or len(model) > LONGEST_MODEL:
             return
         base, answered = self._without_learnt(model), self._most_answered(model, tenant)
         if limit < max(output or 0, answered, least := least_of(base)):
@@ -322,7 +332,7 @@ class Windows:
 
     def succeeded(self, tenant: str, model: str, prompt_tokens: int) -> None:
         """Drops what the tenant was told, if a prompt of that many tokens, by the provider's count, proves it wrong."""
-        if len(model) > LONGEST_NAME:
+        if len(model) > LONGEST_MODEL:
             return
         if prompt_tokens >= max(LEAST_LIMIT, self._prompts.own(tenant, model) or 0):
             self._prompts.saw(tenant, model, prompt_tokens)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 
 from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Recognised, heads_of, possible_heads, recognise
 from app.core.view.view import Conversation
+from app.memory.bounded import BoundedMap
 from app.store import Store, StoreUnavailable
 
 MOST_REMEMBERED = 100_000
@@ -19,8 +19,8 @@ class Conversations:
     def __init__(self, store: Store, identity: Identity) -> None:
         self._store = store
         self._identity = identity
-        self._heads: OrderedDict[tuple[str, bytes], tuple[str, int]] = OrderedDict()
-        self._tips: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._heads: BoundedMap[tuple[str, bytes], tuple[str, int]] = BoundedMap(MOST_REMEMBERED)
+        self._tips: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
 
     async def identify(
         self, tenant: str, named: str | None, conversation: Conversation, remember: bool = True
@@ -44,17 +44,17 @@ class Conversations:
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, or of all: the next request with its history starts anew."""
         for own in [key for key in self._tips if key[0] == tenant and conversation_id in (None, key[1])]:
-            del self._tips[own]
+            self._tips.pop(own)
         gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and conversation_id in (None, owner)]
         for head in gone:
-            del self._heads[head]
+            self._heads.pop(head)
 
     def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
         """The deepest head this process knows of."""
         for digest in digests:
             if (held := self._heads.get((tenant, digest))) is not None:
                 conversation_id, turn = held
-                return [Head(digest, conversation_id, turn, self._tips.get((tenant, conversation_id), turn))]
+                return [Head(digest, conversation_id, turn, self._tips.get((tenant, conversation_id)) or turn)]
         return []
 
     async def _stored(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
@@ -65,11 +65,6 @@ class Conversations:
 
     def _remember(self, tenant: str, conversation_id: str, heads: tuple[tuple[bytes, int], ...]) -> None:
         owner = (tenant, conversation_id)
-        self._tips[owner] = max([self._tips.get(owner, 0), *(turn for _, turn in heads)])
+        self._tips.keep(owner, max([self._tips.get(owner) or 0, *(turn for _, turn in heads)]))
         for digest, turn in heads:
-            self._heads[(tenant, digest)] = (conversation_id, turn)
-            self._heads.move_to_end((tenant, digest))
-        while len(self._heads) > MOST_REMEMBERED:
-            self._heads.popitem(last=False)
-        while len(self._tips) > MOST_REMEMBERED:
-            self._tips.popitem(last=False)
+            self._heads.keep((tenant, digest), (conversation_id, turn))

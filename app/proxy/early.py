@@ -13,7 +13,7 @@ from app.compaction.turn import Started
 from app.core.stages.ladder import Decision
 from app.errors import StenoError, UpstreamUnreadable
 from app.headers.relayed import EVENT_STREAM, Headers, is_encoded, media_type
-from app.providers.upstream import Answering, read_refusal_into
+from app.providers.upstream import LONGEST_REFUSAL, Answering, read_into
 from app.providers.upstream import Headers as Received
 from app.proxy.asgi import Answer
 from app.proxy.facts import Facts
@@ -64,7 +64,7 @@ class EarlyStream:
         if answering.status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
-                await read_refusal_into(body, answering.chunks())
+                await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             refused = answering.status, answering.headers, bytes(body)
             await self.answer.end(self.facts.format.refusal_frame(*refused, time.time()))
             return

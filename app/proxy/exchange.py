@@ -46,7 +46,7 @@ class ChatEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        services, limits = self._services, self._services.settings.limits
+        services, limits = self._services, self._services.limits
         answer, record = Answer(send), scope[REQUEST]
         headers: Headers = list(scope["headers"])
         exchange = None
@@ -140,8 +140,8 @@ class Exchange:
             decided=progress.decided,
             relay=self._relay.stream,
             failed=self.record.failed,
-            keep_alive_seconds=self.services.settings.events.keep_alive_seconds,
-            tells=self.services.settings.events.body,
+            keep_alive_seconds=self.services.events.keep_alive_seconds,
+            tells=self.services.events.body,
         )
 
     async def _obtain(self, facts: Facts, progress: Progress) -> Obtained:
@@ -175,7 +175,7 @@ class Exchange:
     async def _recovered(self, observed: Observation, answering: Answering, progress: Progress) -> Obtained:
         """The answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
-        for _ in range(self.services.settings.compaction.overflow_retries):
+        for _ in range(self.services.overflow_retries):
             if (job := latest.recovery()) is None:
                 break
             progress.reopen()
@@ -209,7 +209,7 @@ class Exchange:
         if decision.view is None and value_of(answering.headers, b"x-context-status"):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
-        readable = answering.status == 200 and self.services.settings.events.body
+        readable = answering.status == 200 and self.services.events.body
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)

@@ -21,7 +21,7 @@ from app.providers.ledger import new_request_id
 from app.proxy.asgi import Answer
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
-from app.proxy.record import LONGEST_NAME, REQUEST, Record
+from app.proxy.record import LONGEST_PATH, REQUEST, Record
 from app.wire.format import WireFormat
 
 TARGET = "steno.target"
@@ -195,7 +195,7 @@ def _shared(send: Send, page: bytes) -> Send:
 
 
 def _record_of(scope: Scope, repeats: Repeats) -> Record:
-    return Record(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_NAME].decode("latin-1"), repeats)
+    return Record(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_PATH].decode("latin-1"), repeats)
 
 
 def _signed(send: Send, request_id: bytes) -> Send:

@@ -7,13 +7,12 @@ conversation of its messages; `recognise` finds out which one it is. `take_in` g
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 
 from app.compaction.turn import MANY_MESSAGES, Job
 from app.core.history.recognition import Recognised
-from app.core.limits.budget import budget_for
+from app.core.limits.budget import HEURISTIC_CAUTION, budget_for
 from app.core.stages.policy import Strategy
 from app.core.tokens.rules import rules_for
 from app.core.view.view import Conversation
@@ -21,7 +20,7 @@ from app.headers.relayed import for_summary
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts, Measure
 from app.proxy.options import event_shape, is_switched_off, name_of, rules_of, wait_seconds
-from app.proxy.services import HEURISTIC_CAUTION, Services
+from app.proxy.services import Services
 from app.proxy.writing import Writing
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireRequest
@@ -52,7 +51,7 @@ async def take_in(services: Services, request: WireRequest, caller: Caller, *, r
     measured = await measure(services, request, caller, remember=remember)
     conversation, prompt = await digest(services, request, caller, measured)
     recognised = await recognise(services, request, caller, conversation, remember=remember)
-    events = event_shape(request, caller.headers, services.settings.events.stream)
+    events = event_shape(request, caller.headers, services.events.stream)
     writing = Writing(measured.rules, measured.provider, request.model, caller.tenant, request.focus)
     job = _job(services, request, caller, measured, writing, conversation, prompt, recognised, events)
     return Facts(caller.format, request, measured, writing, job, prompt, recognised, events)
@@ -62,17 +61,15 @@ async def measure(services: Services, request: WireRequest, caller: Caller, *, r
     """Waits a moment for the provider's windows where they are still asked for."""
     estimator, model, tenant = services.estimator, request.model, caller.tenant
     provider = services.providers.of(model, caller.upstream)
-    counted_as = services.settings.base_model(model)
+    counted_as = services.base_model(model)
     formula = estimator.formula(counted_as)
     await provider.windows.settled(model, tenant, caller.headers if remember else ())
-    window = provider.windows.of(model, tenant)
     hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
     tools = request.has_tools and not hidden
     line = provider.calibrations.of(tenant, model, formula, tools).line
     caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
     rules = rules_of(services, provider.settings, request, caller)
-    if window.source == "default":
-        window = replace(window, context=rules.compaction.default_window)
+    window = provider.windows.of(model, tenant, rules.compaction.default_window)
     budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
     return Measure(provider, counted_as, formula, tools, window, rules, budget)
 

@@ -55,10 +55,10 @@ class Observation:
 
     def __post_init__(self) -> None:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
-        request, settings = self.facts.request, self.services.settings
+        request, services = self.facts.request, self.services
         self.asks_usage = (
-            settings.calibration.ask_usage
-            and settings.events.body
+            services.calibration.ask_usage
+            and services.events.body
             and self.decision.view is not None
             and request.stream
             and not request.wants_usage
@@ -214,7 +214,7 @@ class Observation:
         if reported is None:
             return
         provider.windows.succeeded(tenant, request.model, reported)
-        if not self.services.settings.calibration.enabled:
+        if not self.services.calibration.enabled:
             return
         if not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.

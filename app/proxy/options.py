@@ -57,7 +57,7 @@ def _places(
     services: Services, request: WireRequest, caller: Caller
 ) -> Iterator[tuple[bool, Callable[[], str | None]]]:
     """Where a name may stand, the first choice first: whether it is meant for Steno there, and how it is read."""
-    identity = services.settings.identity
+    identity = services.naming
     for header in (*NAMING_HEADERS, *identity.session_headers):
         if (value := value_of(caller.headers, header.encode())) is not None:
             yield header in NAMING_HEADERS, partial(name_in_header, header, value)

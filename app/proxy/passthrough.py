@@ -53,7 +53,7 @@ class PassthroughEndpoint:
             scope["method"].encode(),
             scope[TARGET],
             forwarded(headers, read_here=False),
-            _body(headers, receive, arrived, self._services.settings.limits),
+            _body(headers, receive, arrived, self._services.limits),
         )
         record.answered(answering)
         try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.providers.upstream import Answering, Headers, read_refusal_into
+from app.providers.upstream import LONGEST_REFUSAL, Answering, Headers, read_into
 from app.wire.format import AnswerEditor
 from app.wire.sse import FrameSplitter
 
@@ -52,7 +52,7 @@ class PeekedAnswer:
 async def read_refusal(answering: Answering) -> PeekedAnswer:
     """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
     peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
-    await read_refusal_into(body, peeked.rest)
+    await read_into(body, peeked.rest, LONGEST_REFUSAL)
     peeked.read = bytes(body)
     return peeked
 

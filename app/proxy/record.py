@@ -11,6 +11,7 @@ from time import monotonic
 import structlog
 
 from app.core.stages.ladder import Decision
+from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
@@ -22,7 +23,7 @@ log = structlog.get_logger("steno.requests")
 
 REQUEST = "steno.request"
 """Scope key: the request's record."""
-LONGEST_NAME = 300
+LONGEST_PATH = 300
 FIRST_ERROR = 400
 _CHOSEN = "compaction_off"
 """The one reason that is no failure: somebody asked for it."""
@@ -41,7 +42,7 @@ class Record:
     model: str | None = None
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
-        self.upstream, self.model = provider.name, model and model[:LONGEST_NAME]
+        self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
 
     def decided(self, facts: Facts, decision: Decision, began: float) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's."""
@@ -54,7 +55,7 @@ class Record:
             request_id=self.request_id,
             conversation_id=facts.job.conversation_id,
             upstream=facts.provider.name,
-            model=facts.job.model[:LONGEST_NAME],
+            model=facts.job.model[:LONGEST_MODEL],
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
             reason=decision.reason,

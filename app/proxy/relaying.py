@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.errors import StenoError, UpstreamDisconnected
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
-from app.providers.upstream import Answering
+from app.providers.upstream import Answering, read_into
 from app.proxy.asgi import AbortedAnswer, Answer
 from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
@@ -55,12 +55,9 @@ class Relay:
     async def plain(self, answering: Answering, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
         """With our members, but for an answer too large to be held: it passes as it comes."""
         body, chunks = bytearray(), answering.chunks()
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > LARGEST_WHOLE:
-                peeked = PeekedAnswer(answering, chunks, bytes(body))
-                await relay_raw(peeked, self.answer, own, self.record)
-                return
+        if not await read_into(body, chunks, LARGEST_WHOLE):
+            await relay_raw(PeekedAnswer(answering, chunks, bytes(body)), self.answer, own, self.record)
+            return
         headers = returned(answering.headers, own, body_changed=True)
         await self.answer.whole(answering.status, headers, _told(bytes(body), editor, observed))
 

@@ -16,7 +16,7 @@ from app.providers.providers import Providers
 from app.proxy.conversations import Conversations
 from app.proxy.in_flight import BytesInFlight
 from app.proxy.tenants import Tenants
-from app.settings import Settings
+from app.settings import CalibrationSettings, EventSettings, IdentitySettings, LimitSettings
 from app.settings.policies import Policies
 from app.store import Store
 from app.tasks.owned import OwnedTasks
@@ -27,13 +27,9 @@ from app.wire.reader import MessageReader
 
 T = TypeVar("T")
 
-HEURISTIC_CAUTION = 0.85
-"""Trigger and target are scaled by this where tokens are only estimated by bytes."""
-
 
 @dataclass(slots=True)
 class Services:
-    settings: Settings
     providers: Providers
     policies: Policies
     store: Store
@@ -52,6 +48,15 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     bounds: Bounds
+    """Of a chat request that is read."""
+    limits: LimitSettings
+    naming: IdentitySettings
+    """Where a conversation's name may stand."""
+    events: EventSettings
+    calibration: CalibrationSettings
+    base_model: Callable[[str], str]
+    """The model that a model is counted and sized as."""
+    overflow_retries: int
 
     @property
     def format(self) -> WireFormat:

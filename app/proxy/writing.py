@@ -34,7 +34,7 @@ class Writing:
         """As the windows are known now."""
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
-        formula = services.estimator.formula(services.settings.base_model(summariser))
+        formula = services.estimator.formula(services.base_model(summariser))
         line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))

@@ -107,7 +107,7 @@ async def compact_conversation(
 def _count(services: Services, tenant: str) -> None:
     """Raises `TooManyCompactions`."""
     if seconds := services.quotas.force(tenant):
-        most = services.settings.limits.forced_compactions_per_minute
+        most = services.limits.forced_compactions_per_minute
         raise TooManyCompactions(
             f"{most} compactions were asked for in the last minute, which is all that one key may have"
             f" (limits.forced_compactions_per_minute). Ask again in {ceil(seconds)} s.",

@@ -37,7 +37,7 @@ from app.rest.dependencies import (
     readable,
     summary_out,
 )
-from app.store import Conversation, Page, StoredCalibration, StoreUnavailable, UnknownCursor
+from app.store import Page, StoredCalibration, StoredConversation, StoreUnavailable, UnknownCursor
 
 STATUSES = ", ".join(get_args(Status))
 
@@ -250,7 +250,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     )
 
 
-def _conversation(conversation: Conversation) -> ConversationOut:
+def _conversation(conversation: StoredConversation) -> ConversationOut:
     before, after, window = (
         tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window)
     )
@@ -290,7 +290,7 @@ def _model(services: Services, provider: Provider, name: str, tenant: str) -> Mo
             "max_output_tokens": window.max_output,
             "source": window.source,
             "note": window.note,
-            "base_model": services.settings.base_model(name),
+            "base_model": services.base_model(name),
             "listed": provider.windows.listed(name, tenant),
         }
     )

@@ -15,7 +15,7 @@ from app.errors import ConversationNotFound, InvalidRequest
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
-from app.store import Conversation, Page
+from app.store import Page, StoredConversation
 from app.wire.members import Unreadable
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ ConversationId = Annotated[str, Depends(_conversation_id)]
 
 
 async def _body(request: Request, services: TheServices) -> AsyncIterator[bytes]:
-    limits, headers = services.settings.limits, request.scope["headers"]
+    limits, headers = services.limits, request.scope["headers"]
     with services.in_flight.counted() as count:
         yield await read_body(request.receive, headers, limits.body_bytes, limits.receive_seconds, count)
 
@@ -102,7 +102,7 @@ def readable() -> Iterator[None]:
         raise InvalidRequest(f"The body is no chat completions request that Steno can read: {why}.") from error
 
 
-async def known(services: Services, tenant: str, conversation_id: str) -> Conversation:
+async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:
     """Raises `ConversationNotFound`."""
     conversation = await services.store.conversation(tenant, conversation_id)
     if conversation is None:

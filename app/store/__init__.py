@@ -1,7 +1,7 @@
 """The store: conversations, chunks, leases, calibrations, usage and more, in SQLite or PostgreSQL. All SQL is here."""
 
-from app.store.calibrations import CalibrationKey, StoredCalibration
-from app.store.conversations import Conversation, ConversationSeen
+from app.store.calibration_rows import CalibrationKey, StoredCalibration
+from app.store.conversation_rows import ConversationSeen, StoredConversation
 from app.store.errors import (
     AccessRefused,
     DatabaseUnusable,
@@ -18,7 +18,7 @@ from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
 from app.store.pins import Pin
-from app.store.usage import StoredUsage, TurnUsage, Usage, UsageRecord, UsageSum, UsageSums
+from app.store.usage_records import StoredUsage, TurnUsage, Usage, UsageRecord, UsageSum, UsageSums
 from app.store.words import words_in
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Busy",
     "CalibrationKey",
     "Check",
-    "Conversation",
     "ConversationSeen",
     "DatabaseURLError",
     "DatabaseUnusable",
@@ -42,6 +41,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "StoredCalibration",
+    "StoredConversation",
     "StoredUsage",
     "TurnUsage",
     "UnknownCursor",

@@ -36,6 +36,7 @@ class Lookup:
     async def find(
         self, connection: AsyncConnection, digests: Collection[bytes], **parameters: object
     ) -> list[Row[Any]]:
+        """In no order; as many statements as the digests take."""
         found: list[Row[Any]] = []
         if connection.dialect.name != "postgresql":
             for batch in batches(list(digests)):

@@ -15,7 +15,7 @@ from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Order, Page, read_page
-from app.store.search import find_summaries, index_summaries
+from app.store.summary_index import find_summaries, index_summaries
 from app.store.tables import conversations, summary_chunks
 from app.store.words import words_in
 
@@ -97,6 +97,7 @@ async def commit_chunks(
 async def list_summaries(
     connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
 ) -> Page[SummaryChunk]:
+    """What the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
 
@@ -104,6 +105,7 @@ async def list_summaries(
 async def find_summary(
     connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
 ) -> SummaryChunk | None:
+    """One of `list_summaries`; None if it is none of them."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
     return _chunk(row) if row else None

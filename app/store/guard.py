@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable, describe, unavailable
 
 T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, T]]
+Work = Callable[[], Awaitable[T]]
+"""Begun each time it is called."""
 
 log = structlog.get_logger("steno.store")
 
@@ -34,7 +35,7 @@ class Guard:
 
     def __init__(
         self,
-        probe: Callable[[], Coroutine[Any, Any, object]],
+        probe: Work[object],
         *,
         open_seconds: float = 5.0,
         opened: Callable[[], object] = lambda: None,
@@ -51,7 +52,7 @@ class Guard:
         self._opened_at = 0.0
         self._refused = 0
         """Calls, since it was set aside."""
-        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
         self.reason: str | None = None
         """Why the breaker is open; None while it is closed."""
@@ -164,7 +165,7 @@ class Guard:
             self._probed.clear()
 
 
-async def _finishes(task: asyncio.Task[Any], timeout: float) -> bool:  # noqa: ASYNC109 - not a cancellation
+async def _finishes(task: asyncio.Future[T], timeout: float) -> bool:  # noqa: ASYNC109 - not a cancellation
     """Whether it ends within so many seconds in which the loop attends to it: what else the loop is held up with says
     nothing about the database, and a call needs the loop several times."""
     for _ in range(SLICES):

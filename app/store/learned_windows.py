@@ -17,6 +17,8 @@ MOST_OF_TENANT = 100
 
 @dataclass(frozen=True, slots=True)
 class LearnedWindow:
+    """One that still holds."""
+
     model: str
     tenant: str
     """Who was told."""

@@ -1,8 +1,15 @@
 """The lease: who may make a chunk now. It saves money; the fence and the unique keys keep the history right.
 
-A row per chunk in the making, by the database's clock. Taking an expired one raises its epoch, a commit names the epoch
-it was granted, and a row is expired rather than deleted: deleting would let the epoch begin anew. A day later nobody
-can have an epoch left to confuse.
+A lease is a row, and no advisory lock, because a chunk takes many seconds to make and nobody should hold a database
+connection that long: behind a pooler the next statement runs in another session, and SQLite has no such locks at all.
+Whether it is live is asked of the database's clock alone, the only one that all replicas share. A holder at work renews
+it every few seconds (the heartbeat); that of a dead holder expires after its time to live, and whoever takes the row
+over raises its epoch. A commit names the epoch it was granted and locks the row (the fence): a holder that was only
+slow, and was replaced without noticing, stores nothing. A row is expired rather than deleted: deleting would let the
+epoch begin anew. A day later nobody can have an epoch left to confuse. Whoever finds a live lease takes nothing and
+waits. A release wakes the waiters, those of its own process directly, those of other replicas by NOTIFY on PostgreSQL
+and by the file's data version on SQLite (`waiters`, `wakeups`). They look by themselves, too, four times a second: of
+an expiry nobody tells them.
 """
 
 from __future__ import annotations

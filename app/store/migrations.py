@@ -68,10 +68,12 @@ async def run_alone(database: Database, work: Callable[[Connection], None]) -> N
 
 
 async def current_revision(connection: AsyncConnection) -> str | None:
+    """None for an empty database."""
     return await connection.run_sync(_current)
 
 
 def head_revision() -> str:
+    """The newest that this release knows."""
     return str(_scripts().get_current_head())
 
 

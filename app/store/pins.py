@@ -24,6 +24,7 @@ class Pin:
     created_at: datetime
 
     def holds_in(self, chain: Sequence[bytes]) -> bool:
+        """Whether the chain is of a history that has the pinned message."""
         # A digest stands for the whole history before it, so no chain holds it at another place.
         return self.digest is not None and self.digest in chain[self.position + 1 : self.position + 2]
 
@@ -87,4 +88,5 @@ async def replace_pins(
 
 
 async def delete_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    """All of the conversation, bound or not. Needs a transaction."""
     await connection.execute(delete(pins).where(pins.c.tenant == tenant, pins.c.conversation_id == conversation_id))

@@ -34,6 +34,7 @@ class Readiness:
             self._retrying = asyncio.ensure_future(self._retry())
 
     async def stop(self) -> None:
+        """Tries no more; an attempt under way is the guard's."""
         if self._retrying is not None:
             self._retrying.cancel()
             await asyncio.wait({self._retrying})

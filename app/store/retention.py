@@ -63,14 +63,17 @@ async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) ->
 
 
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """By their time."""
     return await _remove(connection, usage_records, usage_records.c.created_at < _before(kept_ms), most)
 
 
 async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """By their latest sample."""
     return await _remove(connection, calibrations, calibrations.c.updated_at < _before(kept_ms), most)
 
 
 async def remove_learned_windows(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """By when they ceased to hold."""
     return await _remove(connection, learned_windows, learned_windows.c.expires_at < _before(kept_ms), most)
 
 

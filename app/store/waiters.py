@@ -62,6 +62,7 @@ class Waiters:
         self._wake(wake_word(tenant, conversation_id))
 
     async def stop(self) -> None:
+        """Nobody is woken any more; who still waits looks by itself."""
         await self._wakeups.stop()
 
     def _wake(self, word: str | None) -> None:
@@ -82,6 +83,7 @@ class _Watch:
         """Ends with the lease, or with why the database could not be asked."""
 
     def hear(self, word: str | None) -> None:
+        """Look at once, if the word may be meant for it; None is meant for all."""
         if word is None or self.busy is None or word == wake_word(self._tenant, self.busy.conversation_id):
             self._woken.set()
 

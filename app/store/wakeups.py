@@ -72,6 +72,7 @@ class Wakeups:
             self._attending = asyncio.ensure_future(self._attend())
 
     def leave(self) -> None:
+        """Once for each `join`."""
         self._waiting -= 1
         self._left_at = _now()
 
@@ -144,6 +145,7 @@ class Wakeups:
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it was set in that time."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

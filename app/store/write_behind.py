@@ -13,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
 from app.memory.repeats import Repeats
-from app.store.conversations import ConversationSeen, Sightings, write_sightings
+from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, write_conversations
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
 from app.store.guard import Guard
-from app.store.usage import UsageRecord, write_usage
+from app.store.usage_records import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
 
@@ -46,8 +46,8 @@ class WriteBehind:
     def __init__(self, database: Database, guard: Guard) -> None:
         self._database = database
         self._guard = guard
-        self._queue: dict[Key, Sightings] = {}
-        self._in_flight: dict[Key, Sightings] = {}
+        self._queue: dict[Key, UnwrittenRequests] = {}
+        self._in_flight: dict[Key, UnwrittenRequests] = {}
         self._records: dict[str, UsageRecord] = {}
         self._records_in_flight: dict[str, UsageRecord] = {}
         self._writing = asyncio.Lock()
@@ -60,16 +60,18 @@ class WriteBehind:
         """Usage records likewise."""
 
     def record(self, seen: ConversationSeen) -> None:
+        """Dropped and counted where the queue is full."""
         key = (seen.tenant, seen.conversation_id)
         # What is in flight comes back if the database is away.
         waits = key in self._queue or key in self._in_flight
         if not waits and len(self._queue) + len(self._in_flight) >= QUEUE_CONVERSATIONS:
             self.dropped += 1
             return
-        self._put(key, Sightings(seen, seen.turns, 1, dict(seen.heads)))
+        self._put(key, UnwrittenRequests(seen, seen.turns, 1, dict(seen.heads)))
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
+        """Dropped and counted where the queue is full."""
         if len(self._records) + len(self._records_in_flight) >= QUEUE_RECORDS:
             self.dropped_records += 1
             return
@@ -78,6 +80,7 @@ class WriteBehind:
 
     @property
     def waiting(self) -> bool:
+        """Whether anything is not stored yet."""
         return bool(self._queue or self._in_flight or self._records or self._records_in_flight)
 
     def start(self, ready: asyncio.Event) -> None:
@@ -96,7 +99,7 @@ class WriteBehind:
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
             try:
-                await self._write_all(self._in_flight, write_sightings, self._drop)
+                await self._write_all(self._in_flight, write_conversations, self._drop)
                 await self._write_all(self._records_in_flight, write_usage, self._drop_record)
             finally:
                 self._put_back()
@@ -130,7 +133,7 @@ class WriteBehind:
             if digest in wanted
         ]
 
-    def _put(self, key: Key, newer: Sightings) -> None:
+    def _put(self, key: Key, newer: UnwrittenRequests) -> None:
         older = self._queue.pop(key, None)
         self._queue[key] = newer if older is None else _joined(older, newer)
 
@@ -191,17 +194,17 @@ class WriteBehind:
         async with self._database.writing(patient=True) as connection:
             await write(connection, entries)
 
-    def _drop(self, seen: Sightings) -> None:
+    def _drop(self, seen: UnwrittenRequests) -> None:
         self.dropped += seen.requests
 
     def _drop_record(self, _: UsageRecord) -> None:
         self.dropped_records += 1
 
 
-def _joined(older: Sightings, newer: Sightings) -> Sightings:
+def _joined(older: UnwrittenRequests, newer: UnwrittenRequests) -> UnwrittenRequests:
     heads = {**older.heads, **newer.heads}
     surplus = max(0, len(heads) - HEADS_PER_CONVERSATION)
-    return Sightings(
+    return UnwrittenRequests(
         latest=replace(newer.latest, forked_from=older.latest.forked_from or newer.latest.forked_from),
         turns=max(older.turns, newer.turns),
         requests=older.requests + newer.requests,

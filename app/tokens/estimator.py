@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -27,6 +26,7 @@ from app.core.tokens.estimate import (
 )
 from app.core.tokens.rules import Rules, rules_for
 from app.core.view.view import Costs
+from app.memory.bounded import BoundedMap
 from app.tokens.tokenizer import by_bytes
 
 log = structlog.get_logger("steno.estimator")
@@ -57,8 +57,7 @@ class Estimator:
 
     def __init__(self, counters: Counters, most_remembered: int = MOST_REMEMBERED) -> None:
         self._counters = counters
-        self._most_remembered = most_remembered
-        self._remembered: OrderedDict[Key, Tokens] = OrderedDict()
+        self._remembered: BoundedMap[Key, Tokens] = BoundedMap(most_remembered)
         self._ready: set[str] = set()
         self._tags: dict[Rules, int] = {}
         """A number for each set of rules: what is remembered holds for one."""
@@ -112,19 +111,12 @@ class Estimator:
         return rules_for(model).encoding in self.heuristics
 
     def recall(self, keys: Sequence[Key]) -> list[Tokens | None]:
-        remembered = self._remembered
         with self._lock:
-            found = [remembered.get(key) for key in keys]
-            for key, tokens in zip(keys, found, strict=True):
-                if tokens is not None:
-                    remembered.move_to_end(key)
-        return found
+            return [self._remembered.use(key) for key in keys]
 
     def remember(self, key: Key, tokens: Tokens) -> None:
         with self._lock:
-            self._remembered[key] = tokens
-            if len(self._remembered) > self._most_remembered:
-                self._remembered.popitem(last=False)
+            self._remembered.keep(key, tokens)
 
 
 class _Declaration:

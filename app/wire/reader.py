@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Lock
 
 from app.core.history.identity import Identity
 from app.core.history.messages import Message
+from app.memory.bounded import BoundedMap
 from app.wire.format import Decode
 
 
@@ -24,9 +24,9 @@ class MessageReader:
         self._identity = identity
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
-        self._cache: OrderedDict[bytes, Message] = OrderedDict()
-        self._cached_bytes = 0
-        self._cache_bytes = cache_bytes
+        self._cache: BoundedMap[bytes, Message] = BoundedMap(
+            most_bytes=cache_bytes, size=lambda message: len(message.raw)
+        )
         self._lock = Lock()  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Iterable[bytes]) -> int:
@@ -35,12 +35,8 @@ class MessageReader:
 
     def read(self, raw_messages: Sequence[bytes]) -> tuple[Message, ...]:
         """Raises `Unreadable` where an element is no message."""
-        cache = self._cache
         with self._lock:
-            held = [cache.get(raw) for raw in raw_messages]
-            for raw, message in zip(raw_messages, held, strict=True):
-                if message is not None:
-                    cache.move_to_end(raw)
+            held = [self._cache.use(raw) for raw in raw_messages]
         return tuple(
             message or self._remember(self._read(raw)) for raw, message in zip(raw_messages, held, strict=True)
         )
@@ -50,10 +46,7 @@ class MessageReader:
         with self._lock:
             if (held := self._cache.get(message.raw)) is not None:
                 return held
-            self._cache[message.raw] = message
-            self._cached_bytes += len(message.raw)
-            while self._cached_bytes > self._cache_bytes and len(self._cache) > 1:
-                self._cached_bytes -= len(self._cache.popitem(last=False)[0])
+            self._cache.keep(message.raw, message)
         return message
 
     def _read(self, raw: bytes) -> Message:

@@ -32,7 +32,7 @@ from app.core.view.view import (
 )
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.proxy.peeking import refusal_in
-from app.settings import SAID_BY_STENO
+from app.settings.sections.summary import SAID_BY_STENO
 from app.wire.format import EVENT_SHAPES, Bounds, EventShape, Manners, Told, TooManyMessages, WireFormat, read_answer
 from app.wire.formats import FORMATS
 from app.wire.members import TooManyValues, Unreadable

@@ -384,6 +384,17 @@ async def test_the_longest_unused_calibrations_are_forgotten(store: Store, monke
     assert [known.of(TENANT, model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [1, 0, 1]
 
 
+async def test_a_tenant_with_its_share_makes_room_of_its_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(shell, "MOST_OF_TENANT", 2)
+    known = Calibrations(store, "openai")
+    known.learn(STRANGER, "a", FORMULA, tools=False, sample=GROWING[0])
+    for model in ("a", "b", "c"):
+        known.learn(TENANT, model, FORMULA, tools=False, sample=GROWING[0])
+    assert known.of(STRANGER, "a", FORMULA, tools=False).samples == 1
+    assert [known.of(TENANT, model, FORMULA, tools=False).samples for model in ("a", "b", "c")] == [0, 1, 1]
+
+
 async def test_a_name_no_model_has_is_neither_learnt_nor_remembered(store: Store) -> None:
     known = Calibrations(store, "openai")
     for model in ("m" * 300, "m" * 301, "gpt-4o" * 700_000):

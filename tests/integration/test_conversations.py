@@ -9,7 +9,7 @@ import pytest
 
 from app.core.history.recognition import Head
 from app.store import Page, Store, UnknownCursor
-from app.store.conversations import Sightings, write_sightings
+from app.store.conversation_rows import UnwrittenRequests, write_conversations
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
@@ -182,14 +182,14 @@ async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
     """Another replica's flush holds the conversation and comes to its heads: neither waits in a circle."""
     store = open_store(postgres_url)
     await store.start()
-    held = Sightings(seen("c1"), 1, 1, {})
+    held = UnwrittenRequests(seen("c1"), 1, 1, {})
     store.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
     async with store._database.writing(patient=True) as connection:
-        await write_sightings(connection, [held])
+        await write_conversations(connection, [held])
         deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
         await asyncio.sleep(0.5)
-        await write_sightings(connection, [replace(held, heads={digest(1): 1})])
+        await write_conversations(connection, [replace(held, heads={digest(1): 1})])
     assert await deleting
     assert await store.heads(TENANT, [digest(1)]) == []
 
@@ -204,10 +204,10 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
         store.record(seen("c1", heads=((digest(number), 1),)))
         await store.flush()
     async with store._database.writing(patient=True) as connection:
-        await write_sightings(connection, [Sightings(seen("c2"), 1, 1, {digest(1): 1})])
+        await write_conversations(connection, [UnwrittenRequests(seen("c2"), 1, 1, {digest(1): 1})])
         deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
         await asyncio.sleep(0.5)
-        await write_sightings(connection, [Sightings(seen("c2"), 1, 1, {digest(2): 1})])
+        await write_conversations(connection, [UnwrittenRequests(seen("c2"), 1, 1, {digest(2): 1})])
     assert await deleting
     found = await store.heads(TENANT, [digest(1), digest(2)])
     assert {head.conversation_id for head in found} == {"c2"}

@@ -108,8 +108,8 @@ async def test_error_that_nobody_foresaw_is_not_the_last_try_to_connect() -> Non
 async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.facade.TIDY_START_SECONDS", 0.01)
-    monkeypatch.setattr("app.store.facade.TIDY_SECONDS", 0.01)
+    monkeypatch.setattr("app.store.tidying.START_SECONDS", 0.01)
+    monkeypatch.setattr("app.store.tidying.EVERY_SECONDS", 0.01)
     store, calls, again = open_store("memory"), count(), asyncio.Event()
 
     async def remove() -> None:

@@ -25,7 +25,7 @@ from app.store.tables import (
     summary_words,
     usage_records,
 )
-from app.store.tenants import EXPORTED, TABLES
+from app.store.tenant_rows import EXPORTED, TABLES
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, take
 
 DAYS = 30
@@ -121,9 +121,9 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In batches, however many there are."""
-    monkeypatch.setattr("app.store.facade.REMOVED_ROWS", 1)
-    monkeypatch.setattr("app.store.facade.TIDY_ROWS", 1)
-    monkeypatch.setattr("app.store.facade.TIDY_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("app.store.tidying.REMOVED_ROWS", 1)
+    monkeypatch.setattr("app.store.tidying.ROWS", 1)
+    monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
     await live(store)
     await live(store, STRANGER)
     await taught(store)
@@ -211,7 +211,7 @@ async def exported(store: Store, tenant: str = TENANT) -> list[tuple[str, dict[s
 async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.facade.EXPORT_ROWS", 1)
+    monkeypatch.setattr("app.store.rest_calls.EXPORT_ROWS", 1)
     for tenant in (TENANT, STRANGER):
         await live(store, tenant)
         await taught(store, tenant)
@@ -227,7 +227,7 @@ async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
 
 
 async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.facade.TIDY_ROWS", 1)
+    monkeypatch.setattr("app.store.rest_calls.ERASED_ROWS", 1)
     for tenant in (TENANT, STRANGER):
         await live(store, tenant)
         await taught(store, tenant)

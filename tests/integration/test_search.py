@@ -138,8 +138,8 @@ async def test_what_an_earlier_release_stored_is_found_after_tidying(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many there are."""
-    monkeypatch.setattr("app.store.facade.INDEXED_ROWS", 3)
-    monkeypatch.setattr("app.store.facade.TIDY_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("app.store.tidying.INDEXED_ROWS", 3)
+    monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
     await write(store, *["The parcel."] * 8)
     await write(store, *["The parcel."] * 4, tenant=STRANGER)
     async with store._database.writing() as connection:
@@ -160,7 +160,7 @@ async def test_nobody_finds_what_another_tenant_holds_where_the_index_takes_them
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells tenants apart by four bytes of a digest."""
-    monkeypatch.setattr("app.store.search.terms", lambda _, words: terms("one for both", words))
+    monkeypatch.setattr("app.store.summary_index.terms", lambda _, words: terms("one for both", words))
     await write(store, "Your parcel.", "The parcel.", tenant=STRANGER)
     await write(store, "My parcel.")
     assert await found(store, "parcel") == ["s0"]

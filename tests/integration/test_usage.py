@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from app.core.tokens.usage import Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, Usage, UsageRecord, UsageSum, write_behind
 from app.store.tables import usage_records
-from app.store.usage import write_usage
+from app.store.usage_records import write_usage
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 

@@ -81,7 +81,7 @@ async def test_who_hears_nothing_asks(
     """As behind PgBouncer in transaction mode: LISTEN succeeds, and no word ever comes."""
     maker, waiter = await started(open_store, postgres_url)
     held = await take(maker, 0, 4)
-    monkeypatch.setattr("app.store.facade.CHANNEL", "elsewhere")
+    monkeypatch.setattr("app.store.lease_calls.CHANNEL", "elsewhere")
     waiting = await begin_to_wait(waiter)
     await maker.release(held)
     assert await in_time(waiting)
@@ -248,7 +248,7 @@ async def test_rows_of_the_first_release_grow_old_from_now_on(store: Store) -> N
 
 
 async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.facade.TIDY_ROWS", 2)
+    monkeypatch.setattr("app.store.tidying.ROWS", 2)
     for number in range(5):
         await take(store, 0, number + 1, conversation_id=f"c{number}", tenant=f"t{number}")
     await pass_hours(store, 25)
@@ -259,8 +259,8 @@ async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypat
 async def test_old_rows_are_removed_by_themselves(
     open_store: OpenStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.facade.TIDY_START_SECONDS", 0.1)
-    monkeypatch.setattr("app.store.facade.TIDY_SECONDS", 0.1)
+    monkeypatch.setattr("app.store.tidying.START_SECONDS", 0.1)
+    monkeypatch.setattr("app.store.tidying.EVERY_SECONDS", 0.1)
     [store] = await started(open_store, database_url, 1)
     await take(store, 0, 4)
     await pass_hours(store, 48)

@@ -22,7 +22,8 @@ LIMIT = 32_768
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
     running.forget_environment(monkeypatch)
     settings = load(upstream={"base_url": base_url})
-    windows = Windows(settings, settings.upstream, HttpxUpstream(base_url, 1.0, 1.0, 1.0, new_instance()), store)
+    upstream = HttpxUpstream(base_url, 1.0, 1.0, 1.0, new_instance())
+    windows = Windows(settings.models, settings.compaction.default_window, settings.upstream, upstream, store)
     windows.accepts(TENANT)
     return windows
 

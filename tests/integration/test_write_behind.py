@@ -10,7 +10,7 @@ from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, write_behind
-from app.store.conversations import write_sightings
+from app.store.conversation_rows import write_conversations
 from app.store.tables import conversations
 from tests.integration.examples import TENANT, OpenStore, digest, seen
 
@@ -79,7 +79,7 @@ async def test_what_is_in_flight_counts_for_the_bound(store: Store, monkeypatch:
     for name in ("c1", "c2"):
         store.record(seen(name))
     with monkeypatch.context() as patch:
-        patch.setattr(write_behind, "write_sightings", fail)
+        patch.setattr(write_behind, "write_conversations", fail)
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
                 await store.flush()
@@ -92,13 +92,13 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when no thread can be started for a connection."""
-    write = write_sightings
+    write = write_conversations
 
     async def fail(*_: object) -> None:
-        monkeypatch.setattr(write_behind, "write_sightings", write)
+        monkeypatch.setattr(write_behind, "write_conversations", write)
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(write_behind, "write_sightings", fail)
+    monkeypatch.setattr(write_behind, "write_conversations", fail)
     store.record(seen())
     async with asyncio.timeout(20):
         while await stored(store, "c1") is None:  # noqa: ASYNC110 - nobody tells when

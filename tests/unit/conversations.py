@@ -21,7 +21,20 @@ from app.wire.chat_completions.messages import KINDS
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
-SETTINGS = SummarySettings(model="m", prompt="Summarise.", input_tokens=10_000, part_tokens=5_000, shown_tokens=10_000)
+SETTINGS = SummarySettings(
+    model="m",
+    prompt="Summarise.",
+    input_tokens=10_000,
+    part_tokens=5_000,
+    source_tokens=None,
+    update_prompt="",
+    focus="",
+    ratio=1.0,
+    strategy="additive",
+    style="transcript",
+    shown_tokens=10_000,
+    failed_results=0,
+)
 
 
 def count(text: str) -> int:

@@ -48,6 +48,10 @@ MAY_SCALE = {
 }
 
 
+MAY_READ_ALL_SETTINGS = {"main.py", "commands", "replay", "settings"}
+"""They load the settings, check them, or put parts together from them; everything else is given what it needs."""
+
+
 @pytest.fixture
 def loggers() -> Iterator[None]:
     """import-linter disables every logger that there is, also for the tests that follow."""
@@ -60,6 +64,27 @@ def loggers() -> Iterator[None]:
 @pytest.mark.usefixtures("loggers")
 def test_imports_point_inward_only() -> None:
     assert lint_imports(no_cache=True) == EXIT_STATUS_SUCCESS
+
+
+def test_all_settings_are_read_only_where_parts_are_put_together() -> None:
+    """Who had all of them could read any: what a part goes by is then told by nothing but its whole text."""
+    readers = {path.relative_to(APP).parts[0] for path in APP.rglob("*.py") if reads_all_settings(path.read_text())}
+    assert readers == MAY_READ_ALL_SETTINGS
+
+
+def reads_all_settings(text: str) -> bool:
+    return any(
+        {"Settings", "load"} & {alias.name for alias in node.names}
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("app.settings")
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["from app.settings import Settings", "def of():\n    from app.settings.loading import LogSettings, load"]
+)
+def test_a_reader_of_all_settings_would_be_found(text: str) -> None:
+    assert reads_all_settings(text)
 
 
 # One estimate: text becomes tokens in one place

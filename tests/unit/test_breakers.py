@@ -3,15 +3,15 @@
 import pytest
 
 from app.compaction.breakers import HistoryBreaker, ModelBreaker
-from app.memory.histories import History
+from app.memory.lineages import Lineage
 
 LIMIT = 10_000
 TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
 
 
-def history(*turns: str) -> History:
+def history(*turns: str) -> Lineage:
     """One that went through these turns."""
-    return History("additive", [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
+    return Lineage("additive", [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
 
 
 TALK = history("hello")
@@ -185,7 +185,7 @@ def test_compactions_that_are_asked_for_by_turns_do_not_come_too_often() -> None
     assert breaker.blocks(TALK, 8_000, LIMIT, often=True) == "compaction_ineffective"
 
 
-def compact_often(breaker: HistoryBreaker, talk: History, tokens: int = 8_000) -> None:
+def compact_often(breaker: HistoryBreaker, talk: Lineage, tokens: int = 8_000) -> None:
     for _ in range(3):
         breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)
 

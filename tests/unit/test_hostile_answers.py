@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import UpstreamUnreadable
+from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_refusal_into
+from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_into
 from app.wire import sse
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
@@ -259,8 +259,23 @@ async def test_a_refusal_is_read_up_to_a_bound() -> None:
             yield b"a" * 1_000
 
     body = bytearray()
-    await read_refusal_into(body, endless())
+    await read_into(body, endless(), LONGEST_REFUSAL)
     assert LONGEST_REFUSAL < len(body) <= LONGEST_REFUSAL + 1_000
+
+
+async def test_a_body_is_whole_up_to_the_bound_and_what_came_before_an_error_is_kept() -> None:
+    async def pieces(*sizes: int) -> AsyncIterator[bytes]:
+        for size in sizes:
+            yield b"a" * size
+        if not sizes[-1]:
+            raise UpstreamDisconnected("It closed the connection.")
+
+    bodies = [bytearray(), bytearray(), bytearray()]
+    assert await read_into(bodies[0], pieces(4, 6), 10)
+    assert not await read_into(bodies[1], pieces(4, 7, 5), 10)
+    with pytest.raises(UpstreamDisconnected):
+        await read_into(bodies[2], pieces(4, 0), 10)
+    assert [len(body) for body in bodies] == [10, 11, 4]
 
 
 def test_a_page_of_versions_is_read_once() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ from app.core.stages.ladder import Case, Decision, fits_shortened, settle, untou
 from app.core.stages.policy import Policy
 from app.core.summary.compaction import compact
 from app.core.summary.gate import Answer
-from app.core.summary.plan import SummarySettings, plan_compaction, plan_mask
+from app.core.summary.plan import plan_compaction, plan_mask
 from app.core.tokens.declarations import Declarations
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masks
@@ -35,7 +35,7 @@ from app.tokens.estimator import Estimator, Prompt
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
 from app.wire.reader import MessageReader
-from tests.unit.conversations import count, play
+from tests.unit.conversations import SETTINGS, count, play
 
 IDENTITY = Identity(b"a secret for the properties")
 EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 2_000) // len(PRESET_NAMES)
@@ -74,9 +74,8 @@ class Steno:
         self.policy: Policy = policy_of(loaded.compaction)
         shares = shares_of(loaded.compaction, loaded.summary)
         self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, shares)
-        self.summary = SummarySettings(
-            "m",
-            "Summarise.",
+        self.summary = replace(
+            SETTINGS,
             input_tokens=self.input_tokens,
             shown_tokens=1_800,
             part_tokens=700,

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from app.providers.registry import DATA, LONGEST_NAME, Known, bundled, look_up, names_of
+from app.core.tokens.rules import LONGEST_MODEL
+from app.providers.registry import DATA, Known, bundled, look_up, names_of
 
 MODELS = {"gpt-4": Known(8_192, None, None), "gpt-4o": Known(128_000, None, 16_384), "vendor/x-1": Known(9, None, None)}
 
@@ -140,9 +141,9 @@ def test_a_name_is_found_without_host_date_tag_and_variant(model: str, entry: st
 
 @pytest.mark.parametrize("unit", ["a/", "1/", "a.", "gpt-4-", "-1", "us.a-b.", "@", "gpt-4o/gpt-4o:"])
 def test_few_names_are_looked_up_for_one_however_it_is_built(unit: str) -> None:
-    longest = (unit * LONGEST_NAME)[:LONGEST_NAME]
+    longest = (unit * LONGEST_MODEL)[:LONGEST_MODEL]
     assert len(list(names_of(longest))) == 1
-    assert max(len(list(names_of((unit * times)[:LONGEST_NAME]))) for times in range(1, 30)) < 350
+    assert max(len(list(names_of((unit * times)[:LONGEST_MODEL]))) for times in range(1, 30)) < 350
 
 
 def test_a_known_name_may_stand_behind_many_words() -> None:

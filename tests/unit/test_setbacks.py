@@ -1,7 +1,7 @@
 """A compaction that keeps failing is not tried again on every request."""
 
 from app.compaction.setbacks import Setbacks
-from app.memory.histories import History
+from app.memory.lineages import Lineage
 
 
 class Clock:
@@ -11,15 +11,15 @@ class Clock:
         return self.now
 
 
-def history(*turns: str, scope: str = "from the root") -> History:
+def history(*turns: str, scope: str = "from the root") -> Lineage:
     """One that went through these turns."""
-    return History(scope, [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
+    return Lineage(scope, [" ".join(turns[: end + 1]).encode() for end in range(len(turns))])
 
 
 A = history("a")
 
 
-def failed_twice(what: History) -> Setbacks:
+def failed_twice(what: Lineage) -> Setbacks:
     setbacks = Setbacks(Clock())
     for why in ("first", "second"):
         setbacks.failed(what, why)

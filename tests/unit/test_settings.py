@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from app import settings as module
+from app.core.limits.budget import Shares
+from app.core.stages.policy import Policy
+from app.core.stages.position_pruning import PositionPruning
+from app.core.stages.session_pruning import SessionPruning
 from app.settings import (
     AlternativeSettings,
     ConfigurationError,
@@ -28,10 +32,11 @@ from app.settings import (
     every_setting,
     load,
 )
-from app.settings.policies import Policies
+from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 ROOT = Path(__file__).parents[2]
+SECTIONS = (ROOT / "app" / "settings" / "settings.py", *(ROOT / "app" / "settings" / "sections").glob("*.py"))
 SAMPLE = ROOT / "config" / "steno.yaml"
 REFERENCE = ROOT / "docs" / "settings.md"
 PASSWORD = "hunter2"
@@ -68,10 +73,12 @@ def default_of(field: FieldInfo) -> Any:
     )
 
 
+@cache
 def sentences() -> dict[tuple[str, str], str]:
     """The string literal under each field, by section class and name."""
     found = {}
-    for section in ast.parse(Path(module.__file__).read_text()).body:
+    files = (ast.parse(file.read_text()) for file in sorted(SECTIONS))
+    for section in (node for file in files for node in file.body):
         if not isinstance(section, ast.ClassDef):
             continue
         for field, below in zip(section.body, section.body[1:], strict=False):
@@ -112,6 +119,15 @@ def test_sample_file_holds_every_setting_with_its_default(key: str) -> None:
 def test_sample_file_says_in_a_sentence_what_a_setting_is_for(section: str, name: str) -> None:
     comments = " ".join(re.findall(r"^ *# (.*)$", SAMPLE.read_text(), re.MULTILINE))
     assert sentences()[section, name] in comments
+
+
+def test_what_is_not_set_is_as_core_has_it() -> None:
+    settings = load()
+    assert policy_of(settings.compaction) == Policy()
+    assert shares_of(settings.compaction, settings.summary) == Shares()
+    pruning = load(compaction={"session_pruning": {"mode": "adaptive"}, "position_pruning": {"enabled": True}})
+    policy = policy_of(pruning.compaction)
+    assert (policy.session_pruning, policy.position_pruning) == (SessionPruning(), PositionPruning())
 
 
 @each_setting

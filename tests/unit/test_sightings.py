@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory import sightings as module
-from app.memory.sightings import Answered, Sightings
+from app.memory.sightings import AnsweredTenants, Sightings
 
 DAY = 24 * 3600.0
 
@@ -78,7 +78,7 @@ def test_what_is_forgotten_confirms_no_more() -> None:
 
 
 def test_who_does_not_count_learns_for_itself() -> None:
-    answered = Answered()
+    answered = AnsweredTenants()
     seen = made(counts=answered.__contains__)
     seen.saw("a", "m", 1)
     seen.saw("made up", "m", 1)

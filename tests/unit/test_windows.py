@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -15,7 +16,7 @@ from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
 from app.memory.sightings import MOST_OF_ONE
 from app.providers.windows import (
-    DEFAULT,
+    GUESSED,
     LEARNT_SECONDS,
     MOST_CACHED,
     REFRESH_CHANGING_SECONDS,
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("network")
 
 TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
 MODELS = "/v1/models"
+DEFAULT = Window(128_000, "default", note=GUESSED)
 KEY = [(b"authorization", b"Bearer sk-caller"), (b"x-title", b"a chat")]
 VLLM = listing({"id": "gpt-4o", "owned_by": "vllm", "max_model_len": 8_000})
 
@@ -68,7 +70,8 @@ async def build(upstream: MockedUpstream, clock: Clock, monkeypatch: pytest.Monk
 
     def build_one(**sections: Any) -> Windows:
         settings: Settings = load(**sections)
-        built.append(Windows(settings, settings.upstream, upstream, store, clock))
+        default_window = settings.compaction.default_window
+        built.append(Windows(settings.models, default_window, settings.upstream, upstream, store, clock))
         return built[-1]
 
     yield build_one
@@ -140,6 +143,15 @@ async def test_a_name_that_is_shortened_says_so(build: Build) -> None:
 async def test_an_unknown_model_gets_a_guess_that_is_flagged(build: Build) -> None:
     assert build().of("my-model") == DEFAULT
     assert DEFAULT.source == "default"
+
+
+async def test_a_conversations_policy_guesses_for_itself_and_overrules_nobody_who_knows(build: Build) -> None:
+    windows = build(compaction={"default_window": 64_000})
+    assert windows.of("my-model", TENANT, 200_000) == replace(DEFAULT, context=200_000)
+    assert windows.of("my-model", TENANT).context == 64_000  # as for whoever writes that conversation's summaries
+    assert windows.of("gpt-4o", TENANT, 200_000).source == "bundled"
+    windows.learn(TENANT, "my-model", overflow(32_000))
+    assert windows.of("my-model", TENANT, 200_000).context == 32_000
 
 
 async def test_what_clients_ask_for_does_not_fill_the_memory(build: Build) -> None:

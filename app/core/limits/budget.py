@@ -15,6 +15,8 @@ MOST_TOKENS = 100_000_000
 """No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
 MAX_RESERVE = 8_192
 MIN_SUMMARY = 256
+HEURISTIC_CAUTION = 0.85
+"""Trigger and target are scaled by this where tokens are only estimated by bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,11 @@ def budget_for(
     caution: float = 1.0,
     threshold: int | None = None,
 ) -> Budget:
-    """The budget of DESIGN section 5.
+    """The limits of one request, worked out from the model's window and the shares that are set.
 
     `output` is what the request reserves for the completion, None if it does not say. `caution` scales trigger and
-    target: 0.85 where counts are only a heuristic. `threshold` is a trigger in the provider's tokens that a request
-    sets for itself: target, tail and summaries are then as if the window began to be full there.
+    target, see `HEURISTIC_CAUTION`. `threshold` is a trigger in the provider's tokens that a request sets for itself:
+    target, tail and summaries are then as if the window began to be full there.
 
     The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
     shares of it are as much smaller, without the offset.

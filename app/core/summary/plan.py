@@ -47,20 +47,20 @@ class SummarySettings:
     """One call reads a transcript of at most this."""
     part_tokens: int
     """What exceeds one call is read in parts of at most this."""
-    source_tokens: int | None = None
+    source_tokens: int | None
     """One summary stands for at most this, one of everything aside: a larger range becomes several. None: no bound."""
-    update_prompt: str = ""
+    update_prompt: str
     """Where there is a summary to go on from; the same prompt if empty."""
-    focus: str = ""
+    focus: str
     """What this conversation's summaries are to look after, in the client's words."""
-    ratio: float = 1.0
+    ratio: float
     """The summariser's own tokens for each one we estimate: its answers are capped in those."""
-    strategy: Strategy = "additive"
-    style: Literal["transcript", "prefix"] = "transcript"
+    strategy: Strategy
+    style: Literal["transcript", "prefix"]
     """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
-    shown_tokens: int = 0
+    shown_tokens: int
     """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
-    failed_results: int = 0
+    failed_results: int
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
 
     @property

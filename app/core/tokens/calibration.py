@@ -14,6 +14,7 @@ from math import exp, inf, log, log1p
 from statistics import median_high, median_low
 
 from app.core.limits.budget import MOST_TOKENS, Line
+from app.core.tokens.rules import LONGEST_MODEL
 
 FEWEST_NOTED = 3
 """Samples before anything is told: one or two may lie anywhere."""
@@ -307,9 +308,6 @@ def _candidates(prior: Prior, samples: Sequence[Sample]) -> Iterator[tuple[float
                 yield offset, ratio
 
 
-LONGEST_NAME = 300
-"""Characters; no model has a longer name, and searching one of megabytes would take a while."""
-
 KNOWN = 6.0
 UNKNOWN = 0.5
 SCALED = 2.0
@@ -360,7 +358,7 @@ _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 def prior_of(model: str, tools: bool) -> Prior:
     """What was measured of the model's family, by the name after the last slash; else a guess."""
-    name = model[-LONGEST_NAME:].rsplit("/", 1)[-1].lower()
+    name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if "claude" in name:
         version = _claude_version(name)
         _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])

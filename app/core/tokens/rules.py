@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 
 from app.core.tokens.pictures import Fit, Patches, Tiles
 
+LONGEST_MODEL = 300
+"""Characters; no model has a longer name, and looking for one of megabytes would take a while."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:

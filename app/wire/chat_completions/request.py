@@ -10,6 +10,7 @@ import msgspec
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoes
@@ -29,8 +30,6 @@ CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 LEAST_THRESHOLD = 1
 LONGEST_COMPARED = 1 << 20
 """Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
-LONGEST_MODEL = 300
-"""Characters of a model's name."""
 
 
 @dataclass(frozen=True, slots=True)

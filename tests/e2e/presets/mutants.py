@@ -69,7 +69,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "lightspeed",
-        "app.settings.PRESETS",
+        "app.settings.sources.PRESETS",
         {
             **PRESETS,
             "lightspeed": {"compaction": {**PRESETS["lightspeed"]["compaction"], "tail": {"max_ratio": 0.30}}},
@@ -83,5 +83,5 @@ MUTANTS: tuple[Mutant, ...] = (
         frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
         others.check_rolling,
     ),
-    Mutant("off", "app.settings.PRESETS", {**PRESETS, "off": {}}, others.check_off),
+    Mutant("off", "app.settings.sources.PRESETS", {**PRESETS, "off": {}}, others.check_off),
 )

@@ -1,4 +1,4 @@
-"""Turns: nobody has the database to himself."""
+"""Slots: nobody has the database to himself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.store.turns import Turns
+from app.store.slots import Slots
 
 
 async def settled() -> None:
@@ -15,10 +15,10 @@ async def settled() -> None:
 
 
 async def test_a_tenant_waits_for_its_own_turns_and_nobody_elses() -> None:
-    turns = Turns(2)
-    first, _ = [await turns.take("a") for _ in range(2)]
-    third = asyncio.ensure_future(turns.take("a"))
-    await turns.take("b")
+    slots = Slots(2)
+    first, _ = [await slots.take("a") for _ in range(2)]
+    third = asyncio.ensure_future(slots.take("a"))
+    await slots.take("b")
     await settled()
     assert not third.done()
     first.end()
@@ -26,12 +26,12 @@ async def test_a_tenant_waits_for_its_own_turns_and_nobody_elses() -> None:
 
 
 async def test_those_of_all_tenants_are_limited_too_and_one_tenant_cannot_take_the_queue() -> None:
-    turns = Turns(1, 2)
-    mine = await turns.take("a")
-    waiting = [asyncio.ensure_future(turns.take("a")) for _ in range(5)]
+    slots = Slots(1, 2)
+    mine = await slots.take("a")
+    waiting = [asyncio.ensure_future(slots.take("a")) for _ in range(5)]
     await settled()
-    theirs = await turns.take("b")
-    third = asyncio.ensure_future(turns.take("c"))
+    theirs = await slots.take("b")
+    third = asyncio.ensure_future(slots.take("c"))
     await settled()
     assert not third.done()
     mine.end()
@@ -46,15 +46,15 @@ async def test_those_of_all_tenants_are_limited_too_and_one_tenant_cannot_take_t
 
 @pytest.mark.parametrize("overall", [None, 1])
 async def test_whoever_gives_up_leaves_nothing_behind(overall: int | None) -> None:
-    turns = Turns(1, overall)
-    first = await turns.take("a")
+    slots = Slots(1, overall)
+    first = await slots.take("a")
     for tenant in ("a", "b" if overall else "a"):
-        second = asyncio.ensure_future(turns.take(tenant))
+        second = asyncio.ensure_future(slots.take(tenant))
         await settled()
         second.cancel()
         await asyncio.wait({second})
     first.end()
-    assert not turns._tenants
-    async with turns.taken("b"):
-        assert turns._tenants
-    assert not turns._tenants
+    assert not slots._tenants
+    async with slots.taken("b"):
+        assert slots._tenants
+    assert not slots._tenants

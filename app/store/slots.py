@@ -1,4 +1,4 @@
-"""Turns: how many calls one tenant may have under way at once, so that nobody has the database to himself."""
+"""Slots: how many calls one tenant may have under way at once, so that nobody has the database to himself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class Slots:
     """First come, first served: within a tenant, and among the tenants where there is a limit for all of them."""
 
     def __init__(self, each: int, overall: int | None = None) -> None:
@@ -16,11 +16,11 @@ class Turns:
         self._tenants: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
         """Those with calls under way, or waiting."""
 
-    async def take(self, tenant: str) -> Turn:
-        """Wait for a turn; whoever gets one ends it."""
+    async def take(self, tenant: str) -> Slot:
+        """Wait for a slot; whoever gets one ends it."""
         own, users = self._tenants.setdefault(tenant, (asyncio.Semaphore(self._each), set()))
-        turn = Turn(self, tenant)
-        users.add(turn)
+        slot = Slot(self, tenant)
+        users.add(slot)
         try:
             await own.acquire()
             try:
@@ -31,36 +31,40 @@ class Turns:
                 own.release()
                 raise
         except BaseException:
-            self._leave(turn)
+            self._leave(slot)
             raise
-        return turn
+        return slot
 
     @asynccontextmanager
     async def taken(self, tenant: str) -> AsyncIterator[None]:
-        turn = await self.take(tenant)
+        """Wait for a slot, and have it for the block."""
+        slot = await self.take(tenant)
         try:
             yield
         finally:
-            turn.end()
+            slot.end()
 
-    def ended(self, turn: Turn) -> None:
+    def ended(self, slot: Slot) -> None:
+        """The next in the queue has it."""
         if self._all is not None:
             self._all.release()
-        self._tenants[turn.tenant][0].release()
-        self._leave(turn)
+        self._tenants[slot.tenant][0].release()
+        self._leave(slot)
 
-    def _leave(self, turn: Turn) -> None:
-        _, users = self._tenants[turn.tenant]
-        users.discard(turn)
+    def _leave(self, slot: Slot) -> None:
+        _, users = self._tenants[slot.tenant]
+        users.discard(slot)
         if not users:
-            del self._tenants[turn.tenant]
+            del self._tenants[slot.tenant]
 
 
-class Turn:
-    def __init__(self, turns: Turns, tenant: str) -> None:
-        self._turns = turns
+class Slot:
+    """One that somebody has, or waits for."""
+
+    def __init__(self, slots: Slots, tenant: str) -> None:
+        self._slots = slots
         self.tenant = tenant
 
     def end(self) -> None:
         """Once."""
-        self._turns.ended(self)
+        self._slots.ended(self)

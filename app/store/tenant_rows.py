@@ -33,6 +33,7 @@ async def read_rows(
 
 
 def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
+    """After which `read_rows` goes on."""
     return [row[column.name] for column in table.primary_key]
 
 

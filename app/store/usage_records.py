@@ -50,6 +50,8 @@ class UsageRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredUsage:
+    """A record, and when the database had it."""
+
     record: UsageRecord
     created_at: datetime
 
@@ -74,6 +76,8 @@ class UsageSum:
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:
+    """Of the calls for answers, and of those for summaries."""
+
     messages: UsageSum
     summaries: UsageSum
 
@@ -107,6 +111,7 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
 async def read_usage(
     connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
 ) -> Usage:
+    """Empty where nobody knows the conversation. Raises UnknownCursor if `after` is none of its records."""
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     rows = select(usage_records).where(*own)
     page = await read_page(connection, usage_records, rows, _stored, limit=limit, after=after, order=order)
@@ -117,6 +122,7 @@ async def read_usage(
 
 
 async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    """All of the conversation. Needs a transaction."""
     await connection.execute(
         delete(usage_records).where(
             usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id

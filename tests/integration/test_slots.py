@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.store import Page, Store, StoreUnavailable
-from app.store.facade import ALL_REST_TURNS, REQUEST_TURNS, REST_TURNS
+from app.store.calls import ALL_REST_SLOTS, REQUEST_SLOTS, REST_SLOTS
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, put, take
 
 
@@ -45,9 +45,9 @@ async def test_reads_of_one_tenant_take_turns_and_others_have_theirs(
     asked = [search(store) for _ in range(12)]
     others = [search(store, STRANGER) for _ in range(12)]
     third = search(store, "third")
-    await until(lambda: len(slow.under_way) >= ALL_REST_TURNS)
+    await until(lambda: len(slow.under_way) >= ALL_REST_SLOTS)
     await asyncio.sleep(0.05)
-    assert sorted(slow.under_way) == [TENANT] * REST_TURNS + [STRANGER] * REST_TURNS
+    assert sorted(slow.under_way) == [TENANT] * REST_SLOTS + [STRANGER] * REST_SLOTS
     assert await store.chunks_in(TENANT, SERIES, chain(3)) == []
     await put(store, chunk(0, 4))
     assert store.state == "ok"
@@ -61,17 +61,17 @@ async def test_reads_that_take_too_long_are_told_and_leave_the_breaker_alone(
     """Those that were begun keep their turns until they end: the database is still at it."""
     if database_url == "memory":
         pytest.skip("one connection for all")
-    monkeypatch.setattr("app.store.facade.REST_SECONDS", 0.2)
+    monkeypatch.setattr("app.store.calls.REST_SECONDS", 0.2)
     slow = Slow(monkeypatch)
     told = await asyncio.gather(*(search(store) for _ in range(6)), return_exceptions=True)
     assert all(isinstance(error, StoreUnavailable) for error in told)
     assert sorted({str(error)[:20] for error in told}) == ["no turn within 0 s: ", "the database did not"]
-    assert len(slow.under_way) == REST_TURNS
+    assert len(slow.under_way) == REST_SLOTS
     assert await store.chunks_in(TENANT, SERIES, chain(3)) == []
     assert store.state == "ok"
     slow.end.set()
-    await until(lambda: not store._rest_turns._tenants)
-    monkeypatch.setattr("app.store.facade.REST_SECONDS", 5.0)
+    await until(lambda: not store._rest_slots._tenants)
+    monkeypatch.setattr("app.store.calls.REST_SECONDS", 5.0)
     await search(store)
 
 
@@ -86,7 +86,7 @@ async def test_a_burst_of_one_tenants_requests_is_no_failure_of_the_database(
         await store.chunks_in(TENANT, SERIES, chain(3))
         await store.keep_mask(TENANT, "m", number.to_bytes(2, "big"), b"", f"c{number}")
 
-    burst = [asyncio.ensure_future(one(number)) for number in range(20 * REQUEST_TURNS)]
+    burst = [asyncio.ensure_future(one(number)) for number in range(20 * REQUEST_SLOTS)]
     await asyncio.sleep(0)
     lease = await take(store, 0, 4, tenant=STRANGER)
     assert not all(task.done() for task in burst)

@@ -20,7 +20,7 @@ from app.store.lease import revoke_leases
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
 from app.store.tables import conversations, heads, masks
-from app.store.usage import delete_usage
+from app.store.usage_records import delete_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ConversationSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class StoredConversation:
     """What is known of a conversation, from all its requests."""
 
     id: str
@@ -69,7 +69,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Sightings:
+class UnwrittenRequests:
     """The requests of one conversation since the last flush."""
 
     latest: ConversationSeen
@@ -115,9 +115,9 @@ async def _tips(connection: AsyncConnection, tenant: str, ids: Collection[str]) 
     return tips
 
 
-async def write_sightings(connection: AsyncConnection, sightings: Sequence[Sightings]) -> None:
+async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> None:
     """Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock."""
-    ordered = sorted(sightings, key=lambda s: (s.latest.tenant, s.latest.conversation_id))
+    ordered = sorted(unwritten, key=lambda s: (s.latest.tenant, s.latest.conversation_id))
     await connection.execute(_upsert_conversation(connection), [_conversation_row(seen) for seen in ordered])
     # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
     rows = {(row["tenant"], row["digest"]): row for seen in ordered for row in _head_rows(seen)}
@@ -128,12 +128,16 @@ async def write_sightings(connection: AsyncConnection, sightings: Sequence[Sight
 
 async def list_conversations(
     connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
-) -> Page[Conversation]:
+) -> Page[StoredConversation]:
+    """The tenant's, by creation. Raises UnknownCursor if `after` is none of them."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
     return await read_page(connection, conversations, rows, _conversation, limit=limit, after=after, order=order)
 
 
-async def find_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> Conversation | None:
+async def find_conversation(
+    connection: AsyncConnection, tenant: str, conversation_id: str
+) -> StoredConversation | None:
+    """None if the tenant has none by that id, or its first request is not flushed yet."""
     rows = await connection.execute(
         select(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     )
@@ -146,7 +150,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
     # it finds the epoch raised.
     await revoke_leases(connection, tenant, conversation_id)
-    await _lock_as_sightings_do(connection, tenant, conversation_id)
+    await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
     await delete_usage(connection, tenant, conversation_id)
     for table in (heads, masks):
@@ -161,7 +165,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     return bool(deleted.rowcount)
 
 
-async def _lock_as_sightings_do(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+async def _lock_as_flushes_do(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """The conversation, then its heads by digest, which a flush may be giving to another one: no deadlock."""
     row = select(conversations.c.id).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     await connection.execute(row.with_for_update())
@@ -205,7 +209,7 @@ def _created_at(head: str) -> ScalarSelect[int]:
     return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
 
 
-def _conversation_row(seen: Sightings) -> dict[str, Any]:
+def _conversation_row(seen: UnwrittenRequests) -> dict[str, Any]:
     latest = seen.latest
     return {
         "tenant": latest.tenant,
@@ -225,15 +229,15 @@ def _conversation_row(seen: Sightings) -> dict[str, Any]:
     }
 
 
-def _head_rows(seen: Sightings) -> list[dict[str, Any]]:
+def _head_rows(seen: UnwrittenRequests) -> list[dict[str, Any]]:
     owner = {"tenant": seen.latest.tenant, "conversation_id": seen.latest.conversation_id}
     return [{**owner, "digest": digest, "turn": turn} for digest, turn in seen.heads.items()]
 
 
-def _conversation(row: Row[Any]) -> Conversation:
+def _conversation(row: Row[Any]) -> StoredConversation:
     columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
     del columns["tenant"]
     columns["summaries"] = tuple(columns["summaries"])
     columns["created_at"] = moment(columns["created_at"])
     columns["updated_at"] = moment(columns["updated_at"])
-    return Conversation(**columns)
+    return StoredConversation(**columns)

@@ -39,6 +39,7 @@ class CalibrationKey:
 
     @property
     def id(self) -> str:
+        """The row's, the same at every replica."""
         parts = (self.upstream, self.model, self.formula, str(self.tools), self.tenant)
         joined = "\0".join(parts).encode(errors="surrogatepass")
         return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()

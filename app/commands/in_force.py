@@ -1,0 +1,103 @@
+"""The settings in force, one a line: each with who set it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import SecretStr
+
+from app.settings import (
+    ConfigurationError,
+    Settings,
+    environment_name,
+    every_setting,
+    kept_database,
+    load,
+    read_file,
+)
+from app.store import DatabaseURLError
+from app.store.database import read_url
+
+ALIASES = {
+    "storage.url": "DATABASE_URL",
+    "secret": "STENO_SECRET_FILE",
+    "server.allow_unauthenticated": "STENO_ALLOW_UNAUTHENTICATED",
+}
+LONGEST_VALUE = 60
+
+
+def setting_lines(settings: Settings) -> Iterator[str]:
+    """Each setting with its value and, where it is not the default, who set it."""
+    defaults, unflagged = Settings.model_construct(), _without_flags()
+    for key, _ in every_setting():
+        value = _value(settings, key)
+        if value == _value(defaults, key):
+            yield f"    {key} = {_shown(key, value)}"
+            continue
+        flagged = unflagged is not None and _value(unflagged, key) != value
+        yield f"  * {key} = {_shown(key, value)}   ({'command line' if flagged else _source(key)})"
+
+
+def _value(settings: Settings, key: str) -> Any:
+    return reduce(getattr, key.split("."), settings)
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "secret":
+        return "null" if value is None else "(hidden)"
+    if isinstance(value, SecretStr):
+        try:
+            return read_url(value.get_secret_value()).shown
+        except DatabaseURLError:
+            return "(hidden: cannot be read)"
+    if key in ("models", "upstreams"):
+        return f"{len(value)} entries"
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+
+
+def _without_flags() -> Settings | None:
+    """The settings as environment and file make them; None where they need a flag to be usable."""
+    try:
+        return load()
+    except ConfigurationError:
+        return None
+
+
+def _source(key: str) -> str:
+    """Who set a setting, among environment and file, in order of precedence."""
+    environment = {name.upper(): value for name, value in os.environ.items()}
+    if (name := environment_name(key)) in environment:
+        return name
+    section, _, rest = key.partition(".")
+    if rest and _holds(environment.get(environment_name(section), ""), rest):
+        return environment_name(section)
+    if environment.get(ALIASES.get(key, "")):
+        return ALIASES[key]
+    file = environment.get("STENO_CONFIG")
+    if key == "storage.url" and kept_database() and not (file and _holds_url(read_file(Path(file)))):
+        return "the database of 0.1.0"
+    return file or "command line"
+
+
+def _holds_url(content: Mapping[str, Any]) -> bool:
+    storage = content.get("storage")
+    return isinstance(storage, dict) and "url" in storage
+
+
+def _holds(section: str, key: str) -> bool:
+    """Whether a variable that sets a whole section, as JSON, sets this key of it."""
+    try:
+        content = msgspec.json.decode(section)
+    except msgspec.DecodeError:
+        return False
+    for name in key.split("."):
+        if not isinstance(content, dict) or name not in content:
+            return False
+        content = content[name]
+    return True

@@ -1,0 +1,129 @@
+"""Bounded maps: everything that is remembered for as long as there is room, so that memory has an end.
+
+Why not `cachetools`: its LRU map refreshes what is looked up, and its FIFO map nothing, where here a caller of the same
+map says which (`get`, `use`). It raises on a value larger than the whole map, where we keep that one alone; it tells
+nobody what was pushed out; and a look-up takes about half as long again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from time import monotonic
+from typing import Generic, TypeVar
+
+MOST_REMEMBERED = 10_000
+"""Entries, where they are small and nobody has to count on one of them."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class BoundedMap(Generic[K, V]):
+    """Where there is no more room, the entry that was kept or used longest ago goes.
+
+    Not to be used by several threads without a lock.
+    """
+
+    def __init__(
+        self,
+        most: int | None = None,
+        *,
+        most_bytes: int | None = None,
+        size: Callable[[V], int] | None = None,
+        seconds: float | None = None,
+        clock: Callable[[], float] = monotonic,
+        pushed_out: Callable[[K, V], object] | None = None,
+    ) -> None:
+        """At most so many entries, or of so many bytes by `size`; the latest stays however large it is.
+
+        With `seconds` an entry holds only so long from when it was kept. It takes up its room until it is pushed out.
+        `pushed_out` is told of what made room, not of what was taken out.
+        """
+        self._most = most
+        self._most_bytes = most_bytes
+        self._size = size
+        self._bytes = 0
+        self._seconds = seconds
+        self._clock = clock
+        self._until: dict[K, float] = {}
+        self._pushed_out = pushed_out
+        self._held: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """Only a look: it keeps nothing from going."""
+        return self._held.get(key) if self._holds(key) else None
+
+    def use(self, key: K) -> V | None:
+        """As `get`, and the entry counts as the latest from here on."""
+        if not self._holds(key) or (value := self._held.get(key)) is None:
+            return None
+        self._held.move_to_end(key)
+        return value
+
+    def keep(self, key: K, value: V) -> None:
+        """As the latest, in place of what was there."""
+        if self._size is not None:
+            if (before := self._held.get(key)) is not None:
+                self._bytes -= self._size(before)
+            self._bytes += self._size(value)
+        if self._seconds is not None:
+            self._until[key] = self._clock() + self._seconds
+        self._held[key] = value
+        self._held.move_to_end(key)
+        while self._is_too_full():
+            self._push_out()
+
+    def pop(self, key: K) -> V | None:
+        """Takes it out; None if it was not there, or did not hold any more."""
+        held = self._holds(key)
+        value = self._held.pop(key, None)
+        self._forget_beside(key, value)
+        return value if held else None
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._until.clear()
+        self._bytes = 0
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """The next to go first."""
+        if self._seconds is None:
+            return iter(self._held.items())
+        return ((key, value) for key, value in self._held.items() if self._holds(key))
+
+    def __iter__(self) -> Iterator[K]:
+        """The next to go first."""
+        return filter(self._holds, self._held)
+
+    def __getitem__(self, key: K) -> V:
+        if not self._holds(key):
+            raise KeyError(key)
+        return self._held[key]
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._held and self._holds(key)
+
+    def __len__(self) -> int:
+        """Those that do not hold any more are counted, too."""
+        return len(self._held)
+
+    def _holds(self, key: K) -> bool:
+        """Whether its time is not over yet."""
+        return self._seconds is None or self._until.get(key, 0.0) > self._clock()
+
+    def _is_too_full(self) -> bool:
+        if self._most is not None and len(self._held) > self._most:
+            return True
+        return self._most_bytes is not None and self._bytes > self._most_bytes and len(self._held) > 1
+
+    def _push_out(self) -> None:
+        key, value = self._held.popitem(last=False)
+        self._forget_beside(key, value)
+        if self._pushed_out is not None:
+            self._pushed_out(key, value)
+
+    def _forget_beside(self, key: K, value: V | None) -> None:
+        if self._size is not None and value is not None:
+            self._bytes -= self._size(value)
+        self._until.pop(key, None)

@@ -1,0 +1,39 @@
+"""Errors of the routes: each as an OpenAI error, and in the log."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
+from app.proxy.record import LONGEST_PATH, REQUEST
+from app.rest.schema import methods_of
+from app.store import StoreUnavailable
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    async def refuse(request: Request, error: Exception) -> Response:
+        if isinstance(error, StenoError):
+            shown = error
+        elif isinstance(error, StoreUnavailable):
+            shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
+        elif isinstance(error, RequestValidationError):
+            first = error.errors()[0]
+            shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
+        else:
+            shown = _no_route(app, request)
+        request.scope[REQUEST].failed(shown)
+        headers = {name.decode(): value.decode() for name, value in shown.headers}
+        return Response(shown.envelope, shown.status, headers)
+
+    for kind in (StenoError, StoreUnavailable, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refuse)
+
+
+def _no_route(app: FastAPI, request: Request) -> StenoError:
+    path, method = request.scope["path"][:LONGEST_PATH], request.method
+    if allowed := methods_of(app, request.scope):
+        return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
+    return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")

@@ -1,0 +1,53 @@
+"""Addresses: which URLs may be a provider's, and which lead back to Steno."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+VISIBLE = re.compile(r"[!-~]+")
+"""ASCII without spaces and control characters: what a URL and a header's value may hold."""
+
+
+def is_address(url: str) -> bool:
+    """Of a server and a path there: what else a URL may hold is secret more often than not, and this one is shown."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and port != 0
+        and not set(parts.netloc) & {"@", "\\"}
+        and not set(url) & {"?", "#"}
+        and VISIBLE.fullmatch(url) is not None
+    )
+
+
+def leads_to(url: str, host: str, port: int) -> bool:
+    """Whether a URL is that of a server on this machine that listens there, as far as the two alone show it."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
+        return False
+    asked = (parts.hostname or "").lower()
+    return asked == host.lower() or any(_reaches(to, at) for to in _addresses(asked) for at in _addresses(host.lower()))
+
+
+def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
+    """What is known without asking anybody; a name may be anything."""
+    if host == "localhost":
+        return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
+    try:
+        return [ip_address(host)]
+    except ValueError:
+        return []
+
+
+def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
+    """0.0.0.0 and :: are every address to a listener, and the machine itself to a caller."""
+    if to.version != at.version:
+        return False
+    return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and to.is_loopback)

@@ -1,0 +1,101 @@
+"""Checks: what is wrong with the settings, as far as it can be told without asking anybody.
+
+`doctor` prints the findings that `serve` goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from app.settings.secret import secret_beside
+from app.settings.sections.storage import DATABASE, EARLIER_DATABASE
+from app.settings.settings import Settings
+from app.store import DatabaseURLError
+from app.store.database import read_url
+from app.store.files import obstacle
+
+SHORTEST_SECRET = 16
+POINT_AT_PROVIDER = "Make it the provider's address, such as https://api.openai.com/v1."
+MAKE_ONE = "Make one with `openssl rand -hex 32`"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    state: Literal["ok", "warning", "problem", "fatal"]
+    """`problem`: Steno starts, but not all of it works; `fatal`: it does not start."""
+    subject: str
+    text: str
+    remedy: str | None = None
+    """What to do about it."""
+
+    @property
+    def sentence(self) -> str:
+        """Without its subject."""
+        return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
+
+
+def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
+    """The database's place, the secret, the tokenizer tables, circles."""
+    tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.required)
+    return [*_check_place(settings), _check_secret(settings), tables, *_check_circular(settings)]
+
+
+def _check_place(settings: Settings) -> Iterator[Finding]:
+    """Where there is something to say: the rest is seen when the database is opened."""
+    try:
+        address = read_url(settings.storage.url.get_secret_value())
+    except DatabaseURLError as error:
+        yield Finding("fatal", "database", str(error), "Correct storage.url or DATABASE_URL.")
+        return
+    if address.path is None:
+        return
+    if (why := obstacle(address.path)) is not None:
+        text = f"The database {address.place} cannot be used: {why}"
+        yield Finding("fatal", "database", text, "Correct storage.url or DATABASE_URL.")
+    if address.path == DATABASE and EARLIER_DATABASE.is_file():
+        text = f"{EARLIER_DATABASE.absolute()}, where 0.1.0 kept its data, is not used beside {address.place}"
+        yield Finding("warning", "database", text, f"Move it away, or set DATABASE_URL=sqlite:///{EARLIER_DATABASE}.")
+
+
+def _check_secret(settings: Settings) -> Finding:
+    """Looks only: the start makes the secret of a SQLite file."""
+    if settings.secret is not None:
+        length = len(settings.secret.get_secret_value().encode())
+        if length < SHORTEST_SECRET:
+            text = f"STENO_SECRET has {length} characters; at least {SHORTEST_SECRET} are needed"
+            return Finding("fatal", "secret", text, f"{MAKE_ONE}.")
+        return Finding("ok", "secret", "set; every replica needs the same one")
+    try:
+        address = read_url(settings.storage.url.get_secret_value())
+    except DatabaseURLError:
+        return Finding("problem", "secret", "not set, and there is no database to keep one beside")
+    if address.kind == "postgresql":
+        text = "STENO_SECRET is not set; with a shared database all replicas need the same one"
+        return Finding("fatal", "secret", text, f"{MAKE_ONE} and give it to every replica.")
+    if address.path is None:
+        return Finding("ok", "secret", "made anew at each start, as is the database in memory")
+    path = secret_beside(address.path)
+    if not path.exists():
+        return Finding("ok", "secret", f"is made at the first start, in {path}")
+    if path.stat().st_mode & 0o077:
+        return Finding("warning", "secret", f"{path} can be read by others", f"chmod 600 {path}")
+    return Finding("ok", "secret", f"kept in {path}")
+
+
+def _check_circular(settings: Settings) -> Iterator[Finding]:
+    at = f"{settings.server.host}:{settings.server.port}"
+    for section in settings.circular:
+        yield Finding("fatal", "upstream", f"{section}.base_url is Steno's own address ({at})", POINT_AT_PROVIDER)
+
+
+def _check_tables(missing: str, *, required: bool) -> Finding:
+    if not missing:
+        return Finding("ok", "tokenizer tables", "found and verified")
+    remedy = "`python scripts/fetch_tables.py .tables` fetches them; or name their folder: tokenizer.directory."
+    if required:
+        text = f"The tokenizer tables {missing} were not found, and tokenizer.required is set"
+        return Finding("fatal", "tokenizer tables", text, remedy)
+    text = f"{missing} not found; tokens are estimated by bytes, and compaction starts earlier"
+    return Finding("warning", "tokenizer tables", text, remedy)

@@ -1,0 +1,70 @@
+"""What is wrong with values that are no settings, in words: the key, what was given, what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from app.settings.settings import Settings
+
+
+def problems_in(error: ValidationError, section: type[BaseModel] | None = None, most: int | None = None) -> str:
+    """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings.
+
+    `most`: so many are told one by one.
+    """
+    found = error.errors()
+    told = [_problem(problem, section or Settings) for problem in found[:most]]
+    return "; ".join((*told, f"and {more} more") if (more := len(found) - len(told)) else told)
+
+
+def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
+    """One line: the key, what was given unless that may be secret, and what is allowed."""
+    key = ".".join(map(str, error["loc"]))
+    siblings, field = _place(error["loc"], section)
+    given, kind = error["input"], error["type"]
+    # A URL may hold a password before the @, and a key behind the ?.
+    open_to_all = field is not None and field.annotation is not SecretStr and not set(str(given)) & {"@", "?", "#"}
+    got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
+    if kind == "extra_forbidden":
+        return f"{key} is no setting; known there: {', '.join(siblings)}"
+    if kind == "value_error":
+        return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
+    return f"{key}: {error['msg']}{_range(field)}{got}"
+
+
+def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
+    """The field at that place in the section, and its siblings; no field where there is no such setting."""
+    siblings: Mapping[str, FieldInfo] = section.model_fields
+    field = None
+    for name in (part for part in loc if isinstance(part, str)):
+        if field is not None:
+            kinds = (field.annotation, *get_args(field.annotation))
+            sections = (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+            siblings = next((section.model_fields for section in sections), {})
+        field = siblings.get(name)
+    return siblings, field
+
+
+def _range(field: FieldInfo | None) -> str:
+    """What numbers a field takes, where it has bounds."""
+    words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
+    bounds = [
+        f"{word} {bound}"
+        for constraint in (_constraints(field) if field else ())
+        for name, word in words.items()
+        if (bound := getattr(constraint, name, None)) is not None
+    ]
+    return f"; allowed is {' and '.join(bounds)}" if bounds else ""
+
+
+def _constraints(field: FieldInfo) -> Iterator[Any]:
+    """Those of the field, and those of the type that it may have beside None."""
+    yield from field.metadata
+    for kind in get_args(field.annotation):
+        for inner in getattr(kind, "__metadata__", ()):
+            yield from getattr(inner, "metadata", ())

@@ -1,0 +1,45 @@
+"""The server's secret, the key of all digests: as it is set, or made once and kept beside the SQLite file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from app.settings.settings import Settings
+from app.settings.types import ConfigurationError
+from app.store.database import read_url
+from app.store.files import make_folder
+
+SECRET_BYTES = 32
+
+
+def server_secret(settings: Settings) -> bytes:
+    """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
+    if settings.secret is not None:
+        return settings.secret.get_secret_value().encode()
+    address = read_url(settings.storage.url.get_secret_value())
+    return _kept_secret(secret_beside(address.path)) if address.path else secrets.token_bytes(SECRET_BYTES)
+
+
+def secret_beside(database: Path) -> Path:
+    """Where the secret of a SQLite file is kept."""
+    return database.with_suffix(".secret")
+
+
+def _kept_secret(path: Path) -> bytes:
+    """Made once, readable by the owner only. Of two processes that start together one makes it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        make_folder(path.parent)
+        with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(secrets.token_hex(SECRET_BYTES))
+        try:
+            os.link(fresh, path)  # Fails if it is there already: never overwritten, never seen half written.
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+        return path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"The server secret {path} cannot be made or read: {error.strerror}.") from error

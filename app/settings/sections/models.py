@@ -1,0 +1,87 @@
+"""Models: how each is sized, counted and charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from app.core.limits.budget import MOST_TOKENS
+from app.core.tokens.usage import Price
+from app.settings.sections.trigger import TriggerSettings
+from app.settings.types import Preset, Rate, Section, fits
+
+
+class ModelSettings(Section):
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens the model accepts, prompt and completion together."""
+    max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens the prompt may have, where that is less than the window."""
+    max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    """Tokens an answer may have."""
+    base_model: str | None = Field(None, min_length=1)
+    """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
+    preset: Preset | None = None
+    """Preset of requests for the model; null means that of the upstream."""
+    trigger: TriggerSettings | None = None
+    """Trigger of requests for the model; null means that of the upstream."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> ModelSettings:
+        if not (self.context_window or self.base_model or self.preset or self.trigger):
+            raise ValueError(
+                "context_window is needed, or base_model, the model whose window it has, or a preset or a trigger"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _input_fits_the_window(self) -> ModelSettings:
+        if self.max_input_tokens and self.context_window and self.max_input_tokens > self.context_window:
+            raise ValueError(
+                f"max_input_tokens ({self.max_input_tokens}) is more than context_window ({self.context_window}),"
+                " which counts prompt and completion together"
+            )
+        return self
+
+    def fits(self, model: str) -> bool:
+        return fits(model, self.match)
+
+
+def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
+    """The one that decides about a model: the first that fits."""
+    return next((entry for entry in entries if entry.fits(model)), None)
+
+
+class PriceSettings(Section):
+    match: str
+    """Model name, or a glob such as `gpt-4o*`."""
+    prompt: Rate
+    """Price of a million prompt tokens."""
+    completion: Rate
+    """Price of a million completion tokens."""
+    cached: Rate | None = None
+    """Price of a million prompt tokens from the provider's cache; without it they cost what others do."""
+
+    @property
+    def price(self) -> Price:
+        return Price(self.prompt, self.completion, self.cached)
+
+    def fits(self, model: str) -> bool:
+        return fits(model, self.match)
+
+
+class CalibrationSettings(Section):
+    enabled: bool = True
+    """Learn from what providers report how much they charge for each token we estimate."""
+    ask_usage: bool = True
+    """Ask for the usage of streams whose messages are replaced, if they tell none unasked; it is not passed on."""
+
+
+class TokenizerSettings(Section):
+    directory: Path | None = None
+    """Folder with the tokenizer tables; otherwise the usual places are searched."""
+    required: bool = False
+    """Refuse to start without the tables instead of estimating by bytes."""

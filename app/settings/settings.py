@@ -1,0 +1,114 @@
+"""All settings, section by section, and what several sections say together."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Self
+
+from pydantic import SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from app.core.tokens.usage import Price
+from app.settings.addresses import leads_to
+from app.settings.sections.clients import EventSettings, IdentitySettings
+from app.settings.sections.compaction import CompactionSettings
+from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
+from app.settings.sections.server import LimitSettings, LogSettings, ServerSettings
+from app.settings.sections.storage import StorageSettings
+from app.settings.sections.summary import SummarySettings
+from app.settings.sections.upstreams import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
+from app.settings.sources import PresetSource, aliases, kept_database, read_file
+
+_UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
+
+
+class Settings(BaseSettings):
+    """All settings. Raises through `load` only."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="STENO_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+    )
+
+    server: ServerSettings = ServerSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    upstreams: dict[str, NamedUpstreamSettings] = {}
+    """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`."""
+    models: tuple[ModelSettings, ...] = ()
+    prices: tuple[PriceSettings, ...] = ()
+    """What models cost, for the ledger: currency units for a million tokens; the first match wins."""
+    compaction: CompactionSettings = CompactionSettings()
+    summary: SummarySettings = SummarySettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    events: EventSettings = EventSettings()
+    storage: StorageSettings = StorageSettings()
+    identity: IdentitySettings = IdentitySettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+    secret: SecretStr | None = None
+    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
+
+    @field_validator("upstreams")
+    @classmethod
+    def _are_told_apart(cls, upstreams: dict[str, NamedUpstreamSettings]) -> dict[str, NamedUpstreamSettings]:
+        globs: dict[str, str] = {}
+        for name, upstream in upstreams.items():
+            if not _UPSTREAM.fullmatch(name) or name == DEFAULT_UPSTREAM:
+                raise ValueError(
+                    f"{name[:80]!r} cannot be the name of an upstream; allowed are 1 to 64 of a-z, 0-9, _ and -,"
+                    f" and not {DEFAULT_UPSTREAM!r}, which is the one under `upstream`"
+                )
+            for glob in upstream.models:
+                if (first := globs.setdefault(glob, name)) != name:
+                    raise ValueError(f"{name}.models has {glob!r}, which {first}.models has too: it would never count")
+        return upstreams
+
+    @model_validator(mode="after")
+    def _summarisers_are_there(self) -> Self:
+        for key, name in (
+            ("summary.upstream", self.summary.upstream),
+            *(("summary.fallbacks", other.upstream) for other in self.summary.fallbacks),
+        ):
+            if name is not None and name not in (DEFAULT_UPSTREAM, *self.upstreams):
+                known = ", ".join((DEFAULT_UPSTREAM, *self.upstreams))
+                raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
+        return self
+
+    @property
+    def circular(self) -> list[str]:
+        """The upstreams whose base URL is Steno's own address: every request would come back to it."""
+        upstreams = {"upstream": self.upstream} | {f"upstreams.{name}": at for name, at in self.upstreams.items()}
+        host, port = self.server.host, self.server.port
+        return [key for key, at in upstreams.items() if leads_to(at.base_url, host, port)]
+
+    def of_model(self, model: str) -> ModelSettings | None:
+        """The entry of `models` that decides about a model."""
+        return entry_of(model, self.models)
+
+    def price_of(self, model: str) -> Price | None:
+        """The first entry of `prices` that fits."""
+        return next((entry.price for entry in self.prices if entry.fits(model)), None)
+
+    def base_model(self, model: str) -> str:
+        """The model that it is counted and sized as."""
+        entry = self.of_model(model)
+        return (entry and entry.base_model) or model
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=aliases())]
+        if path := os.environ.get("STENO_CONFIG"):
+            sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
+        return (*sources, InitSettingsSource(settings_cls, init_kwargs=kept_database()), PresetSource(settings_cls))

@@ -1,0 +1,38 @@
+"""What sections are made of: kinds of values, and what all sections have in common."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from app.settings.presets import PresetName
+
+Ratio = Annotated[float, Field(gt=0, le=1)]
+Part = Annotated[float, Field(gt=0, lt=1)]
+"""A share that leaves something."""
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=1_000_000)]
+SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
+OFF = BeforeValidator(lambda given: "off" if given is False else given)
+"""YAML reads a bare `off` as false."""
+Preset = Annotated[PresetName, OFF]
+
+
+class ConfigurationError(Exception):
+    """Settings that cannot be used: which, and what would be allowed."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def fits(model: str, glob: str) -> bool:
+    """Whether a glob is about that model, named with or without the part before its last slash."""
+    return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
+
+
+def switch(given: Any) -> Any:
+    """A variable of the environment is text."""
+    return SWITCHES.get(given.lower(), given) if isinstance(given, str) else given

@@ -1,0 +1,151 @@
+"""Calls: how all that the store is asked is carried out: in bounded time, and with something left for other tenants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.database import MIGRATION_SECONDS, Database
+from app.store.errors import Queued, StoreUnavailable
+from app.store.guard import Guard, Work
+from app.store.readiness import Readiness
+from app.store.slots import Slot, Slots
+from app.store.waiters import Waiters
+from app.store.write_behind import WriteBehind
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Query = Callable[Concatenate[AsyncConnection, P], Awaitable[T]]
+"""What is asked on a connection: one of the functions beside this module."""
+
+TASK_SECONDS = 10.0
+REST_SECONDS = 5.0
+REQUEST_SLOTS = 8
+"""Calls of one tenant's requests that are under way at once: about half of the connections."""
+QUEUE_SECONDS = 2.0
+"""How long a request waits for others of this process that write."""
+REST_SLOTS = 2
+ALL_REST_SLOTS = 4
+"""Calls for the REST API likewise, of one tenant and of all: what they cost is not bounded by a request's history."""
+DAY_MS = 24 * 3_600_000
+
+
+class Calls:
+    """What all calls share, and the three ways to make one: for a request, for the REST API, in the background."""
+
+    def __init__(
+        self, database: Database, timeout: float, lease_ttl: float, retention_days: int | None, *, listen: bool
+    ) -> None:
+        """`timeout` bounds a request's calls, in seconds, as `lease_ttl` is."""
+        self._database = database
+        self._timeout = timeout
+        self._ttl_ms = round(lease_ttl * 1000)
+        self._kept_ms = None if retention_days is None else retention_days * DAY_MS
+        self._guard = Guard(self._ping, opened=database.doubt_idle)
+        # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
+        self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
+        self._writes = WriteBehind(database, self._guard)
+        self._request_slots = Slots(REQUEST_SLOTS)
+        self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)
+        self._waiters = Waiters(database, self._guard, listen=listen)
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """The revisions before and after; None before: the database was empty.
+
+        Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
+        """
+        from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
+
+        migrated = await migrations.upgrade(self._database)
+        return migrated.before, migrated.after
+
+    # What is to be done, as work that can be begun once or again
+
+    def _read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
+        """Without a transaction."""
+
+        async def work() -> T:
+            async with self._database.reading() as connection:
+                return await query(connection, *arguments, **options)
+
+        return work
+
+    def _write(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
+        """In a transaction, which waits for locks as long as a request may."""
+
+        async def work() -> T:
+            async with self._database.writing() as connection:
+                return await change(connection, *arguments, **options)
+
+        return work
+
+    def _write_patiently(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
+        """In a transaction, which waits some seconds for locks."""
+
+        async def work() -> T:
+            async with self._database.writing(patient=True) as connection:
+                return await change(connection, *arguments, **options)
+
+        return work
+
+    # The three ways to do it. Each raises StoreUnavailable.
+
+    async def _guarded(self, tenant: str, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
+        """On a request's path: through the breaker, within the request's timeout. `late`: see `Guard.call`."""
+        self._require_ready()
+        # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
+        async with self._request_slots.taken(tenant):
+            began = monotonic()
+            while True:
+                try:
+                    return await self._guard.call(work, self._timeout, late)
+                except Queued:
+                    if monotonic() - began > QUEUE_SECONDS:
+                        raise
+
+    async def _rest(self, tenant: str, work: Work[T]) -> T:
+        """For the REST API: whoever looks after a request sees what the request showed.
+
+        Not through the breaker, which is there for requests: this may be slow while the database is well.
+        """
+        self._require_ready()
+        slot = await self._rest_slot(tenant)
+
+        async def flush_first() -> T:
+            try:
+                await self._writes.flush()
+                return await work()
+            finally:
+                # Not when its caller gives up: until it ends the database is still at it.
+                slot.end()
+
+        return await self._bounded(flush_first, REST_SECONDS)
+
+    async def _bounded(self, work: Work[T], seconds: float) -> T:
+        """In the background, or for somebody who can wait."""
+        self._require_ready()
+        return await self._guard.bounded(work, seconds)
+
+    async def _rest_slot(self, tenant: str) -> Slot:
+        try:
+            async with asyncio.timeout(REST_SECONDS):
+                return await self._rest_slots.take(tenant)
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"no turn within {REST_SECONDS:.0f} s: at most {REST_SLOTS} such requests of a tenant are carried out"
+                f" at once, and {ALL_REST_SLOTS} of all tenants"
+            ) from error
+
+    def _require_ready(self) -> None:
+        if self._readiness.reason is not None:
+            raise StoreUnavailable(self._readiness.reason)
+
+    async def _ping(self) -> None:
+        async with self._database.reading() as connection:
+            await connection.execute(text("SELECT 1"))

@@ -1,0 +1,86 @@
+"""What a request asks on its way: never longer than its timeout, and what it shows is stored after it was answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.core.history.recognition import Head
+from app.core.view.chunks import FirstChunk, SummaryChunk
+from app.store import chunks, conversation_rows, masks, pins
+from app.store.calls import Calls
+from app.store.conversation_rows import ConversationSeen
+from app.store.usage_records import UsageRecord
+
+FLUSH_SECONDS = 5.0
+
+
+class RequestCalls(Calls):
+    """What is asked raises StoreUnavailable; the request then goes on without the store."""
+
+    async def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
+        """The series' chunks that begin and end in the chain."""
+        return await self._guarded(tenant, self._read(chunks.chunks_in, tenant, series, chain))
+
+    async def masks_in(self, tenant: str, settings: str, chain: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+        """The mask boundaries for these settings that lie in the chain, each with where it starts to count."""
+        return await self._guarded(tenant, self._read(masks.masks_in, tenant, settings, chain))
+
+    async def keep_mask(self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str) -> None:
+        """A new boundary, known to every replica from here on."""
+        await self._guarded(tenant, self._write(masks.keep_mask, tenant, settings, digest, start, conversation_id))
+
+    async def pins_of(
+        self, tenant: str, conversation_id: str, chain: Sequence[bytes], *, bind: bool = True
+    ) -> tuple[int, ...]:
+        """The positions of the conversation's pinned messages in this chain, ascending.
+
+        Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
+        """
+
+        async def work() -> tuple[int, ...]:
+            found = await self._read(pins.find_pins, tenant, conversation_id)()
+            fresh = pins.to_bind(found, chain)
+            if fresh and bind:
+                found, fresh = await self._write(pins.bind_pins, tenant, conversation_id, fresh)(), {}
+            return tuple(pin.position for pin in found if pin.position in fresh or pin.holds_in(chain))
+
+        return await self._guarded(tenant, work)
+
+    async def recent_first_chunks(
+        self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
+    ) -> list[FirstChunk]:
+        """Where histories that end like parts of this one were summarised of late, under this chain or another."""
+        within_ms = round(within_seconds * 1000)
+        return await self._guarded(tenant, self._read(chunks.recent_first_chunks, tenant, series, messages, within_ms))
+
+    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
+        """The digests that some conversation was seen with, each with the newest such conversation."""
+        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
+        unwritten = self._writes.heads(tenant, digests)
+        return await self._guarded(tenant, self._read(conversation_rows.find_heads, tenant, digests, unwritten))
+
+    async def recovers(self) -> bool:
+        """Wait for a database that does not answer; False once it has been away for some ten seconds."""
+        return self._readiness.reason is None and await self._guard.recovers()
+
+    def record(self, seen: ConversationSeen) -> None:
+        """Never waits: stored within about 0.2 s, visible in this process at once."""
+        self._writes.record(seen)
+
+    def record_usage(self, record: UsageRecord) -> None:
+        """Never waits, as `record`."""
+        self._writes.record_usage(record)
+
+    async def flush(self) -> None:
+        """Store what was recorded, within five seconds. Raises StoreUnavailable; the rest then still waits."""
+        await self._bounded(self._writes.flush, FLUSH_SECONDS)
+
+    @property
+    def dropped(self) -> int:
+        """Recorded requests that will not be stored."""
+        return self._writes.dropped
+
+    @property
+    def dropped_records(self) -> int:
+        """Usage records that will not be stored."""
+        return self._writes.dropped_records

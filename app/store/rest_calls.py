@@ -1,0 +1,114 @@
+"""What the REST API asks: pages of what is stored, and the erasure of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from app.core.view.chunks import SummaryChunk
+from app.store import calibration_rows, chunks, conversation_rows, learned_windows, pins, tenant_rows, usage_records
+from app.store.calibration_rows import StoredCalibration
+from app.store.calls import REST_SECONDS, Calls
+from app.store.conversation_rows import StoredConversation
+from app.store.pages import Order, Page
+from app.store.pins import Pin
+from app.store.usage_records import Usage
+
+ERASED_ROWS = 500
+EXPORT_ROWS = 100
+
+
+class RestCalls(Calls):
+    """All of it raises StoreUnavailable. A page holds at most `limit` entries, those after the id `after`, if any."""
+
+    async def conversations(
+        self, tenant: str, *, limit: int, after: str | None, order: Order
+    ) -> Page[StoredConversation]:
+        """By creation. Raises UnknownCursor if no conversation of the tenant is called `after`."""
+        return await self._rest(
+            tenant, self._read(conversation_rows.list_conversations, tenant, limit=limit, after=after, order=order)
+        )
+
+    async def conversation(self, tenant: str, conversation_id: str) -> StoredConversation | None:
+        """None if nobody knows it, or only another tenant."""
+        return await self._rest(tenant, self._read(conversation_rows.find_conversation, tenant, conversation_id))
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Whether it was there. A compaction of it that is under way can no longer commit."""
+        erase = self._write_patiently(conversation_rows.erase_conversation, tenant, conversation_id)
+        return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+
+    async def erase_tenant(self, tenant: str) -> bool:
+        """Whether there was anything. No compaction that is under way can commit any more.
+
+        In many transactions, so that nobody else waits long: where one fails, some of it is erased, and doing it again
+        erases the rest.
+        """
+        await self._bounded(self._write_patiently(tenant_rows.revoke_all, tenant), REST_SECONDS)
+        some, erased = self._write_patiently(tenant_rows.erase_some, tenant, ERASED_ROWS), False
+        while await self._bounded(some, REST_SECONDS):
+            erased = True
+        rest = self._write_patiently(tenant_rows.erase_rest, tenant)
+        return await self._bounded(lambda: self._writes.erase(tenant, None, rest), REST_SECONDS) or erased
+
+    async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """All rows of the tenant, each with the name of its table; a few are read at a time."""
+        for table in tenant_rows.EXPORTED:
+            after: list[Any] | None = None
+            while True:
+                rows = await self._rest(tenant, self._read(tenant_rows.read_rows, tenant, table, after, EXPORT_ROWS))
+                for row in rows:
+                    yield str(table.name), row
+                if len(rows) < EXPORT_ROWS:
+                    break
+                after = tenant_rows.key_of(table, rows[-1])
+
+    async def summaries(
+        self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+    ) -> Page[SummaryChunk]:
+        """The chunks it made or its last payload used. Raises UnknownCursor if `after` is none of them."""
+        return await self._rest(
+            tenant, self._read(chunks.list_summaries, tenant, conversation_id, limit=limit, after=after, order=order)
+        )
+
+    async def summary(self, tenant: str, conversation_id: str, chunk_id: str) -> SummaryChunk | None:
+        """One of `summaries`; None if it is none of them."""
+        return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
+
+    async def search_summaries(
+        self, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
+    ) -> Page[SummaryChunk]:
+        """The tenant's chunks that hold every one of `words_in` a query, or a word that begins with it.
+
+        Raises UnknownCursor if `after` is none of them.
+        """
+        return await self._rest(
+            tenant, self._read(chunks.search_summaries, tenant, words, limit=limit, after=after, order=order)
+        )
+
+    async def pins(self, tenant: str, conversation_id: str) -> list[Pin]:
+        """Ascending; empty also where nobody knows the conversation."""
+        return await self._rest(tenant, self._read(pins.find_pins, tenant, conversation_id))
+
+    async def replace_pins(self, tenant: str, conversation_id: str, positions: Sequence[int]) -> list[Pin] | None:
+        """The new pins; None if nobody knows the conversation."""
+        return await self._rest(tenant, self._write_patiently(pins.replace_pins, tenant, conversation_id, positions))
+
+    async def usage(self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order) -> Usage:
+        """A page of the conversation's records with its sums. Raises UnknownCursor if `after` is none of them."""
+        return await self._rest(
+            tenant,
+            self._read(usage_records.read_usage, tenant, conversation_id, limit=limit, after=after, order=order),
+        )
+
+    async def calibrations_of(
+        self, tenant: str, *, limit: int, after: str | None, order: Order
+    ) -> Page[StoredCalibration]:
+        """Of the models in the tenant's conversations. Raises UnknownCursor if `after` is none of them."""
+        return await self._rest(
+            tenant, self._read(calibration_rows.list_calibrations, tenant, limit=limit, after=after, order=order)
+        )
+
+    async def models_used(self, tenant: str, most: int = 1_000) -> list[str]:
+        """The models in the tenant's conversations, the latest first."""
+        return await self._rest(tenant, self._read(learned_windows.read_models_used, tenant, most))

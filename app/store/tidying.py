@@ -1,0 +1,80 @@
+"""Tidying: what nobody needs any more is removed, what no search finds yet is indexed. Nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import structlog
+
+from app.store import lease, retention, summary_index
+from app.store.calls import TASK_SECONDS, Calls
+from app.store.errors import StoreUnavailable
+from app.store.guard import Work
+from app.store.words import words_in
+
+log = structlog.get_logger("steno.store")
+
+START_SECONDS = 10.0
+EVERY_SECONDS = 3_600.0
+PAUSE_SECONDS = 0.1
+"""Between two transactions."""
+ROWS = 500
+INDEXED_ROWS = 100
+REMOVED_ROWS = 100
+"""Of conversations and the like, each of which has rows in other tables."""
+
+
+class Tidying(Calls):
+    """Each task raises StoreUnavailable, and may be done by several replicas side by side."""
+
+    async def index_summaries(self) -> None:
+        """Those that no search finds, because an earlier release stored them; a few at a time."""
+        last: tuple[str, str] | None = None
+        while True:
+            found = await self._bounded(self._read(summary_index.find_unindexed, last, INDEXED_ROWS), TASK_SECONDS)
+            if found.missing:
+                words = await asyncio.to_thread(_words_of, found.missing)
+                await self._bounded(self._write_patiently(summary_index.index_summaries, words), TASK_SECONDS)
+            if (last := found.last) is None:
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def remove_old_leases(self) -> None:
+        """Those that ended a day ago."""
+        await self._repeat(self._write_patiently(lease.remove_old_leases, ROWS), ROWS)
+
+    async def remove_unused(self) -> None:
+        """What nobody used for as long as things are kept."""
+        await self._repeat(self._write_patiently(retention.date_chunks, ROWS), ROWS)
+        if self._kept_ms is None:
+            return
+        for remove in retention.REMOVALS:
+            await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS), REMOVED_ROWS)
+
+    async def _tidy(self) -> None:
+        """Soon after the start, then about once an hour."""
+        await self._readiness.ready.wait()
+        await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
+        while True:
+            for tidy in (self.remove_old_leases, self.index_summaries, self.remove_unused):
+                try:
+                    await tidy()
+                except StoreUnavailable as error:
+                    log.warning("tidying put off", task=tidy.__name__, reason=error.reason)
+                except Exception:
+                    log.exception("tidying put off", task=tidy.__name__)
+            await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
+
+    async def _repeat(self, change: Work[int], most: int) -> None:
+        """A few at a time, so that nobody waits long for the write lock of SQLite."""
+        changed = most
+        while changed == most:
+            changed = await self._bounded(change, TASK_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _words_of(summaries: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, Sequence[str]]]:
+    """With the words in place of each text."""
+    return [(tenant, id_, words_in(text)) for tenant, id_, text in summaries]

@@ -1,0 +1,154 @@
+"""Bounded maps: what stays, what goes, and when."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.memory.bounded import BoundedMap
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_was_kept_longest_ago_goes_first() -> None:
+    held: BoundedMap[str, int] = BoundedMap(2)
+    for number, key in enumerate("aba"):
+        held.keep(key, number)
+    held.keep("c", 3)
+    assert list(held.items()) == [("a", 2), ("c", 3)]
+    assert (held["a"], held.get("b"), "b" in held, len(held)) == (2, None, False, 2)
+    with pytest.raises(KeyError):
+        held["b"]
+
+
+def test_use_keeps_an_entry_from_going_and_a_look_does_not() -> None:
+    held: BoundedMap[str, int] = BoundedMap(2)
+    for key in "ab":
+        held.keep(key, 1)
+    held.use("a")
+    held.get("b")
+    held.keep("c", 1)
+    assert list(held) == ["a", "c"]
+
+
+def test_the_bytes_of_all_entries_are_bounded_and_the_latest_stays_however_large_it_is() -> None:
+    held: BoundedMap[str, bytes] = BoundedMap(most_bytes=10, size=len)
+    held.keep("a", b"12345")
+    held.keep("b", b"12345")
+    assert list(held) == ["a", "b"]
+    held.keep("a", b"1")
+    held.keep("c", b"1234")
+    assert list(held) == ["b", "a", "c"], "what was replaced takes up no room"
+    held.keep("d", b"12345678901")
+    assert list(held) == ["d"]
+    held.pop("d")
+    held.keep("e", b"1234567890")
+    held.clear()
+    held.keep("f", b"1234567890")
+    assert list(held) == ["f"]
+
+
+def test_an_entry_holds_so_long_from_when_it_was_kept() -> None:
+    clock = Clock()
+    held: BoundedMap[str, int] = BoundedMap(seconds=10.0, clock=clock)
+    held.keep("a", 1)
+    clock.now = 9.9
+    assert held.use("a") == 1
+    held.keep("b", 2)
+    clock.now = 10.0
+    assert (held.get("a"), held.use("a"), "a" in held, list(held), list(held.items())) == (
+        None,
+        None,
+        False,
+        ["b"],
+        [("b", 2)],
+    )
+    with pytest.raises(KeyError):
+        held["a"]
+    assert (held.pop("a"), held.pop("b"), len(held)) == (None, 2, 0)
+
+
+def test_somebody_is_told_of_what_is_pushed_out_and_of_nothing_else() -> None:
+    gone: list[tuple[str, int]] = []
+    held: BoundedMap[str, int] = BoundedMap(1, pushed_out=lambda key, value: gone.append((key, value)))
+    held.keep("a", 1)
+    held.keep("a", 2)
+    held.keep("b", 3)
+    held.pop("b")
+    held.keep("c", 4)
+    held.clear()
+    assert gone == [("a", 2)]
+
+
+class Naive:
+    """The same with a list of keys, values and times, the next to go first."""
+
+    def __init__(self, most: int, most_bytes: int, seconds: float, clock: Clock) -> None:
+        self.most, self.most_bytes, self.seconds, self.clock = most, most_bytes, seconds, clock
+        self.entries: list[tuple[str, int, float]] = []
+        self.gone: list[tuple[str, int]] = []
+
+    def holding(self) -> list[tuple[str, int]]:
+        return [(key, value) for key, value, until in self.entries if until > self.clock()]
+
+    def keep(self, key: str, value: int) -> None:
+        others = [entry for entry in self.entries if entry[0] != key]
+        self.entries = [*others, (key, value, self.clock() + self.seconds)]
+        while len(self.entries) > 1 and (
+            len(self.entries) > self.most or sum(size for _, size, _ in self.entries) > self.most_bytes
+        ):
+            key, value, _ = self.entries.pop(0)
+            self.gone.append((key, value))
+
+    def use(self, key: str) -> int | None:
+        value = dict(self.holding()).get(key)
+        if value is not None:
+            self.entries.sort(key=lambda entry: entry[0] == key)
+        return value
+
+    def pop(self, key: str) -> int | None:
+        value = dict(self.holding()).get(key)
+        self.entries = [entry for entry in self.entries if entry[0] != key]
+        return value
+
+
+KEYS = st.sampled_from("abcdef")
+STEPS = st.one_of(
+    st.tuples(st.just("keep"), KEYS, st.integers(1, 9)),
+    st.tuples(st.sampled_from(["get", "use", "pop"]), KEYS, st.just(0)),
+    st.tuples(st.just("wait"), st.just(""), st.integers(1, 4)),
+)
+
+
+@given(most=st.integers(1, 4), most_bytes=st.integers(1, 20), steps=st.lists(STEPS, max_size=40))
+def test_it_does_what_a_list_would_do(most: int, most_bytes: int, steps: list[tuple[str, str, int]]) -> None:
+    """Values are their own sizes."""
+    clock, gone = Clock(), list[tuple[str, int]]()
+    naive = Naive(most, most_bytes, 5.0, clock)
+    held: BoundedMap[str, int] = BoundedMap(
+        most,
+        most_bytes=most_bytes,
+        size=lambda value: value,
+        seconds=5.0,
+        clock=clock,
+        pushed_out=lambda key, value: gone.append((key, value)),
+    )
+    for act, key, number in steps:
+        if act == "keep":
+            held.keep(key, number)
+            naive.keep(key, number)
+        elif act == "wait":
+            clock.now += number
+        elif act == "get":
+            assert held.get(key) == dict(naive.holding()).get(key)
+        else:
+            assert getattr(held, act)(key) == getattr(naive, act)(key)
+        assert list(held.items()) == naive.holding()
+        assert list(held) == [key for key, _ in naive.holding()]
+        assert (len(held), gone) == (len(naive.entries), naive.gone)
