@@ -113,7 +113,14 @@ def steno() -> Iterator[Steno]:
     simulator = Simulator(window=WINDOW, tables=TABLES, max_messages=None, lenient_messages=True)
     with pytest.MonkeyPatch.context() as patched, simulator.serve() as server:
         running.forget_environment(patched)
-        steno = running.start(server.url, {"identity": {"use_prompt_cache_key": True, "use_user": True}})
+        steno = running.start(
+            server.url,
+            {
+                "identity": {"use_prompt_cache_key": True, "use_user": True},
+                # They come faster than 600 in a minute.
+                "limits": {"forced_compactions_per_minute": None},
+            },
+        )
         try:
             yield steno
         finally:
