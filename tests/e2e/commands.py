@@ -8,17 +8,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
+
+from tests.e2e.forks import Forked, Forks
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret for the end-to-end tests"
 START_SECONDS = 30.0
+
+Process = subprocess.Popen[Any] | Forked
+
+forks: Forks | None = None
+"""Where there is one, all but the first process of each command begin there. Benchmarks measure real ones."""
+_begun: set[tuple[str, str]] = set()
 
 
 def environment(variables: Mapping[str, str], checkout: Path = ROOT) -> dict[str, str]:
@@ -30,15 +39,15 @@ def run(
     arguments: list[str], folder: Path, checkout: Path = ROOT, /, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """A command to its end."""
-    return subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", "app.commands.cli", *arguments],
-        cwd=folder,
-        env=environment(variables, checkout),
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        check=False,
-    )
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        process = _start("app.commands.cli", arguments, folder, environment(variables, checkout), stdout, stderr)
+        try:
+            status = process.wait(START_SECONDS)
+        finally:
+            process.kill()
+        for file in (stdout, stderr):
+            file.seek(0)
+        return subprocess.CompletedProcess(arguments, status, stdout.read(), stderr.read())
 
 
 def checkout_without_tables(folder: Path) -> Path:
@@ -52,7 +61,7 @@ def checkout_without_tables(folder: Path) -> Path:
 class Serving:
     """A running `steno serve`."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     folder: Path
     url: str = ""
 
@@ -85,13 +94,8 @@ def serve(
 ) -> Serving:
     """Starts Steno on a free port and returns once it listens."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", module, "serve", "--port", "0", *arguments],
-            cwd=folder,
-            env=environment(variables, checkout),
-            stdout=stdout,
-            stderr=stderr,
-        )
+        started = ["serve", "--port", "0", *arguments]
+        process = _start(module, started, folder, environment(variables, checkout), stdout, stderr)
     serving = Serving(process, folder)
     try:
         until(lambda: process.poll() is not None or _address(serving))
@@ -101,6 +105,17 @@ def serve(
         raise
     serving.url = _address(serving)
     return serving
+
+
+def _start(module: str, arguments: list[str], folder: Path, env: Mapping[str, str], *files: IO[Any]) -> Process:
+    command = module, arguments[0]
+    if forks is not None and env["PYTHONPATH"] == str(ROOT) and command in _begun:
+        return forks.start(module, arguments, folder, env, *files)
+    _begun.add(command)
+    stdout, stderr = files
+    return subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-m", module, *arguments], cwd=folder, env=env, stdout=stdout, stderr=stderr
+    )
 
 
 def until(condition: Callable[[], object], seconds: float = START_SECONDS) -> None:

@@ -11,12 +11,22 @@ import pytest
 
 from app.simulator import Simulator
 from app.simulator.server import RunningServer
-from tests.e2e import running
+from tests.e2e import commands, running
+from tests.e2e.forks import Forks
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider
 
 TABLES = Path(__file__).parents[2] / ".tables"
 """Where Steno finds its tokenizer tables too: both count alike."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forks() -> Iterator[None]:
+    """What `commands` starts need not import everything anew."""
+    commands.forks = Forks(commands.environment({}), commands.ROOT)
+    yield
+    commands.forks.close()
+    commands.forks = None
 
 
 @pytest.fixture

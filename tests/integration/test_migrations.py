@@ -36,9 +36,16 @@ from app.store import MigrationFailed, SchemaTooNew, migrations
 from app.store.database import Database, read_url
 from app.store.tables import metadata
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
+from tests.shortcuts import run_alembic
 
 ROOT = Path(__file__).parents[2]
 REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
+
+
+@pytest.fixture(autouse=True)
+def by_alembic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What alembic does is what these tests are about."""
+    monkeypatch.setattr(migrations, "_run", run_alembic)
 
 
 def sample(column: Any, number: int) -> Any:

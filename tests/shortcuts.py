@@ -1,0 +1,76 @@
+"""What most tests wait for and none is about, done sooner or once: uvicorn's ticks, certificates, migrations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import SimpleNamespace
+
+import httpcore2
+import pytest
+import uvicorn.server
+from sqlalchemy import Connection, event
+
+from app.store import migrations
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _prompt_servers() -> Iterator[None]:
+    """A server looks ten times a second whether it has to end, and then waits as long again: here a tenth of that."""
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_read_once() -> Iterator[None]:
+    """Every HTTP client would read the machine's own anew, for 18 ms; all that tests speak to is on loopback."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _migrations_by_heart() -> Iterator[None]:
+    """Alembic migrates the first empty database of a kind; each further one is sent the same statements, sooner."""
+    learned: dict[str, list[str]] = {}
+
+    def run(connection: Connection, revision: str) -> None:
+        kind = connection.dialect.name
+        if revision != "head" or migrations._current(connection) is not None:
+            run_alembic(connection, revision)
+        elif kind not in learned:
+            learned[kind] = _statements_of(run_alembic, connection, revision)
+        else:
+            for statement in learned[kind]:
+                connection.exec_driver_sql(statement)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrations, "_run", run)
+        yield
+
+
+run_alembic = migrations._run
+"""For tests of the migrations themselves."""
+
+
+def _statements_of(work: Callable[..., None], connection: Connection, *arguments: object) -> list[str]:
+    sent: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: object, *_: object) -> None:
+        # Those that only look had their answer.
+        if not statement.lstrip().startswith(("SELECT", "PRAGMA")):
+            assert not parameters, statement
+            sent.append(statement)
+
+    event.listen(connection, "before_cursor_execute", note)
+    try:
+        work(connection, *arguments)
+    finally:
+        event.remove(connection, "before_cursor_execute", note)
+    return sent
