@@ -1,4 +1,4 @@
-"""Processes that begin with everything imported: `python -m app.commands.cli` would spend more than a second on that, each time.
+"""Processes that begin with everything imported: `steno` would spend more than a second on that, each time.
 
 A process of its own imports Steno once and waits. Whatever is to be run is run there as `python -m` does it, in a copy
 that knows nothing but its arguments, folder and environment; it has an id of its own, and can be sent any signal.
