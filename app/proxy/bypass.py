@@ -6,6 +6,7 @@ import re
 
 import structlog
 
+from app.core.reasons import Code, Reason
 from app.headers.relayed import Headers, value_of
 from app.memory.repeats import Repeats
 
@@ -19,7 +20,7 @@ PATHS = {
     "/openai/chat/completions": rb"/openai/(v1|deployments/[^/]+)/chat/completions",
 }
 """As the log names them: a conversation is posted to these. The last two are Azure's own."""
-NOT_COMPACTED = "path_not_compacted: only POST /v1/chat/completions is compacted"
+NOT_COMPACTED = Reason(Code.PATH_NOT_COMPACTED, "only POST /v1/chat/completions is compacted")
 _PATTERNS = {name: re.compile(pattern + rb"/*") for name, pattern in PATHS.items()}
 
 
@@ -31,14 +32,14 @@ def bypassed_path(method: str, target: bytes) -> str | None:
     return next((name for name, pattern in _PATTERNS.items() if pattern.fullmatch(path)), None)
 
 
-def log_bypass(repeats: Repeats, path: str, reason: str) -> None:
+def log_bypass(repeats: Repeats, path: str, reason: Reason) -> None:
     if (count := repeats.again(path)) is not None:
-        log.info("conversations passed un-compacted", path=path, reason=reason, times=count)
+        log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
 
 
-def bypassed(reason: str) -> Headers:
+def bypassed(reason: Reason) -> Headers:
     """What the answer says."""
-    return [(b"x-context-status", b"bypassed"), (b"x-context-reason", reason.encode())]
+    return [(b"x-context-status", b"bypassed"), (b"x-context-reason", reason.text.encode())]
 
 
 def unless_told(own: Headers, answered: Headers) -> Headers:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import structlog
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.turn import Started
+from app.compaction.job import Started
+from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import Decision
 from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreachable
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, forwarded, media_type, returned, value_of
@@ -40,8 +41,6 @@ A = TypeVar("A", bound=Answering)
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
-INTERNAL_ERROR = "internal_error"
-"""The reason where our own code failed; the log has the rest."""
 
 
 class ChatEndpoint:
@@ -140,19 +139,21 @@ class Exchange:
 
     async def serve(self) -> None:
         if value_of(self.headers, CALL_MARKER) == "summary":
-            await self._relay_unread(bypassed("summary_call"))
+            await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)))
             return
         try:
             understood = await self._understand()
         except Unreadable as error:
-            log_bypass(self.services.repeats, CHAT_PATH.decode(), error.reason)
-            await self._relay_unread(bypassed(error.reason))
+            reason = Reason(error.reason)
+            log_bypass(self.services.repeats, CHAT_PATH.decode(), reason)
+            await self._relay_unread(bypassed(reason))
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood", request_id=self.record.request_id)
-            await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", INTERNAL_ERROR.encode())])
+            own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
+            await self._relay_unread(own)
         else:
             await self._serve(understood)
 
@@ -215,7 +216,7 @@ class Exchange:
         except Exception:
             place = understood.job.conversation_id
             log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
-            return Decision(None, reason=INTERNAL_ERROR, failed=True)
+            return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     async def _recovered(
         self, observed: Observation, answering: Answering, attempt: Attempt
@@ -234,8 +235,8 @@ class Exchange:
                 attempt.decide(observed.prepared)
                 break
             # Why there was no summary before is still why there is none.
-            why = decision.reason or (None if decision.status == "summarized" else latest.prepared.reason)
-            decision = replace(decision, actions=(*decision.actions, "recovered"), reason=why)
+            why = decision.why or (() if decision.status == "summarized" else latest.prepared.why)
+            decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
             self.record.decided(latest.understood, decision, began)
             attempt.decide(decision)
             latest = attempt.observe(self.services, latest.understood, decision)

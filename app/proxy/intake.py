@@ -13,23 +13,21 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from app.compaction.summariser import Route
-from app.compaction.turn import MANY_MESSAGES, Job, Started
+from app.compaction.job import MANY_MESSAGES, Job, Started
+from app.compaction.summariser import Prefix
+from app.compaction.writing import Writing
 from app.core.history.recognition import Recognised, heads_of
-from app.core.limits.budget import Budget, Window, budget_for, limit_of
+from app.core.limits.budget import Window, budget_for
 from app.core.stages.ladder import Decision
 from app.core.stages.policy import Strategy
-from app.core.summary.plan import SummarySettings
 from app.core.tokens.rules import rules_for
 from app.core.view.coverage import coverage_of
-from app.core.view.view import Conversation
+from app.core.view.view import Conversation, View
 from app.errors import InvalidRequest
-from app.headers.credentials import for_anybody
-from app.headers.relayed import Headers, for_summary, value_of
+from app.headers.relayed import Headers, value_of
 from app.providers.providers import Provider
 from app.proxy.naming import encoded_name, name_in_header, name_in_json
 from app.proxy.services import HEURISTIC_CAUTION, Services
-from app.settings import PromptSettings
 from app.settings.policies import Rules, read_preset, read_trigger
 from app.store import ConversationSeen
 from app.tokens.estimator import Prompt
@@ -45,9 +43,6 @@ INLINE_BYTES = 32_768
 """More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
 INLINE_BODY = 1 << 19
 """A body of more bytes is read in a worker thread."""
-INPUT_SHARE = 0.85
-"""Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
-PART_SHARE = 0.50
 NAMING_HEADERS = ("x-context-conversation-id", "x-conversation-id")
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
@@ -64,7 +59,6 @@ PATIENCE_SHARE = 0.8
 class Understood:
     request: ChatRequest
     provider: Provider
-    writing: Writing
     job: Job
     prompt: Prompt
     formula: str
@@ -241,7 +235,12 @@ async def understand(
         await _count(services, tenant, conversation, prompt)
     named = _named(services, request, headers, in_path)
     recognised = await services.conversations.identify(tenant, named, conversation, remember)
-    writing = Writing(rules, provider, model, tenant, request.focus)
+
+    def prefix(view: View) -> Prefix:
+        messages = render(conversation, view, provider.settings.alternating_roles)
+        given = ((name, request.source.raw(name)) for name in CACHED_MEMBERS)
+        return Prefix(tuple(messages), {name: raw for name, raw in given if raw is not None})
+
     events = _event_shape(services, request, headers)
     job = Job(
         tenant=tenant,
@@ -253,18 +252,25 @@ async def understand(
         cost=prompt.cost,
         model=model,
         series=_series(rules.policy.strategy, request.focus),
-        summary=writing.settings(services, budget),
-        routes=writing.routes(services, for_summary(headers)),
+        writing=Writing(
+            rules=rules,
+            provider=provider,
+            model=model,
+            tenant=tenant,
+            focus=request.focus,
+            headers=headers,
+            providers=services.providers,
+            estimator=estimator,
+            base_model=services.settings.base_model,
+            prefix=prefix,
+        ),
         compaction=rules.compaction.enabled and not _switched_off(request, headers),
         policy=rules.policy,
-        shown=lambda view: tuple(render(conversation, view, provider.settings.alternating_roles)),
-        declared={name: raw for name in CACHED_MEMBERS if (raw := request.source.raw(name)) is not None},
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
-        pinned_text=writing.pinned_text,
         wait_seconds=_patience(rules, events, headers),
         request_id=request_id,
     )
-    return Understood(request, provider, writing, job, prompt, formula, tools, window, recognised, events, services)
+    return Understood(request, provider, job, prompt, formula, tools, window, recognised, events, services)
 
 
 def _rules(services: Services, provider: Provider, request: ChatRequest, headers: Headers) -> Rules:
@@ -319,70 +325,6 @@ def _series(strategy: Strategy, focus: str) -> str:
     """Summaries with a focus are none for a request that has another one, or none."""
     digest = blake2b(focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
     return f"{strategy}:{digest.hexdigest()}" if focus else strategy
-
-
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """Who writes a conversation's summaries, and what they are told."""
-
-    rules: Rules
-    provider: Provider
-    """Where the conversation itself goes."""
-    model: str
-    tenant: str
-    focus: str
-
-    def settings(self, services: Services, budget: Budget) -> SummarySettings:
-        """As the windows are known now."""
-        summary, own = self.rules.summary, self._own
-        summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
-        formula = services.estimator.formula(services.settings.base_model(summariser))
-        line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
-        window = provider.windows.of(summariser, self.tenant)
-        room = line.estimate(limit_of(window, budget.summary))
-        prompt = own.prompt if own else summary.prompt
-        return SummarySettings(
-            model=summariser,
-            prompt=prompt,
-            update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
-            # The prompt stands in a call twice: at four characters a token, half its length.
-            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + self.focus) // 2),
-            shown_tokens=max(0, room - len(prompt + self.focus) // 2),
-            part_tokens=int(PART_SHARE * min(window.context, room)),
-            source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
-            focus=self.focus,
-            ratio=line.ratio,
-            strategy=self.rules.policy.strategy,
-            style=summary.style,
-            failed_results=summary.failed_results,
-        )
-
-    def routes(self, services: Services, headers: Headers) -> tuple[Route, ...]:
-        """Whom to ask, the first choice first. An upstream with a key of its own adds that itself."""
-        summary = self.rules.summary
-        asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
-        reached = ((model or self.model, self._at(services, upstream)) for model, upstream in asked)
-        return tuple(
-            Route(model, provider.upstream, self._shown_to(provider, headers), provider.name)
-            for model, provider in reached
-        )
-
-    def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
-        """What else the caller sends is meant for the conversation's own upstream and for no other, such as a key."""
-        return headers if provider is self.provider else for_anybody(headers)
-
-    @property
-    def pinned_text(self) -> str:
-        own = self._own
-        return own.pinned_text if own and own.pinned_text is not None else self.rules.compaction.pinned_text
-
-    @property
-    def _own(self) -> PromptSettings | None:
-        """The operator's prompts for this model or this tenant."""
-        return next((entry for entry in self.rules.summary.prompts if entry.is_for(self.model, self.tenant)), None)
-
-    def _at(self, services: Services, upstream: str | None) -> Provider:
-        return services.providers.named(upstream) if upstream else self.provider
 
 
 def _switched_off(request: ChatRequest, headers: Headers) -> bool:

@@ -13,9 +13,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from app.core.reasons import Code
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import build_view, widest_path
+from app.core.view.view import build_view, paths, widest_path
 from app.errors import InvalidRequest, TooManyCompactions
 from app.proxy.intake import Understood, read, understand
 from app.proxy.naming import encoded_name
@@ -117,7 +118,7 @@ def _read_forced(body: bytes, bounds: Bounds) -> ChatRequest:
     try:
         chat = read_request(body, bounds)
     except Unreadable as error:
-        if error.reason == Unreadable.reason and _lacks_messages(body):
+        if error.reason is Code.UNREADABLE and _lacks_messages(body):
             raise InvalidRequest(NO_MESSAGES, "messages") from error
         with readable():
             raise
@@ -139,7 +140,7 @@ def _threshold(understood: Understood, chunks: Iterable[SummaryChunk]) -> int:
     Not the smallest there is: target, tail and summaries are measured by it.
     """
     conversation = understood.job.conversation
-    smallest = build_view(conversation, widest_path(conversation, chunks)).tokens
+    smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
     return max(1, understood.job.budget.line.reported(smallest) - 1)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from app.core.history.identity import Identity
 from app.core.history.messages import Media, Message, ToolCall
 from app.core.limits.budget import MOST_TOKENS
+from app.core.reasons import Code
 from app.core.summary import prompts
 from app.core.tokens.declarations import Declarations
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
@@ -52,7 +53,7 @@ REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
 class TooManyMessages(Unreadable):
     """Planning what becomes of each of them would take time that others have to wait for."""
 
-    reason = "too_many_messages"
+    reason = Code.TOO_MANY_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def test_what_changes_is_counted_again_and_what_does_not_stays_as_it_is() -> Non
 
 def test_the_last_user_message_and_what_is_pinned_are_left_alone() -> None:
     talk = conversation(message("user", LONG), message("assistant", LONG), message("user", LONG))
-    talk.pin(Pins((0,)))
+    talk = talk.with_pins(Pins((0,)))
     view = alter(talk, whole(talk), "shortened", cost, halved)
     assert view.parts == (Verbatim(0, 1), Altered(1, (words(150),), 150, "shortened"), Verbatim(2, 3))
 

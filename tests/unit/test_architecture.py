@@ -33,13 +33,13 @@ MAY_COUNT = {
     "core/summary/compaction.py": {COUNT, "text_tokens"},
     "simulator/answers.py": {COUNT},
     # They only pass the counter on.
-    "compaction/turn.py": {COUNT},
+    "compaction/job.py": {COUNT},
     "simulator/requests.py": {COUNT},
 }
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "proxy/intake.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "compaction/writing.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
     "core/summary/compaction.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64

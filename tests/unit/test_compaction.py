@@ -5,24 +5,41 @@ from dataclasses import replace
 
 import pytest
 
+from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
-from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
+from app.core.summary.compaction import (
+    Announce,
+    Compaction,
+    Effect,
+    Failure,
+    Flow,
+    Outcome,
+    Store,
+    Summarise,
+    Together,
+    compact,
+)
 from app.core.summary.gate import Answer
-from app.core.summary.plan import MOST_PARTS, SummarySettings, plan_compaction
+from app.core.summary.plan import MOST_PARTS, SummarySettings
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Part, Pruned, Verbatim, least_view, widest_path
+from app.core.view.view import Conversation, Part, Pruned, Verbatim
 from tests.unit.conversations import (
     SETTINGS,
+    TOO_LARGE,
+    WHY,
     budget,
     chunk,
     conversation,
     count,
     drive,
+    least_view,
     message,
     notes,
+    plan_compaction,
     play,
     turns,
+    widest_path,
     words,
 )
 
@@ -47,7 +64,7 @@ def test_the_client_is_told_before_the_summary_is_asked_for() -> None:
     effects, outcome = play(flow(), notes())
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
     assert effects[0] == Announce(messages=14)
-    assert outcome.failure is None
+    assert outcome.is_whole
 
 
 def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
@@ -83,22 +100,22 @@ def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
     effects, outcome = play(flow(), Answer("short", "stop"), Answer("I'm sorry, but I cannot do that.", "stop"))
     assert not any(isinstance(effect, Store) for effect in effects)
     assert outcome.made == ()
-    assert outcome.failure == "summary_refused"
+    assert joined(outcome.why) == "summary_refused"
 
 
 def test_a_failed_call_is_not_repeated() -> None:
-    effects, outcome = play(flow(), Failure("summariser_status_500"))
+    effects, outcome = play(flow(), Failure(because(Code.SUMMARISER_STATUS, "500")))
     assert len([effect for effect in effects if isinstance(effect, Summarise)]) == 1
-    assert outcome.failure == "summariser_status_500"
+    assert joined(outcome.why) == "summariser_status_500"
 
 
 def test_a_driver_without_an_answer_is_a_failure() -> None:
-    assert play(flow(), None)[1].failure == "summary_failed"
+    assert play(flow(), None)[1].why == because(Code.SUMMARY_FAILED)
 
 
 def test_a_lost_lease_ends_the_compaction() -> None:
     _, outcome = play(flow(), notes(), keep=False)
-    assert outcome.failure == "lease_lost"
+    assert outcome.outcome is Outcome.LEASE_LOST
 
 
 def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> None:
@@ -125,18 +142,18 @@ def test_what_was_made_beside_a_failure_stays() -> None:
     settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
     _, outcome = play(
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40),
-        *(notes(), Failure("timeout"), notes(), notes()),
+        *(notes(), Failure(WHY), notes(), notes()),
     )
     assert [made.first_index for made in outcome.made] == [0, 8, 12]
-    assert outcome.failure == "timeout"
+    assert outcome.why == WHY
 
 
 def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
-    overflow = Failure("too large", overflow=True)
+    overflow = Failure(TOO_LARGE, overflow=True)
     _, outcome = play(flow(), overflow, notes(), notes())
     assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
     _, outcome = play(flow(), *[overflow] * 4)
-    assert outcome.failure == "too large"
+    assert outcome.why == TOO_LARGE
 
 
 def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
@@ -159,10 +176,10 @@ def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(
 
 
 def test_what_was_reached_before_a_failure_is_kept() -> None:
-    _, outcome = play(flow(settings=FULL), notes(), notes(), Failure("timeout"))
+    _, outcome = play(flow(settings=FULL), notes(), notes(), Failure(WHY))
     assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 9)]
-    assert outcome.failure == "timeout"
-    assert play(flow(settings=FULL), Failure("timeout"))[1] == Outcome((), "timeout")
+    assert outcome.why == WHY
+    assert play(flow(settings=FULL), Failure(WHY))[1] == Compaction((), Outcome.FAILED, WHY)
 
 
 def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
@@ -170,13 +187,13 @@ def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
 
 
 def test_a_part_of_it_that_overflows_is_halved_at_most_three_times() -> None:
-    overflow = Failure("too large", overflow=True)
+    overflow = Failure(TOO_LARGE, overflow=True)
     settings = replace(FULL, input_tokens=10_000)
     _, outcome = play(flow(settings=settings), overflow, notes(), notes())
     assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
     effects, outcome = play(flow(settings=settings), *[overflow] * 4)
     assert len(requests(effects)) == 4
-    assert outcome == Outcome((), "too large")
+    assert outcome == Compaction((), Outcome.FAILED, TOO_LARGE)
 
 
 PREFIX = replace(SETTINGS, strategy="full", style="prefix", update_prompt="Update.", failed_results=8)
@@ -250,7 +267,7 @@ def test_failed_results_stand_once_after_a_summary_that_goes_on_from_another() -
 
 
 def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:
-    assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Outcome((), "lease_lost")
+    assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Compaction((), Outcome.LEASE_LOST)
 
 
 def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
@@ -311,9 +328,9 @@ def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None
 
 def test_a_failed_fold_leaves_the_new_chunk() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    _, outcome = play(flow(stored=stored), notes(), Failure("timeout"))
+    _, outcome = play(flow(stored=stored), notes(), Failure(WHY))
     assert [made.level for made in outcome.made] == [0]
-    assert outcome.failure == "timeout"
+    assert outcome.why == WHY
 
 
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
@@ -347,15 +364,15 @@ def test_a_fold_that_fails_leaves_those_beside_it() -> None:
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     settings = replace(SETTINGS, source_tokens=400)
-    _, outcome = play(flow(talk, stored, settings), notes(20), Failure("timeout"), notes(20))
+    _, outcome = play(flow(talk, stored, settings), notes(20), Failure(WHY), notes(20))
     assert [(made.level, made.first_index) for made in outcome.made] == [(0, 18), (1, 8)]
-    assert outcome.failure == "timeout"
+    assert outcome.why == WHY
 
 
 def test_the_chunks_of_one_compaction_know_that_they_go_on() -> None:
     _, outcome = play(flow(settings=replace(SETTINGS, source_tokens=300)), *[notes()] * 3)
     assert [(made.first_index, made.continued) for made in outcome.made] == [(0, True), (4, True), (8, False)]
-    _, halved = play(flow(), Failure("too large", overflow=True), notes(), notes())
+    _, halved = play(flow(), Failure(TOO_LARGE, overflow=True), notes(), notes())
     assert [made.continued for made in halved.made] == [True, False]
 
 
@@ -392,7 +409,7 @@ def test_reasoning_before_the_summary_is_left_out(thinking: str) -> None:
 def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
     effects, outcome = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
-    assert outcome.failure is None
+    assert outcome.is_whole
 
 
 def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
@@ -403,5 +420,5 @@ def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
     plan = plan_compaction(talk, [], limits, settings, "additive")
     assert plan is not None
     effects, outcome = play(compact(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
-    assert outcome.failure is None
+    assert outcome.is_whole
     assert sum(isinstance(effect, Summarise) for effect in effects) == len(outcome.made) == MOST_PARTS

@@ -10,13 +10,26 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.stages.policy import Strategy
-from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.summary.compaction import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise, compact
 from app.core.summary.gate import Answer
-from app.core.summary.plan import SummarySettings, plan_compaction
+from app.core.summary.plan import SummarySettings
 from app.core.summary.prompts import SummaryRequest, fence_of
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Summary, Verbatim, View, least_view
-from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, message, notes, play, turns
+from app.core.view.view import Conversation, Summary, Verbatim, View
+from tests.unit.conversations import (
+    SETTINGS,
+    TOO_LARGE,
+    budget,
+    chunk,
+    conversation,
+    count,
+    least_view,
+    message,
+    notes,
+    plan_compaction,
+    play,
+    turns,
+)
 
 QUESTION = message("user", "the last question")
 TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
@@ -124,11 +137,11 @@ def test_of_several_parts_each_goes_on_from_the_one_before_and_the_last_is_kept(
 
 
 def test_a_part_that_overflows_is_read_in_two() -> None:
-    overflow = Failure("too large", overflow=True)
+    overflow = Failure(TOO_LARGE, overflow=True)
     effects, outcome = play(flow(settings=ROLLING), overflow, notes(31), notes(32))
     assert [(made.first_index, made.last_index, made.text) for made in outcome.made] == [(0, 13, notes(32).text)]
     assert notes(31).text in asked(effects)[2].transcript
-    assert play(flow(settings=ROLLING), *[overflow] * 4)[1] == Outcome((), "too large")
+    assert play(flow(settings=ROLLING), *[overflow] * 4)[1] == Compaction((), Outcome.FAILED, TOO_LARGE)
 
 
 # The conversation itself in place of a transcript

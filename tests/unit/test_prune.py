@@ -78,7 +78,7 @@ def test_units_go_as_a_whole() -> None:
 def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:
     rule = message("developer", "rule")
     talk = conversation(*turns(2), rule, *turns(2, first=2), QUESTION, *step("a"), *step("b"))
-    talk.pin(Pins((1,)))
+    talk = talk.with_pins(Pins((1,)))
     assert gone(pruned(talk, 1)) == [0, 2, 3, 5, 6, 7, 8, 10, 11]
 
 

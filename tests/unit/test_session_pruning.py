@@ -127,7 +127,7 @@ def test_only_allowed_tools_and_none_that_is_denied() -> None:
 
 def test_pinned_results_stay() -> None:
     talk = talk_of(used("a", text(10_000)), used("b", text(10_000)))
-    talk.pin(Pins((2,)))
+    talk = talk.with_pins(Pins((2,)))
     assert set(altered(pruned(talk, AGGRESSIVE))) == {4}
 
 
@@ -145,7 +145,7 @@ def test_what_a_summary_stands_for_fills_no_window() -> None:
 
 def test_pinned_copies_are_passed_over() -> None:
     talk = conversation(*talk_of(used("a", text(10_000))).transcript.messages)
-    talk.pin(Pins((0,)))
+    talk = talk.with_pins(Pins((0,)))
     made = chunk(talk, 0, 1)
     assert set(altered(pruned(talk, fill=0.9, view=build_view(talk, Path((made,), 1, 20))))) == {2}
 

@@ -1,5 +1,6 @@
 """Verify: a payload with any of these faults is not sent."""
 
+from app.core.reasons import Code
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,
@@ -27,7 +28,7 @@ TALK = conversation(
 """Messages 0 to 7; the last user message is 7."""
 
 
-def found(*parts: Part, tokens: int = 10) -> list[str]:
+def found(*parts: Part, tokens: int = 10) -> list[Code]:
     return problems(TALK, View(parts, tokens), 100)
 
 

@@ -1,20 +1,28 @@
 """Compaction: one generator of effects that streaming, plain and dry runs drive alike.
 
-It yields what it wants done and is sent the reply. A failed summary is a reply, not an exception.
+Theory: what is to be done, in which order and what next when something fails, is decided here and nowhere else. But
+here nothing is done: the generator yields an effect (`Summarise` this, `Store` that) and stands still until it is sent
+the reply, so it needs neither a clock nor a network nor a lock, and a test plays all of them with a list. A failure is
+a reply like any other. Whoever has a flow drives it with `drive` or `drive_async` and brings a function that performs
+one effect; the loop itself stands here once. What may be done side by side is one effect as well, `Together`, with
+flows of its own: whether they are, and how many at once, is the performer's choice. The flow returns what came of it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
 from hashlib import blake2b
 from math import ceil
 
 from app.core.limits.budget import Budget
+from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
-from app.core.summary.gate import CUT_OFF, MINIMUM_TOKENS, TOO_LONG, Answer, objection, visible_text
+from app.core.summary.gate import MINIMUM_TOKENS, TOO_LARGE, Answer, objection, visible_text
 from app.core.summary.plan import (
     AIMED_SHARE,
     FOLD_MINIMUM,
@@ -32,9 +40,6 @@ from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.estimate import Count, text_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Path, Verbatim, View, build_view
-
-LEASE_LOST = "lease_lost"
-"""The failure of a compaction that another one has overtaken: its result is worth looking for."""
 
 MAX_HALVINGS = 3
 
@@ -63,31 +68,103 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Work that may be done side by side. Reply: the outcomes, in order."""
+    """Work that may be done side by side. Reply: what came of each, in order."""
 
     flows: tuple[Flow, ...]
 
 
+class Outcome(Enum):
+    """What an attempt at a compaction came to."""
+
+    MADE = auto()
+    """All that was planned."""
+    FAILED = auto()
+    LEASE_LOST = auto()
+    """Another one has overtaken it: that one's result is worth looking for."""
+    DELETED = auto()
+    """The conversation is gone."""
+    STORE_AWAY = auto()
+    TAKES_TOO_LONG = auto()
+    """It is still being made; the request goes on without."""
+    AWAITED = auto()
+    """Somebody else's ended: its result is worth looking for."""
+    NOTHING_TO_SUMMARISE = auto()
+    NOT_BEGUN = auto()
+
+
+_CODES: Mapping[Outcome, Code] = {
+    Outcome.LEASE_LOST: Code.LEASE_LOST,
+    Outcome.DELETED: Code.CONVERSATION_DELETED,
+    Outcome.STORE_AWAY: Code.STORAGE,
+    Outcome.TAKES_TOO_LONG: Code.SUMMARY_TAKES_TOO_LONG,
+    Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
+}
+"""What is told of an outcome that needs no more words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No answer could be had."""
+    """No answer could be had, or none that may be kept."""
 
-    reason: str
+    why: Reasons
     overflow: bool = False
     """The range was too large for one summary: a part of it may do."""
+    outcome: Outcome = Outcome.FAILED
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The chunks that were made, oldest first, and why it was not all of them."""
+class Compaction:
+    """What came of an attempt: the chunks that were made, oldest first, and whether that is all of them."""
 
     made: tuple[SummaryChunk, ...]
-    failure: str | None = None
+    outcome: Outcome = Outcome.MADE
+    why: Reasons = ()
+    """Of what failed, or was not begun."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.outcome is Outcome.MADE
+
+    @property
+    def reasons(self) -> Reasons:
+        """What is told of it."""
+        if self.why or self.outcome not in _CODES:
+            return self.why
+        return because(_CODES[self.outcome])
 
 
 Effect = Announce | Summarise | Store | Together
-Reply = Answer | Failure | SummaryChunk | tuple[Outcome, ...] | None
-Flow = Generator[Effect, Reply, Outcome]
+Reply = Answer | Failure | SummaryChunk | tuple[Compaction, ...] | None
+Flow = Generator[Effect, Reply, Compaction]
+
+
+def drive(flow: Flow, perform: Callable[[Effect], Reply]) -> Compaction:
+    """Lets `perform` do what the flow asks for, until it returns."""
+    reply: Reply = None
+    while not isinstance(asked := _step(flow, reply), Compaction):
+        reply = perform(asked)
+    return asked
+
+
+async def drive_async(
+    flow: Flow,
+    perform: Callable[[Effect], Awaitable[Reply]],
+    beside: Callable[[Callable[[], Effect | Compaction]], Awaitable[Effect | Compaction]],
+) -> Compaction:
+    """Likewise for effects that take time. `beside` takes the flow's own steps: for a long history they take some."""
+    reply: Reply = None
+    while not isinstance(asked := await beside(partial(_step, flow, reply)), Compaction):
+        reply = await perform(asked)
+    return asked
+
+
+def _step(flow: Flow, reply: Reply) -> Effect | Compaction:
+    """What a flow asks for next, or what came of it."""
+    try:
+        return flow.send(reply)
+    except StopIteration as end:
+        compaction: Compaction = end.value
+        return compaction
 
 
 def compact(
@@ -103,41 +180,47 @@ def compact(
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
     maker = _ChunkMaker(conversation, conversation_id, plan, budget, settings, count)
-    yield Announce(sum(span.stop - span.start for span in plan.spans))
+    yield Announce(plan.messages)
     if settings.cumulative:
         return (yield from _go_on(maker, plan))
-    outcome = yield from _side_by_side([_summarised(maker, span) for span in plan.spans])
-    path = [*plan.base.chunks, *outcome.made]
-    if outcome.failure or summary_tokens(path) <= budget.fold:
-        return outcome
+    summarised = yield from _side_by_side([_summarised(maker, span) for span in plan.spans])
+    path = [*plan.base.chunks, *summarised.made]
+    if not summarised.is_whole or summary_tokens(path) <= budget.fold:
+        return summarised
     folded = yield from _fold(maker, path[:-1])
-    return Outcome((*outcome.made, *folded.made), folded.failure)
+    return replace(folded, made=(*summarised.made, *folded.made))
+
+
+def _as_far_as(made: Sequence[SummaryChunk], failure: Failure) -> Compaction:
+    """What a failure left of a compaction."""
+    return Compaction(tuple(made), failure.outcome, failure.why)
 
 
 def _side_by_side(flows: Sequence[Flow]) -> Flow:
     if len(flows) == 1:
         return (yield from flows[0])
     replies = (yield Together(tuple(flows))) if flows else ()
-    outcomes = replies if isinstance(replies, tuple) else ()
-    made = tuple(chunk for outcome in outcomes for chunk in outcome.made)
-    return Outcome(made, next((outcome.failure for outcome in outcomes if outcome.failure), None))
+    parts = replies if isinstance(replies, tuple) else ()
+    made = tuple(chunk for part in parts for chunk in part.made)
+    first_failed = next((part for part in parts if not part.is_whole), None)
+    return replace(first_failed, made=made) if first_failed else Compaction(made)
 
 
 def _summarised(maker: _ChunkMaker, span: Span, halvings: int = 0) -> Flow:
     """The chunk of a span; two or more where it turns out too large for one."""
     result = yield from maker.summarise(span)
     if not isinstance(result, Failure):
-        return Outcome((result,))
+        return Compaction((result,))
     parts = halves(maker.conversation.transcript, span) if result.overflow and halvings < MAX_HALVINGS else (span,)
     if len(parts) == 1:
-        return Outcome((), result.reason)
+        return _as_far_as((), result)
     made: list[SummaryChunk] = []
     for part in parts:
-        outcome = yield from _summarised(maker, part, halvings + 1)
-        made.extend(outcome.made)
-        if outcome.failure:
-            return Outcome(tuple(made), outcome.failure)
-    return Outcome(tuple(made))
+        half = yield from _summarised(maker, part, halvings + 1)
+        made.extend(half.made)
+        if not half.is_whole:
+            return replace(half, made=tuple(made))
+    return Compaction(tuple(made))
 
 
 def _go_on(maker: _ChunkMaker, plan: Plan) -> Flow:
@@ -147,7 +230,7 @@ def _go_on(maker: _ChunkMaker, plan: Plan) -> Flow:
     """
     prior = plan.base.chunks[-1] if plan.base.chunks else None
     reached: SummaryChunk | None = None
-    failure: str | None = None
+    failure: Failure | None = None
     spans = deque(plan.spans)
     halvings = 0
     while spans and failure is None:
@@ -158,14 +241,17 @@ def _go_on(maker: _ChunkMaker, plan: Plan) -> Flow:
             continue
         parts = halves(maker.conversation.transcript, span) if result.overflow and halvings < MAX_HALVINGS else (span,)
         if len(parts) == 1:
-            failure = result.reason
+            failure = result
         else:
             halvings += 1
             spans.extendleft(reversed(parts))
-    if reached is None:
-        return Outcome((), failure)
-    kept = yield from maker.keep(reached)
-    return Outcome((), kept.reason) if isinstance(kept, Failure) else Outcome((kept,), failure)
+    if reached is not None:
+        kept = yield from maker.keep(reached)
+        if isinstance(kept, Failure):
+            return _as_far_as((), kept)
+        reached = kept
+    made = (reached,) if reached else ()
+    return _as_far_as(made, failure) if failure else Compaction(made)
 
 
 def _fold(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
@@ -176,20 +262,20 @@ def _fold(maker: _ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
     todo = list(chunks)
     while len(todo) >= FOLD_MINIMUM:
         groups = _groups(todo, at_most)
-        outcome = yield from _side_by_side([_folded(maker, group, group is not groups[-1]) for group in groups])
-        made += [chunk for chunk in outcome.made if chunk not in todo]
-        if outcome.failure or len(groups) == 1 or summary_tokens(outcome.made) <= maker.budget.fold:
-            return Outcome(tuple(made), outcome.failure)
-        todo = list(outcome.made)
-    return Outcome(tuple(made))
+        folded = yield from _side_by_side([_folded(maker, group, group is not groups[-1]) for group in groups])
+        made += [chunk for chunk in folded.made if chunk not in todo]
+        if not folded.is_whole or len(groups) == 1 or summary_tokens(folded.made) <= maker.budget.fold:
+            return replace(folded, made=tuple(made))
+        todo = list(folded.made)
+    return Compaction(tuple(made))
 
 
 def _folded(maker: _ChunkMaker, chunks: Sequence[SummaryChunk], continued: bool) -> Flow:
     """One chunk that stands for several; a single one stays as it is."""
     if len(chunks) < FOLD_MINIMUM:
-        return Outcome(tuple(chunks))
+        return Compaction(tuple(chunks))
     result = yield from maker.fold(chunks, continued)
-    return Outcome((), result.reason) if isinstance(result, Failure) else Outcome((result,))
+    return _as_far_as((), result) if isinstance(result, Failure) else Compaction((result,))
 
 
 def _groups(chunks: Sequence[SummaryChunk], at_most: int) -> list[list[SummaryChunk]]:
@@ -341,22 +427,23 @@ class _ChunkMaker:
         A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
         """
         aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * source.replaces)))
-        refused = ""
-        for extra, shown in (((), source.shown), ((prompts.STRICTER_NOTE,), None)):
+        refused: Reasons = ()
+        for shown in (source.shown, None):
             beside = source.beside if shown is not None else ()
-            hints = (*self._focus, *notes, *beside, *(note.format(reason=refused) for note in extra))
+            stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
+            hints = (*self._focus, *notes, *beside, *stricter)
             cap = ceil(room * self.settings.ratio)
             reply = yield Summarise(prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown))
             if not isinstance(reply, Answer):
-                return reply if isinstance(reply, Failure) else Failure("summary_failed")
+                return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
-            refused = objection(reply, self.count(text), room, source.replaces) or ""
-            if not refused:
+            found = objection(reply, self.count(text), room, source.replaces)
+            if found is None:
                 model = reply.model or chunk.model
                 return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))
-            room = 2 * aim
+            refused, room = (found,), 2 * aim
         # Fewer messages have shorter notes.
-        return Failure(refused, overflow=refused in (TOO_LONG, CUT_OFF))
+        return Failure(refused, overflow=TOO_LARGE.issuperset(refused))
 
     def _failed_results(self, chunk: SummaryChunk) -> str:
         transcript = self.conversation.transcript
@@ -391,7 +478,7 @@ class _ChunkMaker:
         if isinstance(result, Failure):
             return result
         stored = yield Store(result)
-        return stored if isinstance(stored, SummaryChunk) else Failure(LEASE_LOST)
+        return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
 
 
 def _content_address(chunk: SummaryChunk, text: str) -> str:

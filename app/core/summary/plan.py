@@ -10,10 +10,11 @@ from typing import Literal
 
 from app.core.history.messages import Transcript
 from app.core.limits.budget import Budget
+from app.core.stages.case import Case
 from app.core.stages.policy import CUMULATIVE, Strategy
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.mask import Boundary, MaskSettings
-from app.core.view.view import Conversation, Masking, Path, build_view, pinned_tokens, size_after, widest_path
+from app.core.view.view import Conversation, Masking, Path, build_view, pinned_tokens, size_after
 
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
@@ -90,12 +91,16 @@ class Plan:
     range: ChunkRange
     """What it will cover: the key of its lease."""
 
+    @property
+    def messages(self) -> int:
+        """How many messages its summaries will stand for; 0 if chunks are only folded."""
+        return sum(span.stop - span.start for span in self.spans)
+
 
 def plan_compaction(
-    conversation: Conversation, chunks: Iterable[SummaryChunk], budget: Budget, summary: SummarySettings, series: str
+    conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings, series: str
 ) -> Plan | None:
-    """The compaction that is due, or None if no summary can make the conversation enough smaller."""
-    base = widest_path(conversation, chunks)
+    """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller."""
     if summary.cumulative:
         return _plan_cumulative(conversation, base, budget, summary, series)
     start = base.covered
@@ -162,21 +167,30 @@ def shown_size(conversation: Conversation, base: Path, span: Span) -> int:
     return build_view(conversation, base).tokens - conversation.transcript.tokens(span.stop)
 
 
+def due_mask(case: Case) -> Boundary | None:
+    """The boundary that is due in this case, or None."""
+    settings = case.policy.mask
+    if case.masking is None or settings is None:
+        return None
+    if settings.pressure is None and (not case.policy.summarises or case.least_view is not None):
+        return None
+    return plan_mask(case.conversation, case.widest_path, case.budget, case.masking, settings)
+
+
 def plan_mask(
     conversation: Conversation,
-    chunks: Iterable[SummaryChunk],
+    base: Path,
     budget: Budget,
     masking: Masking,
     settings: MaskSettings = FLAT,
 ) -> Boundary | None:
-    """The boundary that makes a summary unnecessary for now; None without one.
+    """The boundary that makes a summary after `base` unnecessary for now; None without one.
 
     It is moved rarely, and then for a gain, as far as the target needs and no further: as many of the latest results
     stay whole as there is room for. Where masks go by pressure it is set from that on, too, and everything before the
     last unit is masked. What the model has not answered in text stays whole anyway.
     """
     transcript = conversation.transcript
-    base = widest_path(conversation, chunks)
     held = max(masking.usable(base.covered), default=base.covered)
     ahead = transcript.cuts[bisect_right(transcript.cuts, held) :]
     if not ahead:

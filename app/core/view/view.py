@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -128,7 +129,7 @@ class Conversation:
         self.instructions, rest = split_instructions(messages)
         self.transcript = Transcript(rest, lambda: self.costs.messages[len(self.instructions) :])
         self.chain = identity.chain(tenant, (message.digest for message in rest))
-        self.pins = Pins()
+        self.kept = Kept(self.transcript, Pins())
         self.count = cache(count)
         """Counts now, for callers who want it done at a better place than where it is first needed."""
 
@@ -181,23 +182,44 @@ class Conversation:
         """The chain's digests at which a summary or a mask may begin or end: what is looked up in the store."""
         return tuple(self.chain[cut] for cut in self.transcript.cuts)
 
-    def pin(self, pins: Pins) -> None:
-        """Before the first view is built: views do not change afterwards."""
-        self.pins = pins
-        for known in ("pinned_units", "untouchable"):
-            self.__dict__.pop(known, None)
+    def with_pins(self, pins: Pins) -> Conversation:
+        """The same history, digested and counted once, with these pins in place of its own."""
+        if pins == self.pins:
+            return self
+        pinned = copy(self)
+        pinned.kept = Kept(self.transcript, pins)
+        return pinned
 
-    @lazy
+    @property
+    def pins(self) -> Pins:
+        return self.kept.pins
+
+    @property
     def pinned_units(self) -> tuple[tuple[int, int], ...]:
         """The units of the pinned messages: start and stop of each, ascending."""
-        units = {self.transcript.unit_of(position) for position in self.pins.positions}
-        return tuple(sorted(units))
+        return self.kept.units
 
-    @lazy
+    @property
     def untouchable(self) -> frozenset[int]:
         """The messages that no stage may change or leave out."""
-        pinned = (index for start, stop in self.pinned_units for index in range(start, stop))
-        return frozenset((*pinned, self.transcript.last_user))
+        return self.kept.messages
+
+
+class Kept:
+    """What pins keep of a transcript."""
+
+    def __init__(self, transcript: Transcript, pins: Pins) -> None:
+        self._transcript = transcript
+        self.pins = pins
+
+    @lazy
+    def units(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted({self._transcript.unit_of(position) for position in self.pins.positions}))
+
+    @lazy
+    def messages(self) -> frozenset[int]:
+        pinned = (index for start, stop in self.units for index in range(start, stop))
+        return frozenset((*pinned, self._transcript.last_user))
 
 
 ACTIONS = (
@@ -294,17 +316,16 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
 
 def least_view(
     conversation: Conversation,
-    chunks: Iterable[SummaryChunk],
+    found: Collection[Path],
     trigger: Trigger,
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    """The view that covers the fewest messages and does not fire the trigger, or None if there is none.
+    """Of the views over these paths the one that covers the fewest messages and does not fire the trigger, or None.
 
     For each coverage first without masks, then with the earliest boundary that suffices. `masked_at_most`: a view of
     more tokens has as much masked as can be, even where it does not fire the trigger.
     """
-    found = paths(conversation, chunks)
     candidates = [(path.covered, 0, path.rank, path, _view_tokens(conversation, path)) for path in found]
     if masking is not None:
         candidates += [
@@ -340,9 +361,9 @@ def size_after(conversation: Conversation, covered: int, tokens: int, tail_turns
     )
 
 
-def widest_path(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
+def widest_path(found: Iterable[Path]) -> Path:
     """The path that covers most: what a compaction extends."""
-    return min(paths(conversation, chunks), key=lambda path: (-path.covered, path.rank))
+    return min(found, key=lambda path: (-path.covered, path.rank))
 
 
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:

@@ -1,0 +1,92 @@
+"""Writing: who writes a conversation's summaries, and what they are told. Worked out when one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.compaction.summariser import Prefix, Route
+from app.core.limits.budget import Budget, limit_of
+from app.core.summary.plan import SummarySettings
+from app.core.view.view import View
+from app.headers.credentials import for_anybody
+from app.headers.relayed import Headers, for_summary
+from app.providers.providers import Provider, Providers
+from app.settings import PromptSettings
+from app.settings.policies import Rules
+from app.tokens.estimator import Estimator
+
+INPUT_SHARE = 0.85
+"""Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
+PART_SHARE = 0.50
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    rules: Rules
+    provider: Provider
+    """Where the conversation itself goes."""
+    model: str
+    tenant: str
+    focus: str
+    headers: Headers
+    """The caller's."""
+    providers: Providers
+    estimator: Estimator
+    base_model: Callable[[str], str]
+    """The model that a model is counted as."""
+    prefix: Callable[[View], Prefix]
+    """The conversation itself, for a summariser that reads that."""
+
+    def settings(self, budget: Budget) -> SummarySettings:
+        """As the windows are known now."""
+        summary, own = self.rules.summary, self._own
+        summariser, provider = summary.model or self.model, self._at(summary.upstream)
+        formula = self.estimator.formula(self.base_model(summariser))
+        line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
+        window = provider.windows.of(summariser, self.tenant)
+        room = line.estimate(limit_of(window, budget.summary))
+        prompt = own.prompt if own else summary.prompt
+        return SummarySettings(
+            model=summariser,
+            prompt=prompt,
+            update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
+            # The prompt stands in a call twice: at four characters a token, half its length.
+            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + self.focus) // 2),
+            shown_tokens=max(0, room - len(prompt + self.focus) // 2),
+            part_tokens=int(PART_SHARE * min(window.context, room)),
+            source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
+            focus=self.focus,
+            ratio=line.ratio,
+            strategy=self.rules.policy.strategy,
+            style=summary.style,
+            failed_results=summary.failed_results,
+        )
+
+    def routes(self) -> tuple[Route, ...]:
+        """Whom to ask, the first choice first. An upstream with a key of its own adds that itself."""
+        summary, headers = self.rules.summary, for_summary(self.headers)
+        asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
+        reached = ((model or self.model, self._at(upstream)) for model, upstream in asked)
+        return tuple(
+            Route(model, provider.upstream, self._shown_to(provider, headers), provider.name)
+            for model, provider in reached
+        )
+
+    def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
+        """What else the caller sends is meant for the conversation's own upstream and for no other, such as a key."""
+        return headers if provider is self.provider else for_anybody(headers)
+
+    @property
+    def pinned_text(self) -> str:
+        """What the operator puts after pinned messages; empty for nothing."""
+        own = self._own
+        return own.pinned_text if own and own.pinned_text is not None else self.rules.compaction.pinned_text
+
+    @property
+    def _own(self) -> PromptSettings | None:
+        """The operator's prompts for this model or this tenant."""
+        return next((entry for entry in self.rules.summary.prompts if entry.is_for(self.model, self.tenant)), None)
+
+    def _at(self, upstream: str | None) -> Provider:
+        return self.providers.named(upstream) if upstream else self.provider
