@@ -80,7 +80,7 @@ class Compactor:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
         if (early := _untouched(job)) is not None:
             return early
-        progress = begin(job, on_start)
+        progress = await self._begin(job, on_start)
         while not await self._use_store(progress):
             await self._unstored.recall(progress)
             case = progress.case
@@ -98,7 +98,7 @@ class Compactor:
 
         Without a summary where that reaches the budget: stored ones, then large texts shortened.
         """
-        progress = begin(job, on_start)
+        progress = await self._begin(job, on_start)
         try:
             await self._read(progress)
         except StoreUnavailable:
@@ -111,7 +111,7 @@ class Compactor:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := _untouched(job)) is not None:
             return early, ()
-        progress = begin(job)
+        progress = await self._begin(job)
         await self._read(progress, bind=False)
         if (boundary := await self._due_mask(progress)) is not None:
             progress.case = progress.case.with_boundaries([boundary])
@@ -126,6 +126,10 @@ class Compactor:
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, also at another process, or of all."""
         self._memory.forget(tenant, conversation_id)
+
+    async def _begin(self, job: Job, on_start: OnStart = nobody) -> Progress:
+        await self._beside(job, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
+        return begin(job, on_start)
 
     async def _use_store(self, progress: Progress) -> bool:
         """The line from the look at the store to the compaction. False where the database is away."""

@@ -79,7 +79,7 @@ class Code(StrEnum):
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         "summariser_paused",
-        "no model that may be asked has worked of late, for the reason before it; one is tried again within 30 seconds",
+        "no model that may be asked has worked of late, because of what stands before; one is tried again soon",
     )
     SUMMARISER_UPSTREAM_UNREACHABLE = "summariser_upstream_unreachable", "no connection to the summariser could be made"
     SUMMARISER_UPSTREAM_DISCONNECTED = "summariser_upstream_disconnected", "the connection to the summariser broke"

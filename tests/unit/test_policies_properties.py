@@ -128,10 +128,10 @@ class Steno:
         if plan is None:
             return because(Code.NOTHING_TO_SUMMARISE)
         note = Answer(" ".join(["note"] * 25), "stop")
-        _, outcome = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
+        _, compaction = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
         self.calls += 1
-        self.chunks |= {chunk.id: chunk for chunk in outcome.made}
-        return outcome.reasons
+        self.chunks |= {chunk.id: chunk for chunk in compaction.made}
+        return compaction.reasons
 
 
 @dataclass

@@ -66,9 +66,9 @@ class Shelf:
         """What Steno would send: the least view, after a compaction where that is due."""
         found = least_view(talk, self.chunks, budget.trigger)
         if found is None and (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
-            _, outcome = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
-            assert outcome.is_whole
-            self.chunks += outcome.made
+            _, compaction = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            assert compaction.is_whole
+            self.chunks += compaction.made
             self.compactions += 1
             found = least_view(talk, self.chunks, budget.trigger)
         return found or build_view(talk, widest_path(talk, self.chunks))
