@@ -24,10 +24,11 @@ from app.compaction.unstored import UnstoredCompaction
 from app.core.history.recognition import possible_heads
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.masking import due_mask
 from app.core.summary.changing import changes_every_turn, successions
-from app.core.summary.compaction import Compaction, Effect, Flow, Outcome, Reply, Store, Summarise, Together, drive
+from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, Store, Summarise, Together, drive
 from app.core.summary.gate import Answer
-from app.core.summary.plan import Plan, due_mask, plan_compaction
+from app.core.summary.plan import Plan, plan_compaction
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.providers.ledger import Ledger

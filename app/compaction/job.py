@@ -13,8 +13,10 @@ from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case, case_of
 from app.core.stages.policy import Policy
-from app.core.summary.compaction import Flow, compact
-from app.core.summary.plan import Plan, SummarySettings
+from app.core.summary.compaction import compact
+from app.core.summary.flow import Flow
+from app.core.summary.plan import Plan
+from app.core.summary.settings import SummarySettings
 from app.core.tokens.estimate import Cost, Count
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.histories import History

@@ -30,7 +30,7 @@ from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.setbacks import Setbacks
 from app.core.reasons import because
-from app.core.summary.compaction import Compaction, Flow, Outcome
+from app.core.summary.flow import Compaction, Flow, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.store import Busy, Lease, Store, StoreUnavailable

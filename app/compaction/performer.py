@@ -12,7 +12,7 @@ from app.compaction.job import Job
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import PAUSED, Summariser
 from app.core.reasons import Code, Reason, joined
-from app.core.summary.compaction import (
+from app.core.summary.flow import (
     Announce,
     Compaction,
     Effect,

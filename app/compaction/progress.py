@@ -8,7 +8,7 @@ from time import monotonic
 from app.compaction.job import Job, OnStart, Started, nobody
 from app.core.reasons import Reasons
 from app.core.stages.case import Case
-from app.core.summary.compaction import Compaction, Outcome
+from app.core.summary.flow import Compaction, Outcome
 from app.core.view.chunks import SummaryChunk
 
 RECOVERIES = 3

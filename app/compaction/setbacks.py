@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from app.core.reasons import Reasons
-from app.core.summary.compaction import Compaction, Outcome
+from app.core.summary.flow import Compaction, Outcome
 from app.memory.histories import Histories, History
 
 TOLERATED = 1

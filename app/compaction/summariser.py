@@ -13,7 +13,7 @@ import structlog
 
 from app.compaction.breakers import ModelBreaker
 from app.core.reasons import Code, Reason, Reasons, because, joined
-from app.core.summary.compaction import Failure
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import SummaryRequest
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable

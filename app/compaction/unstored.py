@@ -17,8 +17,9 @@ from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.setbacks import Setbacks
 from app.core.reasons import Code, Reason, Reasons, because
-from app.core.summary.compaction import Compaction, Flow, Outcome
-from app.core.summary.plan import Plan, due_mask, plan_compaction
+from app.core.stages.masking import due_mask
+from app.core.summary.flow import Compaction, Flow, Outcome
+from app.core.summary.plan import Plan, plan_compaction
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.memory.histories import History
 from app.tasks.owned import OwnedTasks

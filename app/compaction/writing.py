@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
-from app.core.summary.plan import SummarySettings
+from app.core.summary.settings import SummarySettings
 from app.core.view.view import View
 from app.headers.credentials import for_anybody
 from app.headers.relayed import Headers, for_summary

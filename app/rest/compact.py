@@ -16,24 +16,14 @@ from pydantic import BaseModel, Field
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import build_view, paths, widest_path
+from app.core.view.reading import build_view, paths, widest_path
 from app.errors import InvalidRequest, TooManyCompactions
 from app.proxy.intake import Understood, read, understand
 from app.proxy.naming import encoded_name
 from app.proxy.observe import Observation
 from app.proxy.record import REQUEST, Record
 from app.proxy.services import Services
-from app.rest.rest import (
-    CHAT_BODY,
-    Body,
-    ConversationId,
-    SummaryOut,
-    Tenant,
-    TheServices,
-    known,
-    readable,
-    summary_out,
-)
+from app.rest.rest import CHAT_BODY, Body, ConversationId, SummaryOut, Tenant, TheServices, known, readable, summary_out
 from app.wire.chat_completions import Bounds, ChatRequest, read_focus, read_request
 from app.wire.members import RawObject, Unreadable
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from app.compaction.summariser import Prefix, Route, Summariser
 from app.core.reasons import Code, Reason
-from app.core.summary.compaction import Failure
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
 from app.headers.hops import new_instance

@@ -11,17 +11,19 @@ from app.core.history.messages import Message, ToolCall, Transcript
 from app.core.limits.budget import Budget
 from app.core.limits.trigger import Trigger, over
 from app.core.reasons import Code, because
+from app.core.stages import masking
 from app.core.stages.case import Case
 from app.core.stages.policy import Policy
 from app.core.summary import plan
-from app.core.summary.compaction import Compaction, Effect, Flow, Reply, Store, Summarise, Together
-from app.core.summary.compaction import drive as drive_flow
+from app.core.summary.flow import Compaction, Effect, Flow, Reply, Store, Summarise, Together
+from app.core.summary.flow import drive as drive_flow
 from app.core.summary.gate import Answer
-from app.core.summary.plan import SummarySettings
-from app.core.view import view
+from app.core.summary.settings import SummarySettings
+from app.core.view import reading
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, MaskSettings
-from app.core.view.view import Conversation, Costs, Masking, Path, View
+from app.core.view.mask import Boundary, Masking, MaskSettings
+from app.core.view.reading import Path
+from app.core.view.view import Conversation, Costs, View
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
@@ -123,11 +125,11 @@ def least_view(
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    return view.least_view(talk, view.paths(talk, chunks), trigger, masking, masked_at_most)
+    return reading.least_view(talk, reading.paths(talk, chunks), trigger, masking, masked_at_most)
 
 
 def widest_path(talk: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
-    return view.widest_path(view.paths(talk, chunks))
+    return reading.widest_path(reading.paths(talk, chunks))
 
 
 def plan_compaction(
@@ -140,10 +142,10 @@ def plan_mask(
     talk: Conversation,
     chunks: Iterable[SummaryChunk],
     limits: Budget,
-    masking: Masking,
-    settings: MaskSettings = plan.FLAT,
+    found: Masking,
+    settings: MaskSettings = masking.FLAT,
 ) -> Boundary | None:
-    return plan.plan_mask(talk, widest_path(talk, chunks), limits, masking, settings)
+    return masking.plan_mask(talk, widest_path(talk, chunks), limits, found, settings)
 
 
 def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> SummaryChunk:

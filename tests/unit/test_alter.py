@@ -19,7 +19,8 @@ from app.core.stages.alter import (
     with_text,
 )
 from app.core.view.mask import shorten
-from app.core.view.view import Altered, Carried, Part, Path, Pins, Summary, Verbatim, View, build_view, whole
+from app.core.view.reading import Path, build_view, whole
+from app.core.view.view import Altered, Carried, Part, Pins, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message, words
 
 LONG = words(300)

@@ -9,8 +9,9 @@ import pytest
 from app.core.stages import case as module
 from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import settle
+from app.core.stages.masking import due_mask
 from app.core.stages.policy import Policy
-from app.core.summary.plan import due_mask, plan_compaction
+from app.core.summary.plan import plan_compaction
 from app.core.view.mask import Boundary, MaskSettings
 from app.core.view.view import Note, Pins
 from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, turns

@@ -7,21 +7,12 @@ import pytest
 
 from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
-from app.core.summary.compaction import (
-    Announce,
-    Compaction,
-    Effect,
-    Failure,
-    Flow,
-    Outcome,
-    Store,
-    Summarise,
-    Together,
-    compact,
-)
+from app.core.summary.compaction import compact
+from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise, Together
 from app.core.summary.gate import Answer
-from app.core.summary.plan import MOST_PARTS, SummarySettings
+from app.core.summary.plan import MOST_PARTS
 from app.core.summary.prompts import SummaryRequest
+from app.core.summary.settings import SummarySettings
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Part, Pruned, Verbatim
 from tests.unit.conversations import (

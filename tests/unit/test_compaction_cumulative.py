@@ -10,10 +10,11 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.stages.policy import Strategy
-from app.core.summary.compaction import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.summary.compaction import compact
+from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise
 from app.core.summary.gate import Answer
-from app.core.summary.plan import SummarySettings
 from app.core.summary.prompts import SummaryRequest, fence_of
+from app.core.summary.settings import SummarySettings
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Summary, Verbatim, View
 from tests.unit.conversations import (

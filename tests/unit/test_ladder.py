@@ -14,8 +14,9 @@ from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masks, MaskSettings
-from app.core.view.view import Altered, Conversation, Masking, Note, Path, Pins, Pruned, View, build_view
+from app.core.view.mask import Boundary, Masking, Masks, MaskSettings
+from app.core.view.reading import Path, build_view
+from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, View
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)

@@ -10,9 +10,10 @@ from app.core.history.messages import Message
 from app.core.limits.trigger import over
 from app.core.stages.ladder import settle
 from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masks, MaskSettings
+from app.core.view.mask import Boundary, Masking, Masks, MaskSettings
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Masking, Path, Verbatim, build_view, whole
+from app.core.view.view import Altered, Conversation, Verbatim
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, least_view, message, plan_mask, turns
 
 RESULT = "row " * 300

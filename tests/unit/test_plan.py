@@ -6,9 +6,12 @@ import pytest
 
 from app.core.limits.trigger import Condition, Trigger
 from app.core.stages.policy import Strategy
-from app.core.summary.plan import MOST_PARTS, Span, choose_cut, halves, split_span
+from app.core.summary.cut import choose_cut
+from app.core.summary.plan import MOST_PARTS
+from app.core.summary.spans import Span, halves, split_span
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Path, Pins, build_view
+from app.core.view.reading import Path, build_view
+from app.core.view.view import Conversation, Pins
 from tests.unit.conversations import (
     SETTINGS,
     budget,

@@ -21,15 +21,16 @@ from app.core.limits.budget import Budget, Window, budget_for
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.case import Case
 from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.masking import due_mask
 from app.core.stages.policy import Policy
 from app.core.summary.compaction import compact
 from app.core.summary.gate import Answer
-from app.core.summary.plan import SummarySettings, due_mask
+from app.core.summary.settings import SummarySettings
 from app.core.tokens.declarations import Declarations
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, Masks
+from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, Masking, Note, Pins
+from app.core.view.view import Conversation, Note, Pins
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName

@@ -11,20 +11,9 @@ from app.core.history.messages import Message
 from app.core.quoting import LONGEST_WORD
 from app.core.stages.prune import MOST_NAMES, STUB_TOKENS, prune
 from app.core.stages.repair import repair
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import (
-    Altered,
-    Conversation,
-    Note,
-    Path,
-    Pins,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
-    whole,
-)
+from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message, turns
 
 QUESTION = message("user", "the last question")

@@ -9,7 +9,8 @@ import pytest
 from app.core.history.messages import Media, Message
 from app.core.stages.session_pruning import SessionPruning, is_quiet, prune_session
 from app.core.view.mask import Masks, MaskSettings
-from app.core.view.view import Altered, Conversation, Path, Pins, View, build_view, whole
+from app.core.view.reading import Path, build_view, whole
+from app.core.view.view import Altered, Conversation, Pins, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 ADAPTIVE = SessionPruning()

@@ -12,7 +12,7 @@ import respx
 
 from app.compaction.summariser import Route, Summariser
 from app.core.reasons import Code, because
-from app.core.summary.compaction import Failure
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance

@@ -13,7 +13,7 @@ import respx
 
 from app.compaction.summariser import PAUSED, TAUGHT_SECONDS, Route, Summariser
 from app.core.reasons import Code, because
-from app.core.summary.compaction import Failure
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance

@@ -1,21 +1,9 @@
 """Verify: a payload with any of these faults is not sent."""
 
 from app.core.reasons import Code
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import (
-    Altered,
-    Carried,
-    Note,
-    Part,
-    Path,
-    Pinned,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
-    whole,
-)
+from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(

@@ -6,24 +6,8 @@ import pytest
 
 from app.core.history.messages import Media, Message
 from app.core.limits.trigger import over
-from app.core.view.view import (
-    Altered,
-    Carried,
-    Conversation,
-    Note,
-    Part,
-    Path,
-    Pinned,
-    Pins,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
-    paths,
-    pinned_tokens,
-    whole,
-)
+from app.core.view.reading import Path, build_view, paths, pinned_tokens, whole
+from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pins, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, least_view, message, turns, widest_path, words
 
 TALK = conversation(message("system", "rules here"), *turns(10, size=50), message("user", "last question now"))

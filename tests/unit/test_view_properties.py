@@ -14,8 +14,9 @@ from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
 from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import build_view, paths, whole
 from app.core.view.verify import problems
-from app.core.view.view import Carried, Conversation, Summary, Verbatim, View, build_view, paths, whole
+from app.core.view.view import Carried, Conversation, Summary, Verbatim, View
 from tests.unit.conversations import (
     SETTINGS,
     conversation,

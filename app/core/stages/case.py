@@ -15,18 +15,9 @@ from app.core.stages.fit import fit
 from app.core.stages.policy import Policy
 from app.core.tokens.estimate import Cost
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, Masks
-from app.core.view.view import (
-    Conversation,
-    Masking,
-    Path,
-    Pins,
-    View,
-    build_view,
-    least_view,
-    paths,
-    widest_path,
-)
+from app.core.view.mask import Boundary, Masking, Masks
+from app.core.view.reading import Path, build_view, least_view, paths, widest_path
+from app.core.view.view import Conversation, Pins, View
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,9 @@ from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.stages.session_pruning import prune_session
+from app.core.view.reading import whole
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, View, whole
+from app.core.view.view import Conversation, View
 
 Status = Literal["full", "summarized", "trimmed"]
 """`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
