@@ -7,7 +7,6 @@ made is in `leased`, and in `unstored` while the database is away.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -24,11 +23,10 @@ from app.compaction.unstored import UnstoredCompaction
 from app.core.history.recognition import possible_heads
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import Decision, settle, untouched
-from app.core.stages.masking import due_mask
 from app.core.summary.changing import changes_every_turn, successions
 from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, Store, Summarise, Together, drive
 from app.core.summary.gate import Answer
-from app.core.summary.plan import Plan, plan_compaction
+from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.providers.ledger import Ledger
@@ -73,7 +71,7 @@ class Compactor:
         self._shared: Shared[_Stored] = Shared()
         self._memory = ChunkMemory()
         performer = Performer(summariser, work, ledger, quotas)
-        shared = tasks, work, quotas, self._setbacks, self._memory
+        shared = tasks, quotas, self._setbacks, self._memory
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
 
@@ -81,11 +79,10 @@ class Compactor:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
         if (early := _untouched(job)) is not None:
             return early
-        progress = await self._begin(job, on_start)
+        progress = await begin(job, self._work, on_start)
         while not await self._use_store(progress):
             await self._unstored.recall(progress)
-            case = progress.case
-            if await self._beside(job, lambda: case.is_settled or case.can_do_without_summary):  # noqa: B023 - at once
+            if await progress.is_settled() or await progress.can_do_without_summary():
                 break
             if not await self._leased.recovers(progress):
                 await self._unstored.make(progress)
@@ -99,12 +96,12 @@ class Compactor:
 
         Without a summary where that reaches the budget: stored ones, then large texts shortened.
         """
-        progress = await self._begin(job, on_start)
+        progress = await begin(job, self._work, on_start)
         try:
             await self._read(progress)
         except StoreUnavailable:
             progress.latest = Compaction((), Outcome.STORE_AWAY)
-        if not job.policy.summarises or await self._can_do_without(progress):
+        if not job.policy.summarises or await progress.can_do_without_summary():
             return await self._settle(progress)
         return await self.prepare(job, on_start)
 
@@ -112,14 +109,14 @@ class Compactor:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := _untouched(job)) is not None:
             return early, ()
-        progress = await self._begin(job)
+        progress = await begin(job, self._work, nobody)
         await self._read(progress, bind=False)
-        if (boundary := await self._due_mask(progress)) is not None:
+        if (boundary := await progress.due_mask()) is not None:
             progress.case = progress.case.with_boundaries([boundary])
-        if not await self._is_settled(progress):
-            if (plan := await self._due_plan(progress)) is not None:
+        if not await progress.is_settled():
+            if (plan := await progress.due_plan()) is not None:
                 flow = job.flow(progress.case, plan)
-                progress.ended(await self._beside(job, lambda: _imagine(flow)))
+                progress.ended(await progress.beside(lambda: _imagine(flow)))
             else:
                 progress.latest = Compaction((), Outcome.NOTHING_TO_SUMMARISE)
         return await self._settle(progress), progress.made
@@ -127,10 +124,6 @@ class Compactor:
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, also at another process, or of all."""
         self._memory.forget(tenant, conversation_id)
-
-    async def _begin(self, job: Job, on_start: OnStart = nobody) -> Progress:
-        await self._beside(job, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
-        return begin(job, on_start)
 
     async def _use_store(self, progress: Progress) -> bool:
         """The line from the look at the store to the compaction. False where the database is away."""
@@ -140,7 +133,7 @@ class Compactor:
             while looks_again:
                 await self._read(progress)
                 await self._mask(progress)
-                looks_again = not await self._is_settled(progress) and await self._compact(progress)
+                looks_again = not await progress.is_settled() and await self._compact(progress)
         except StoreUnavailable as error:
             if isinstance(error, StatementRefused):
                 progress.give_up_asking()
@@ -167,7 +160,7 @@ class Compactor:
 
     async def _mask(self, progress: Progress) -> None:
         """Masks tool results where that is due."""
-        job, boundary = progress.job, await self._due_mask(progress)
+        job, boundary = progress.job, await progress.due_mask()
         if boundary is None or job.policy.mask is None:
             return
         place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
@@ -187,7 +180,7 @@ class Compactor:
                 return False
 
     async def _attempt(self, progress: Progress) -> Compaction:
-        plan = await self._due_plan(progress)
+        plan = await progress.due_plan()
         if plan is None:
             return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
         if why := await self._objections(progress, plan):
@@ -203,26 +196,26 @@ class Compactor:
         often = budget.trigger.counts_turns
         if (blocked := self._breaker.blocks(job.history(), tokens, budget.limit, often=often)) is not None:
             return because(blocked)
-        can_do_without = await self._can_do_without(progress)
+        can_do_without = await progress.can_do_without_summary()
         paused = self._setbacks.pauses(job.undertaking(plan))
         if paused is not None and (can_do_without or job.policy.prune):
             return (*paused, Reason(Code.SUMMARY_FAILED_LATELY))
-        if can_do_without and await self._is_in_vain(job):
+        if can_do_without and await self._is_in_vain(progress):
             return because(Code.HISTORY_CHANGES_EVERY_TURN)
         last = progress.own[-1] if progress.own else None
         if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
             return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
         return ()
 
-    async def _is_in_vain(self, job: Job) -> bool:
-        conversation, store = job.conversation, self._store
+    async def _is_in_vain(self, progress: Progress) -> bool:
+        job, conversation, store = progress.job, progress.job.conversation, self._store
         digests = [message.digest for message in conversation.transcript.messages]
         recent = await store.recent_first_chunks(job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
-        found = await self._beside(job, lambda: successions(conversation, recent, job.conversation_id, named=job.named))
+        found = await progress.beside(lambda: successions(conversation, recent, job.conversation_id, named=job.named))
         if not found:
             return False
         heads = await store.heads(job.tenant, possible_heads(conversation.transcript, conversation.chain))
-        return await self._beside(job, lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
+        return await progress.beside(lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
 
     async def _judge(self, progress: Progress) -> None:
         """What the request's own compactions freed: where it was too little, the history is left alone for a while."""
@@ -230,33 +223,12 @@ class Compactor:
         if before is None or progress.without_store or not progress.made or not progress.own[-1].is_whole:
             return
         job, after = progress.job, progress.case
-        sizes = await self._beside(job, lambda: (before.widest_view.tokens, after.widest_view.tokens))
+        sizes = await progress.beside(lambda: (before.widest_view.tokens, after.widest_view.tokens))
         self._breaker.finished(job.history(), job.conversation.tokens, *sizes, job.budget.limit)
 
     async def _settle(self, progress: Progress) -> Decision:
         case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
-        return await self._beside(progress.job, lambda: settle(case, why, in_vain=in_vain))
-
-    async def _due_mask(self, progress: Progress) -> Boundary | None:
-        case = progress.case
-        return await self._beside(progress.job, lambda: due_mask(case))
-
-    async def _due_plan(self, progress: Progress) -> Plan | None:
-        job, case, summary = progress.job, progress.case, progress.job.summary
-        return await self._beside(
-            job, lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, job.series)
-        )
-
-    async def _is_settled(self, progress: Progress) -> bool:
-        case = progress.case
-        return await self._beside(progress.job, lambda: case.is_settled)
-
-    async def _can_do_without(self, progress: Progress) -> bool:
-        case = progress.case
-        return await self._beside(progress.job, lambda: case.can_do_without_summary)
-
-    async def _beside(self, job: Job, step: Callable[[], T]) -> T:
-        return await job.beside(self._work, step)
+        return await progress.beside(lambda: settle(case, why, in_vain=in_vain))
 
 
 def _untouched(job: Job) -> Decision | None:

@@ -109,9 +109,9 @@ class Started:
     id: str
     messages: int
 
-
-def started(plan: Plan) -> Started:
-    return Started(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
+    @classmethod
+    def by(cls, plan: Plan) -> Started:
+        return cls(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
 
 
 OnStart = Callable[[Started], None]

@@ -23,7 +23,7 @@ from time import monotonic
 
 import structlog
 
-from app.compaction.job import Job, started
+from app.compaction.job import Job, Started
 from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer, log_compaction
 from app.compaction.progress import Progress
@@ -35,7 +35,6 @@ from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.store import Busy, Lease, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
-from app.tasks.threads import Work
 
 log = structlog.get_logger("steno.compactor")
 
@@ -55,7 +54,6 @@ class LeasedCompaction:
         store: Store,
         performer: Performer,
         tasks: OwnedTasks,
-        work: Work,
         quotas: Quotas,
         setbacks: Setbacks,
         memory: ChunkMemory,
@@ -65,7 +63,6 @@ class LeasedCompaction:
         self._store = store
         self._performer = performer
         self._tasks = tasks
-        self._work = work
         self._quotas = quotas
         self._setbacks = setbacks
         self._memory = memory
@@ -87,7 +84,7 @@ class LeasedCompaction:
             if not isinstance(lease, Lease):
                 self._quotas.end(*job.place)
         if isinstance(lease, Busy):
-            progress.tell(started(plan))
+            progress.tell(Started.by(plan))
             return await self._wait(progress, plan)
         return await self._begin(progress, plan, lease)
 
@@ -96,7 +93,7 @@ class LeasedCompaction:
         return progress.asks_again() and not self._tasks.draining and await self._store.recovers()
 
     async def _begin(self, progress: Progress, plan: Plan, lease: Lease) -> Compaction:
-        job, case, told = progress.job, progress.case, started(plan)
+        job, case, told = progress.job, progress.case, Started.by(plan)
         known = frozenset(chunk.id for chunk in case.chunks)
         running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(told))
         work = self._tasks.start(running, f"compaction {told.id}")
@@ -111,16 +108,14 @@ class LeasedCompaction:
 
     async def _wait(self, progress: Progress, plan: Plan) -> Compaction:
         """Waits for the result of somebody else's compaction, not for the lease."""
-        job, case, chain = progress.job, progress.case, progress.job.conversation.chain.positions
-        place = (*job.place, plan.range, chain)
+        place = (*progress.job.place, plan.range, progress.job.conversation.chain.positions)
         progress.waited = True
         while progress.seconds_left:
             try:
                 if await self._store.lease_ended(*place, progress.seconds_left):
                     return Compaction((), Outcome.AWAITED)
             except StoreUnavailable:
-                can_do_without = await job.beside(self._work, lambda: case.can_do_without_summary)
-                if can_do_without or not await self.recovers(progress):
+                if await progress.can_do_without_summary() or not await self.recovers(progress):
                     raise
         return Compaction((), Outcome.TAKES_TOO_LONG)
 

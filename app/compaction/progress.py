@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import TypeVar
 
-from app.compaction.job import Job, OnStart, Started, nobody
+from app.compaction.job import Job, OnStart, Started
 from app.core.reasons import Reasons
 from app.core.stages.case import Case
+from app.core.stages.masking import due_mask
 from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.plan import Plan, plan_compaction
 from app.core.view.chunks import SummaryChunk
+from app.core.view.mask import Boundary
+from app.tasks.threads import Work
+
+T = TypeVar("T")
 
 RECOVERIES = 3
 """How often one request waits for a database that does not answer, and tries it anew: the breaker opens after as many
@@ -19,6 +27,7 @@ failures. It is cheaper than a summary that others, who know nothing of it, make
 @dataclass(slots=True)
 class Progress:
     job: Job
+    work: Work
     on_start: OnStart
     deadline: float
     """By the monotonic clock, in seconds."""
@@ -77,6 +86,26 @@ class Progress:
         """It is there, and would say the same again."""
         self.recoveries = RECOVERIES
 
+    async def is_settled(self) -> bool:
+        return await self.beside(lambda: self.case.is_settled)
 
-def begin(job: Job, on_start: OnStart = nobody) -> Progress:
-    return Progress(job, on_start, monotonic() + job.wait_seconds, job.case())
+    async def can_do_without_summary(self) -> bool:
+        return await self.beside(lambda: self.case.can_do_without_summary)
+
+    async def due_mask(self) -> Boundary | None:
+        return await self.beside(lambda: due_mask(self.case))
+
+    async def due_plan(self) -> Plan | None:
+        case, summary, series = self.case, self.job.summary, self.job.series
+        return await self.beside(
+            lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, series)
+        )
+
+    async def beside(self, step: Callable[[], T]) -> T:
+        """Works something out; in a worker thread where the history is long."""
+        return await self.job.beside(self.work, step)
+
+
+async def begin(job: Job, work: Work, on_start: OnStart) -> Progress:
+    await job.beside(work, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
+    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case())

@@ -10,20 +10,18 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from app.compaction.job import Job, started
+from app.compaction.job import Job, Started
 from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer, log_compaction
 from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.setbacks import Setbacks
 from app.core.reasons import Code, Reason, Reasons, because
-from app.core.stages.masking import due_mask
 from app.core.summary.flow import Compaction, Flow, Outcome
-from app.core.summary.plan import Plan, plan_compaction
+from app.core.summary.plan import Plan
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.memory.histories import History
 from app.tasks.owned import OwnedTasks
-from app.tasks.threads import Work
 
 
 class UnstoredCompaction:
@@ -31,14 +29,12 @@ class UnstoredCompaction:
         self,
         performer: Performer,
         tasks: OwnedTasks,
-        work: Work,
         quotas: Quotas,
         setbacks: Setbacks,
         memory: ChunkMemory,
     ) -> None:
         self._performer = performer
         self._tasks = tasks
-        self._work = work
         self._quotas = quotas
         self._setbacks = setbacks
         self._memory = memory
@@ -48,10 +44,9 @@ class UnstoredCompaction:
         """What this process remembers, and masks where even that is too large."""
         job = progress.job
         remembered = self._memory.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
-        case = progress.case = progress.case.with_chunks(remembered)
-        due = await job.beside(self._work, lambda: None if case.can_do_without_summary else due_mask(case))
-        if due is not None:
-            progress.case = case.with_boundaries([due])
+        progress.case = progress.case.with_chunks(remembered)
+        if not await progress.can_do_without_summary() and (due := await progress.due_mask()) is not None:
+            progress.case = progress.case.with_boundaries([due])
 
     async def make(self, progress: Progress) -> None:
         """Makes what is due, or waits for it; that the database is away is told in any case."""
@@ -62,29 +57,18 @@ class UnstoredCompaction:
         """Why there is no summary, as far as there is more to say than that the database is away."""
         job = progress.job
         undertaking = job.history(Code.STORAGE)
-        while not (self._tasks.draining or await self._is_settled(progress)):
+        while not (self._tasks.draining or await progress.is_settled()):
             if (paused := self._setbacks.pauses(undertaking)) is not None:
                 return (*paused, Reason(Code.SUMMARY_FAILED_LATELY))
-            plan = await self._plan(progress)
+            plan = await progress.due_plan()
             if plan is None or not progress.seconds_left:
                 break
             if (work := self._of_use(job, plan)) is None:
                 return await self._begin(progress, plan, undertaking)
-            progress.tell(started(plan))
+            progress.tell(Started.by(plan))
             await asyncio.wait({work}, timeout=progress.seconds_left)
             await self.recall(progress)
         return ()
-
-    async def _is_settled(self, progress: Progress) -> bool:
-        case = progress.case
-        return await progress.job.beside(self._work, lambda: case.is_settled)
-
-    async def _plan(self, progress: Progress) -> Plan | None:
-        job, case, summary = progress.job, progress.case, progress.job.summary
-        return await job.beside(
-            self._work,
-            lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, job.series),
-        )
 
     def _of_use(self, job: Job, plan: Plan) -> asyncio.Task[Compaction] | None:
         """What is made at this moment and begins where the plan does, and ends in the same history."""
@@ -97,7 +81,7 @@ class UnstoredCompaction:
         return next(found, None)
 
     async def _begin(self, progress: Progress, plan: Plan, undertaking: History) -> Reasons:
-        job, told = progress.job, started(plan)
+        job, told = progress.job, Started.by(plan)
         if (too_much := self._quotas.begin(*job.place)) is not None:
             return because(too_much)
         running = self._run(job, job.flow(progress.case, plan), plan, undertaking, lambda: progress.tell(told))

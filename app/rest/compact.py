@@ -23,7 +23,17 @@ from app.proxy.naming import encoded_name
 from app.proxy.observe import Observation
 from app.proxy.record import REQUEST, Record
 from app.proxy.services import Services
-from app.rest.rest import CHAT_BODY, Body, ConversationId, SummaryOut, Tenant, TheServices, known, readable, summary_out
+from app.rest.rest import (
+    CHAT_BODY,
+    Body,
+    ConversationId,
+    SummaryOut,
+    Tenant,
+    TheServices,
+    known,
+    readable,
+    summary_out,
+)
 from app.wire.chat_completions import Bounds, ChatRequest, read_focus, read_request
 from app.wire.members import RawObject, Unreadable
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor, job
+from app.compaction import compactor, job, progress
 from app.core.stages.case import Case
 from app.core.view.view import Conversation
 from app.proxy import intake
@@ -101,8 +101,8 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
-    "masking": (compactor, "due_mask", _many),
-    "planning": (compactor, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
+    "masking": (progress, "due_mask", _many),
+    "planning": (progress, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
     "settling": (compactor, "settle", _many),
     "the body that goes on": (intake, "render", lambda conversation, *_: len(conversation.transcript) > 100),
     "the model of a body that is not read": (intake, "model_in", lambda body: len(body) > 100_000),

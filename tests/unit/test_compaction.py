@@ -1,6 +1,7 @@
 """The compaction as a list of effects: what is asked for, in which order, and what becomes of each reply."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,19 @@ import pytest
 from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
 from app.core.summary.compaction import compact
-from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise, Together
+from app.core.summary.flow import (
+    Announce,
+    Compaction,
+    Effect,
+    Failure,
+    Flow,
+    Outcome,
+    Reply,
+    Store,
+    Summarise,
+    Together,
+    drive_async,
+)
 from app.core.summary.gate import Answer
 from app.core.summary.plan import MOST_PARTS
 from app.core.summary.prompts import SummaryRequest
@@ -98,6 +111,23 @@ def test_a_failed_call_is_not_repeated() -> None:
     effects, compaction = play(flow(), Failure(because(Code.SUMMARISER_STATUS, "500")))
     assert len([effect for effect in effects if isinstance(effect, Summarise)]) == 1
     assert joined(compaction.why) == "summariser_status_500"
+
+
+async def test_the_two_drivers_do_the_same_and_one_takes_each_step_where_it_is_told_to() -> None:
+    asked: list[Effect] = []
+    taken = Counter[str]()
+
+    async def perform(effect: Effect) -> Reply:
+        asked.append(effect)
+        return notes() if isinstance(effect, Summarise) else effect.chunk if isinstance(effect, Store) else None
+
+    async def beside(step: Callable[[], Effect | Compaction]) -> Effect | Compaction:
+        taken["beside"] += 1
+        return step()
+
+    compaction = await drive_async(flow(), perform, beside)
+    assert (asked, compaction) == play(flow(), notes())
+    assert taken["beside"] == len(asked) + 1
 
 
 def test_a_driver_without_an_answer_is_a_failure() -> None:

@@ -89,6 +89,11 @@ class Case:
         return build_view(self.conversation, path, self.masking.masks, boundary)
 
     @lazy
+    def fitted_view(self) -> View:
+        """That with its large texts shortened, which may still be over the limit."""
+        return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
+
+    @lazy
     def is_settled(self) -> bool:
         """Whether no new summary is needed, or none could help."""
         return not self.policy.summarises or self.least_view is not None or self.fits_shortened
@@ -98,7 +103,7 @@ class Case:
         """Whether something under the limit can be sent without a new summary and without leaving anything out."""
         view = self.widest_view
         if view.tokens > self.budget.limit and self.policy.fit:
-            view = self._fitted
+            view = self.fitted_view
         return view.tokens <= self.budget.limit
 
     @lazy
@@ -106,11 +111,7 @@ class Case:
         """Whether shortening single messages is enough where the last unit alone is too large for a summary to help."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
-        return self._fitted.tokens <= self.budget.trigger.tokens
-
-    @lazy
-    def _fitted(self) -> View:
-        return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
+        return self.fitted_view.tokens <= self.budget.trigger.tokens
 
 
 def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins) -> Case:

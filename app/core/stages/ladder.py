@@ -126,7 +126,7 @@ def _fitted(case: Case, view: View) -> Iterator[View]:
     conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
     if policy.fit:
-        view = fit(conversation, view, limit, cost)
+        view = case.fitted_view if view is case.widest_view else fit(conversation, view, limit, cost)
         yield view
     if policy.prune:
         yield prune(conversation, view, limit, target, cost, stub=policy.stub)

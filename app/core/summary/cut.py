@@ -17,7 +17,6 @@ from app.core.view.view import Conversation
 FOLD_MINIMUM = 2
 """Folding fewer chunks than this makes nothing smaller."""
 
-
 AIMED_SHARE = 0.5
 """A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
 

@@ -1,11 +1,11 @@
 """Flows: a compaction as a generator of effects, which streaming, plain and dry runs drive alike.
 
-Theory: what is to be done, in which order and what next when something fails, is decided here and nowhere else. But
-here nothing is done: the generator yields an effect (`Summarise` this, `Store` that) and stands still until it is sent
-the reply, so it needs neither a clock nor a network nor a lock, and a test plays all of them with a list. A failure is
-a reply like any other. Whoever has a flow drives it with `drive` or `drive_async` and brings a function that performs
-one effect; the loop itself stands here once. What may be done side by side is one effect as well, `Together`, with
-flows of its own: whether they are, and how many at once, is the performer's choice. The flow returns what came of it.
+Theory: the generator alone decides what is to be done, in which order, and what next when something fails; and it does
+nothing itself. It yields an effect (`Summarise` this, `Store` that) and stands still until it is sent the reply, so it
+needs neither a clock nor a network nor a lock, and a test plays all of them with a list. A failure is a reply like any
+other. Whoever has a flow drives it with `drive` or `drive_async` and brings a function that performs one effect: the
+loop stands here, once for each kind of caller. What may be done side by side is one effect as well, `Together`, with
+flows of its own: whether they are, and how many at once, is the performer's choice. A flow returns what came of it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from app.core.view.view import Conversation
 MOST_PARTS = 64
 """Summaries that one compaction makes: of a history that takes more, the rest is for the compactions after it."""
 
-
 MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
 

@@ -14,7 +14,6 @@ from app.core.view.chunks import SummaryChunk
 QUOTE_TOKENS = 6
 """What quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
 
-
 SMALLEST_PART = 100
 """Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
 
