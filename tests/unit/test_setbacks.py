@@ -1,8 +1,12 @@
 """A compaction that keeps failing is not tried again on every request."""
 
+import pytest
+
 from app.compaction.setbacks import Setbacks
 from app.core.reasons import Code, because
+from app.core.summary.flow import Compaction, Outcome
 from app.memory.histories import History
+from tests.unit.conversations import chunk, conversation, turns
 
 WHY = because(Code.SUMMARY_EMPTY)
 WHY_TOO = because(Code.SUMMARY_REFUSED)
@@ -88,3 +92,22 @@ def test_only_so_much_is_remembered() -> None:
 
 def test_a_history_of_a_single_unit_has_nothing_to_be_known_by() -> None:
     assert failed_twice(history()).pauses(history()) is None
+
+
+def test_a_part_that_was_made_is_no_success_where_another_one_failed() -> None:
+    setbacks, half = Setbacks(Clock()), Compaction((chunk(conversation(*turns(3)), 0, 2),), Outcome.FAILED, WHY)
+    for _ in range(2):
+        setbacks.learn(A, half)
+    assert setbacks.pauses(A) == WHY
+    setbacks.learn(A, Compaction(half.made))
+    assert setbacks.pauses(A) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY])
+def test_what_others_took_away_or_the_database_says_nothing_of_a_compaction(outcome: Outcome) -> None:
+    untried, paused = Setbacks(Clock()), failed_twice(A)
+    for setbacks in (untried, paused):
+        for _ in range(3):
+            setbacks.learn(A, Compaction((), outcome))
+    assert untried.pauses(A) is None
+    assert paused.pauses(A) == WHY_TOO
