@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from app.core.reasons import Code, Reasons
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.lineages import Lineage, Lineages
 from app.memory.sightings import Sightings
@@ -33,7 +34,7 @@ class _Failing:
     """Whose they were, as long as that matters."""
     until: float = 0.0
     """It is left alone till then, if the failures are too many."""
-    why: str = ""
+    why: Reasons = ()
     """The latest failed."""
 
 
@@ -48,7 +49,7 @@ class ModelBreaker:
         self._clock = clock
         self._failing: BoundedMap[tuple[Hashable, str], _Failing] = BoundedMap(MOST_REMEMBERED)
         # A key that was made up is refused, and that is no failure: every tenant counts.
-        self._paused: Sightings[Hashable, str] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
+        self._paused: Sightings[Hashable, Reasons] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
         """Whether it may be asked now. Whoever may, after a pause, is the probe: the others wait for its result."""
@@ -60,12 +61,12 @@ class ModelBreaker:
         self._failing.keep((model, tenant), replace(failing, until=self._clock() + OPEN_SECONDS))
         return True
 
-    def why(self, model: Hashable, tenant: str) -> str | None:
+    def why(self, model: Hashable, tenant: str) -> Reasons | None:
         """Why it failed the last time, if it did not answer since."""
         failing = self._failing.get((model, tenant))
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
-    def failed(self, model: Hashable, tenant: str, why: str, undertaking: Hashable = None) -> None:
+    def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
         """`undertaking`: what the call was made for; None for one by itself."""
         before = self._failing.get((model, tenant)) or _Failing()
         known = before.undertakings
@@ -104,7 +105,7 @@ class HistoryBreaker:
     def __init__(self) -> None:
         self._passes: Lineages[_Passes] = Lineages()
 
-    def blocks(self, history: Lineage, tokens: int, limit: int, *, often: bool = False) -> str | None:
+    def blocks(self, history: Lineage, tokens: int, limit: int, *, often: bool = False) -> Code | None:
         """Why a history that has so many tokens is not compacted now, or None.
 
         `often`: the trigger asks for compactions however little the history has grown.
@@ -113,8 +114,8 @@ class HistoryBreaker:
         if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * limit:
             return None
         if passes.vain >= VAIN_PASSES:
-            return "compaction_ineffective"
-        return "compaction_too_frequent" if passes.close >= CLOSE_PASSES and not often else None
+            return Code.COMPACTION_INEFFECTIVE
+        return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES and not often else None
 
     def finished(self, history: Lineage, tokens: int, before: int, after: int, limit: int) -> None:
         """A compaction, with all its parts and folds, made a request of `before` tokens one of `after`.

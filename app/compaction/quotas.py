@@ -7,13 +7,12 @@ from collections.abc import Callable
 from math import inf
 from time import monotonic
 
+from app.core.reasons import Code
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 MINUTE, HOUR = 60.0, 3_600.0
 SLOTS = 60
 """Parts of a period in which its amounts are added up."""
-TOO_MANY_COMPACTIONS = "too_many_compactions"
-SUMMARY_TOKENS_SPENT = "summary_tokens_spent"
 
 
 class Quotas:
@@ -33,16 +32,16 @@ class Quotas:
         self._under_way: dict[str, Counter[str]] = {}
         """How many compactions of which conversations, by tenant."""
 
-    def begin(self, tenant: str, conversation_id: str) -> str | None:
+    def begin(self, tenant: str, conversation_id: str) -> Code | None:
         """Why no compaction may begin now. None is to be followed by `end`.
 
         A crowd of requests of one conversation counts once: most of them only wait for the one that makes the summary.
         """
         if self._tokens.wait(tenant, self._clock()):
-            return SUMMARY_TOKENS_SPENT
+            return Code.SUMMARY_TOKENS_SPENT
         own = self._under_way.get(tenant, Counter())
         if conversation_id not in own and len(own) >= self._most:
-            return TOO_MANY_COMPACTIONS
+            return Code.TOO_MANY_COMPACTIONS
         own[conversation_id] += 1
         self._under_way[tenant] = own
         return None

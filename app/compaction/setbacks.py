@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+from app.core.reasons import Reasons
+from app.core.summary.flow import Compaction, Outcome
 from app.memory.lineages import Lineage, Lineages
 
 TOLERATED = 1
@@ -20,7 +22,7 @@ class _Setback:
     """In a row."""
     until: float
     """Left alone till then."""
-    why: str
+    why: Reasons
     """The latest failed."""
 
 
@@ -31,12 +33,22 @@ class Setbacks:
         self._clock = clock
         self._latest: Lineages[_Setback] = Lineages()
 
-    def pauses(self, what: Lineage) -> str | None:
+    def pauses(self, what: Lineage) -> Reasons | None:
         """Why the compaction failed the last time, where it did so too often of late to be tried now."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 
-    def failed(self, what: Lineage, why: str) -> None:
+    def learn(self, what: Lineage, compaction: Compaction) -> None:
+        """A part that was made is no success where another one failed: without that it may be of no use.
+
+        What others took away, or the database, says nothing of a compaction.
+        """
+        if compaction.outcome is Outcome.MADE:
+            self.succeeded(what)
+        elif compaction.outcome is Outcome.FAILED:
+            self.failed(what, compaction.why)
+
+    def failed(self, what: Lineage, why: Reasons) -> None:
         latest = self._latest.find(what)
         failures = (latest.failures if latest else 0) + 1
         doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - TOLERATED - 1, 10)

@@ -11,11 +11,11 @@ from typing import Any
 import structlog
 
 from app.compaction.breakers import ModelBreaker
-from app.core.reasons import joined
-from app.core.summary.compaction import Failure
+from app.core.reasons import Code, Reason, Reasons, because, joined
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import SummaryRequest
-from app.errors import StenoError, UpstreamTimedOut
+from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Answering, Headers, Upstream, read_into
@@ -25,7 +25,7 @@ from app.wire.retries import named_pause
 
 log = structlog.get_logger("steno.summariser")
 
-PAUSED = "summariser_paused"
+PAUSED = Reason(Code.SUMMARISER_PAUSED)
 """Why nobody was asked: none that may be asked has worked of late."""
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
@@ -147,16 +147,16 @@ class Summariser:
             lessons = 1 + len({*route.dialect.optional, *self._parameters})
             call = _Call(route, request, prefix, deadline, tenant, undertaking, lessons)
             if self._left(call) <= 0:
-                return failure or Failure(f"summariser_{UpstreamTimedOut.code}")
+                return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
             if not self._breaker.admits(call.key, tenant):
-                failure = failure or Failure(joined(self._breaker.why(call.key, tenant), PAUSED) or PAUSED)
-                self._fails(call, PAUSED)
+                failure = failure or Failure((*(self._breaker.why(call.key, tenant) or ()), PAUSED))
+                self._fails(call, (PAUSED,))
                 continue
             reply = await self._ask(call)
             if isinstance(reply, Answer) or reply.overflow:
                 return reply
             failure = reply
-        return failure or Failure(PAUSED)
+        return failure or Failure((PAUSED,))
 
     async def _ask(self, call: _Call) -> Answer | Failure:
         while True:
@@ -186,15 +186,15 @@ class Summariser:
 
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
-            self._breaker.failed(call.key, call.tenant, setback.failure.reason, call.undertaking)
-            self._fails(call, setback.failure.reason)
+            self._breaker.failed(call.key, call.tenant, setback.failure.why, call.undertaking)
+            self._fails(call, setback.failure.why)
         elif setback.model_fails is False:
             self._works(call)
 
-    def _fails(self, call: _Call, reason: str) -> None:
+    def _fails(self, call: _Call, why: Reasons) -> None:
         if (times := self._repeats.again((call.key, call.tenant))) is not None:
             log.warning(
-                "summariser fails", upstream=call.route.name, model=call.route.model, reason=reason, times=times
+                "summariser fails", upstream=call.route.name, model=call.route.model, reason=joined(why), times=times
             )
 
     def _works(self, call: _Call) -> None:
@@ -220,11 +220,13 @@ class Summariser:
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
                     return _refused(answering, bytes(refusal), call.prefix)
                 await _read(reader, answering)
-        except UpstreamTimedOut as error:
+        except UpstreamTimedOut:
             had_its_time = seconds >= self.timeout_seconds
-            setback = _Setback(Failure(f"summariser_{error.code}"), model_fails=had_its_time or None)
+            setback = _Setback(Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT)), model_fails=had_its_time or None)
         except StenoError as error:
-            setback = _Setback(Failure(f"summariser_{error.code}"), RETRY_PAUSE_SECONDS, model_fails=True)
+            unreached = isinstance(error, UpstreamUnreachable)
+            code = Code.SUMMARISER_UPSTREAM_UNREACHABLE if unreached else Code.SUMMARISER_UPSTREAM_DISCONNECTED
+            setback = _Setback(Failure(because(code)), RETRY_PAUSE_SECONDS, model_fails=True)
         else:
             setback = _setback(reader, call.prefix)
         # What came after the end of the answer is not missed.
@@ -263,7 +265,7 @@ def _refused(answering: Answering, body: bytes, prefix: Prefix | None) -> _Setba
     status = answering.status
     overflow = _is_overflow(status, decoded(body), prefix)
     return _Setback(
-        Failure(f"summariser_status_{status}", overflow),
+        Failure(because(Code.SUMMARISER_STATUS, str(status)), overflow),
         None if overflow else _pause(status, answering.headers),
         model_fails=status >= 500,
         refusal=body if status in (400, 422) and not overflow else b"",
@@ -274,13 +276,13 @@ def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
     """Why an answer with status 200 is none."""
     if reader.error is not None:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)
-        failure = Failure("summariser_error_frame", overflow)
+        failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
         return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow)
     if _too_large(reader):
-        return _Setback(Failure("summariser_answer_too_large"))
+        return _Setback(Failure(because(Code.SUMMARISER_ANSWER_TOO_LARGE)))
     if reader.unreadable:
-        return _Setback(Failure("summariser_answer_unreadable"), model_fails=True)
-    return _Setback(Failure("summariser_answer_cut"), RETRY_PAUSE_SECONDS, model_fails=True)
+        return _Setback(Failure(because(Code.SUMMARISER_ANSWER_UNREADABLE)), model_fails=True)
+    return _Setback(Failure(because(Code.SUMMARISER_ANSWER_CUT)), RETRY_PAUSE_SECONDS, model_fails=True)
 
 
 def _is_overflow(status: int, body: object, prefix: Prefix | None) -> bool:

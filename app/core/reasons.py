@@ -1,8 +1,184 @@
-"""Reasons: why something could not be done, as people are told."""
+"""Reasons: why something could not be done.
+
+The one list of all that is told, in answers (`context.reason`, `x-context-reason`), in the log and in the store. What
+decides goes by these values; their text is made where it leaves the house.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
 
-def joined(*reasons: str | None) -> str | None:
-    """The reasons there are, in one line. The first names the cause, the others what came of it."""
-    return ", ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
+
+class Code(StrEnum):
+    """Each reason's own word, with what it means: docs/rest.md has both, letter by letter."""
+
+    meaning: str
+    before_detail: str
+    """What stands between the word and a detail; empty where it has none."""
+
+    def __new__(cls, word: str, meaning: str, before_detail: str = "") -> Self:
+        code = str.__new__(cls, word)
+        code._value_ = word
+        code.meaning = meaning
+        code.before_detail = before_detail
+        return code
+
+    # No compaction was begun.
+    COMPACTION_OFF = "compaction_off", "over the trigger, but the client or the settings forbid it"
+    FLOOR_EXCEEDS_LIMIT = (
+        "floor_exceeds_limit",
+        "instructions, tools and the last user message alone are too large: no summary can help",
+        ": ",
+    )
+    NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
+    STORAGE = "storage", "the database is away"
+    STOPPING = "stopping", "the server is shutting down"
+    COMPACTION_INEFFECTIVE = (
+        "compaction_ineffective",
+        "this history's last compactions freed hardly anything: none until it has grown",
+    )
+    COMPACTION_TOO_FREQUENT = (
+        "compaction_too_frequent",
+        "this history's last compactions came with hardly any growth between them: none until it has grown",
+    )
+    HISTORY_CHANGES_EVERY_TURN = (
+        "history_changes_every_turn",
+        "what was summarised of this conversation keeps being rewritten: a summary made now would not be found again",
+    )
+    TOO_MANY_COMPACTIONS = (
+        "too_many_compactions",
+        "so many conversations of this tenant are being compacted already",
+    )
+    SUMMARY_TOKENS_SPENT = (
+        "summary_tokens_spent",
+        "this tenant's summaries took all they may in an hour",
+    )
+    SUMMARY_FAILED_LATELY = (
+        "summary_failed_lately",
+        "the same compaction failed a moment ago, for the reason before it, and is not tried yet",
+    )
+
+    # One was begun, and brought not what it should have.
+    LEASE_LOST = "lease_lost", "another process took over what was being made, three times"
+    CONVERSATION_DELETED = (
+        "conversation_deleted",
+        "the conversation was deleted while its summary was made; the summary is not stored",
+    )
+    SUMMARIES_NOT_ENOUGH = (
+        "summaries_not_enough",
+        "three compactions in this request did not suffice; the next request goes on from there",
+    )
+    SUMMARY_TAKES_TOO_LONG = (
+        "summary_takes_too_long",
+        "the request went on without; the summary is stored when it is done",
+    )
+
+    # The summariser gave no answer.
+    SUMMARISER_PAUSED = (
+        "summariser_paused",
+        "no model that may be asked has worked of late, because of what stands before; one is tried again soon",
+    )
+    SUMMARISER_UPSTREAM_UNREACHABLE = "summariser_upstream_unreachable", "no connection to the summariser could be made"
+    SUMMARISER_UPSTREAM_DISCONNECTED = "summariser_upstream_disconnected", "the connection to the summariser broke"
+    SUMMARISER_UPSTREAM_TIMEOUT = "summariser_upstream_timeout", "the summariser took too long"
+    SUMMARISER_STATUS = "summariser_status", "the summariser answered with this status", "_"
+    SUMMARISER_ERROR_FRAME = (
+        "summariser_error_frame",
+        "the summariser's answer was an error, although its status was 200",
+    )
+    SUMMARISER_ANSWER_CUT = "summariser_answer_cut", "the summariser's answer ended before its end"
+    SUMMARISER_ANSWER_UNREADABLE = "summariser_answer_unreadable", "the summariser answered with no completion"
+    SUMMARISER_ANSWER_TOO_LARGE = "summariser_answer_too_large", "the summariser's answer had no end"
+
+    # It gave one that is no summary.
+    SUMMARY_FAILED = "summary_failed", "no summary was made"
+    SUMMARY_IS_A_TOOL_CALL = "summary_is_a_tool_call", "the summariser called a tool"
+    SUMMARY_NOT_FINISHED = (
+        "summary_not_finished",
+        "the summary did not end by itself, but for what follows the colon: `length`, `content_filter`, ...",
+        ":",
+    )
+    SUMMARY_EMPTY = "summary_empty", "the summary has no text besides its reasoning"
+    SUMMARY_REFUSED = "summary_refused", "the summariser refused to write, or said that there is nothing to summarise"
+    SUMMARY_TOO_SHORT = "summary_too_short", "the summary has fewer than 20 tokens"
+    SUMMARY_TOO_LONG = "summary_too_long", "the summary is over its cap"
+    SUMMARY_NOT_SMALLER = "summary_not_smaller", "the summary has more than 70 % of what it would replace"
+
+    # No payload could be made that may be sent: what was wrong with the last one that was tried.
+    OVER_THE_LIMIT = "over_the_limit", "what could be made is still larger than the limit"
+    NOT_COVERED_ONCE = "not_covered_once", "a message would have been left out, or sent twice"
+    LAST_USER_MESSAGE_CHANGED = "last_user_message_changed", "the last user message would not have been sent as it came"
+    INSTRUCTIONS_CHANGED = (
+        "instructions_changed",
+        "a system or developer message would not have been sent as it came",
+    )
+    TOOL_PAIR_SPLIT = "tool_pair_split", "a tool call would have been without its result, or a result without its call"
+    BOUND_MESSAGE_PARTED = "bound_message_parted", "a message would have been parted from the one it belongs to"
+    NOTHING_LEFT = "nothing_left", "no message would have been left"
+
+    # Nothing was looked at.
+    UNREADABLE = "unreadable", "the body is not one Steno can read; it was forwarded as it came (`bypassed`)"
+    TOO_MANY_VALUES = (
+        "too_many_values",
+        "the body holds more values than limits.values allows; it was forwarded as it came (`bypassed`)",
+    )
+    TOO_MANY_MESSAGES = (
+        "too_many_messages",
+        "the body holds more messages than limits.messages allows; it was forwarded as it came (`bypassed`)",
+    )
+    TOO_MANY_MEMBERS = (
+        "too_many_members",
+        "the body has more than 2,000 top-level members; it was forwarded as it came (`bypassed`)",
+    )
+    KEY_TOO_LONG = (
+        "key_too_long",
+        (
+            "a top-level key, with the space around it, has more than 65,536 bytes;"
+            " the body was forwarded as it came (`bypassed`)"
+        ),
+    )
+    PATH_NOT_COMPACTED = (
+        "path_not_compacted",
+        "a conversation on a path that is not compacted, such as `/v1/responses` and `/v1/messages` (`bypassed`)",
+        ": ",
+    )
+    SUMMARY_CALL = "summary_call", "a summary call of another Steno, which is left alone (`bypassed`)"
+    INTERNAL_ERROR = "internal_error", "Steno failed; what came was forwarded, and the log says why"
+
+
+PROBLEMS = frozenset(
+    {
+        *(Code.OVER_THE_LIMIT, Code.NOT_COVERED_ONCE, Code.LAST_USER_MESSAGE_CHANGED),
+        *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.BOUND_MESSAGE_PARTED, Code.NOTHING_LEFT),
+    }
+)
+"""What may be wrong with a payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    code: Code
+    detail: str = ""
+    """What its code alone does not tell: a status, sizes, a word of the provider's."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.code}{self.code.before_detail}{self.detail}" if self.detail else str(self.code)
+
+
+Reasons = tuple[Reason, ...]
+"""Why, the cause first, then what came of it; empty where nothing is to be told."""
+
+
+def because(code: Code, detail: str = "") -> Reasons:
+    return (Reason(code, detail),)
+
+
+def joined(reasons: Iterable[Reason]) -> str | None:
+    """The reasons in one line, each once; after a colon what was wrong with the payload. None without any."""
+    told = dict.fromkeys(reasons)
+    parts = ([each for each in told if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
+    return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import structlog
 
+from app.core.reasons import Code, Reason
 from app.headers.relayed import Headers, value_of
 from app.memory.repeats import Repeats
 from app.wire.format import WireFormat
@@ -32,19 +33,19 @@ def bypassed_path(method: str, target: bytes) -> str | None:
     return next((name for name, pattern in _PATTERNS.items() if pattern.fullmatch(path)), None)
 
 
-def not_compacted(formats: Iterable[WireFormat]) -> str:
+def not_compacted(formats: Iterable[WireFormat]) -> Reason:
     paths = ", ".join(format_.path.decode() for format_ in formats)
-    return f"path_not_compacted: only POST {paths} is compacted"
+    return Reason(Code.PATH_NOT_COMPACTED, f"only POST {paths} is compacted")
 
 
-def log_bypass(repeats: Repeats, path: str, reason: str) -> None:
+def log_bypass(repeats: Repeats, path: str, reason: Reason) -> None:
     if (count := repeats.again(path)) is not None:
-        log.info("conversations passed un-compacted", path=path, reason=reason, times=count)
+        log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
 
 
-def bypassed(reason: str) -> Headers:
+def bypassed(reason: Reason) -> Headers:
     """What the answer says."""
-    return [(b"x-context-status", b"bypassed"), (b"x-context-reason", reason.encode())]
+    return [(b"x-context-status", b"bypassed"), (b"x-context-reason", reason.text.encode())]
 
 
 def unless_told(own: Headers, answered: Headers) -> Headers:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from app.compaction.turn import Started
+from app.compaction.job import Started
 from app.core.stages.ladder import Decision
 from app.errors import StenoError, UpstreamUnreadable
 from app.headers.relayed import EVENT_STREAM, Headers, is_encoded, media_type

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import Decision
 from app.errors import StenoError
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
@@ -25,7 +26,7 @@ from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
-from app.proxy.progress import Progress
+from app.proxy.milestones import Milestones
 from app.proxy.record import REQUEST, Record
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
@@ -85,19 +86,21 @@ class Exchange:
 
     async def serve(self) -> None:
         if value_of(self.caller.headers, CALL_MARKER) == "summary":
-            await self._relay_unread(bypassed("summary_call"))
+            await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)))
             return
         try:
             facts = await self._take_in()
         except Unreadable as error:
-            log_bypass(self.services.repeats, self.caller.format.path.decode(), error.reason)
-            await self._relay_unread(bypassed(error.reason))
+            reason = Reason(error.reason)
+            log_bypass(self.services.repeats, self.caller.format.path.decode(), reason)
+            await self._relay_unread(bypassed(reason))
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood", request_id=self.caller.request_id)
-            await self._relay_unread([(b"x-context-status", b"full"), (b"x-context-reason", INTERNAL_ERROR.encode())])
+            own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
+            await self._relay_unread(own)
         else:
             await self._serve(facts)
 
@@ -107,56 +110,56 @@ class Exchange:
         return await take_in(self.services, await read(self.services, self.caller, self.body), self.caller)
 
     async def _serve(self, facts: Facts) -> None:
-        progress = Progress(tells=facts.events != "off")
+        milestones = Milestones(tells=facts.events != "off")
         try:
             if facts.events == "off":
-                await self._answer(*await self._obtain(facts, progress))
+                await self._answer(*await self._obtain(facts, milestones))
             else:
-                await self._stream(facts, progress)
+                await self._stream(facts, milestones)
         finally:
-            await progress.close()
-            if (decision := progress.decision) is not None:
+            await milestones.close()
+            if (decision := milestones.decision) is not None:
                 self.services.store.record(seen(facts, decision))
 
-    async def _stream(self, facts: Facts, progress: Progress) -> None:
+    async def _stream(self, facts: Facts, milestones: Milestones) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
-        obtaining = asyncio.ensure_future(self._obtain(facts, progress))
+        obtaining = asyncio.ensure_future(self._obtain(facts, milestones))
         try:
-            first: set[asyncio.Future[Any]] = {obtaining, progress.started}
+            first: set[asyncio.Future[Any]] = {obtaining, milestones.started}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if progress.started.done():
-                await self._early(facts, progress).serve(obtaining)
+            if milestones.started.done():
+                await self._early(facts, milestones).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
         finally:
             obtaining.cancel()
             await asyncio.wait({obtaining})
 
-    def _early(self, facts: Facts, progress: Progress) -> EarlyStream:
+    def _early(self, facts: Facts, milestones: Milestones) -> EarlyStream:
         return EarlyStream(
             answer=self.answer,
             facts=facts,
-            started=progress.started.result(),
-            decided=progress.decided,
+            started=milestones.started.result(),
+            decided=milestones.decided,
             relay=self._relay.stream,
             failed=self.record.failed,
             keep_alive_seconds=self.services.events.keep_alive_seconds,
             tells=self.services.events.body,
         )
 
-    async def _obtain(self, facts: Facts, progress: Progress) -> Obtained:
+    async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         began = monotonic()
-        decision = await self._decide(facts, self.services.compactor.prepare(facts.job, progress.on_start))
-        observed = self._decided(facts, decision, began, progress)
+        decision = await self._decide(facts, self.services.compactor.prepare(facts.job, milestones.on_start))
+        observed = self._decided(facts, decision, began, milestones)
         # What was too short to be counted is counted while the provider works.
         counting = count_meanwhile(self.services, facts)
         try:
-            answering = await self._forwarding.obtain(observed, progress)
+            answering = await self._forwarding.obtain(observed, milestones)
         finally:
             await asyncio.wait({counting})
             self.own_headers = context_headers(facts, decision)
-        return await self._recovered(observed, answering, progress)
+        return await self._recovered(observed, answering, milestones)
 
     async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
         try:
@@ -164,42 +167,42 @@ class Exchange:
         except Exception:
             place = facts.job.conversation_id
             log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
-            return Decision(None, reason=INTERNAL_ERROR, failed=True)
+            return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
-    def _decided(self, facts: Facts, decision: Decision, began: float, progress: Progress) -> Observation:
+    def _decided(self, facts: Facts, decision: Decision, began: float, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's."""
         self.record.decided(facts, decision, began)
-        progress.decide(decision)
-        return progress.observe(Observation(self.services, facts, decision))
+        milestones.decide(decision)
+        return milestones.observe(Observation(self.services, facts, decision))
 
-    async def _recovered(self, observed: Observation, answering: Answering, progress: Progress) -> Obtained:
+    async def _recovered(self, observed: Observation, answering: Answering, milestones: Milestones) -> Obtained:
         """The answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
         for _ in range(self.services.overflow_retries):
             if (job := latest.recovery()) is None:
                 break
-            progress.reopen()
+            milestones.reopen()
             began = monotonic()
-            decision = await self._decide(facts, self.services.compactor.recover(job, progress.on_start))
+            decision = await self._decide(facts, self.services.compactor.recover(job, milestones.on_start))
             if decision.view is None or decision.view.tokens >= latest.sent:
-                progress.decide(observed.decision)
+                milestones.decide(observed.decision)
                 break
             # Why there was no summary before is still why there is none.
-            why = decision.reason or (None if decision.status == "summarized" else latest.decision.reason)
-            decision = replace(decision, actions=(*decision.actions, "recovered"), reason=why)
-            latest = self._decided(facts, decision, began, progress)
+            why = decision.why or (() if decision.status == "summarized" else latest.decision.why)
+            decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
+            latest = self._decided(facts, decision, began, milestones)
             try:
-                again = await self._forwarding.obtain(latest, progress)
+                again = await self._forwarding.obtain(latest, milestones)
             except StenoError as error:
                 self.record.failed(error)
-                progress.decide(observed.decision)
+                milestones.decide(observed.decision)
                 break
             if again.status == 200 and latest.overflow is None:
                 await answering.close()
                 self.own_headers = context_headers(facts, decision)
                 return latest, again
             await again.close()
-            progress.decide(observed.decision)
+            milestones.decide(observed.decision)
         return observed, answering
 
     async def _answer(self, observed: Observation, answering: Answering) -> None:

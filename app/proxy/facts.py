@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.compaction.turn import Job
+from app.compaction.job import Job
 from app.core.history.recognition import Recognised
 from app.core.limits.budget import Budget, Window
 from app.core.stages.ladder import Decision
 from app.providers.providers import Provider
-from app.proxy.writing import Writing
 from app.settings.policies import Rules
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireFormat, WireRequest
@@ -36,7 +35,6 @@ class Facts:
     format: WireFormat
     request: WireRequest
     measure: Measure
-    writing: Writing
     job: Job
     """What is decided upon."""
     prompt: Prompt

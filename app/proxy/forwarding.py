@@ -12,9 +12,9 @@ from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
 from app.providers.upstream import Answering
 from app.proxy.learning import REFUSALS, Observation
+from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
 from app.proxy.peeking import read_first_piece, read_refusal, refusal_in
-from app.proxy.progress import Progress
 from app.proxy.record import Record
 from app.proxy.services import Services
 from app.wire.retries import is_repeatable
@@ -41,7 +41,7 @@ class Forwarding:
         self.record.answered(answering)
         return answering
 
-    async def obtain(self, observed: Observation, progress: Progress) -> Answering:
+    async def obtain(self, observed: Observation, milestones: Milestones) -> Answering:
         """The provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as it would.
 
         Raises the upstream errors.
@@ -49,39 +49,39 @@ class Forwarding:
         patience = Patience(observed.facts.job.wait_seconds)
         while True:
             try:
-                answering = await self._ask(observed, progress)
+                answering = await self._ask(observed, milestones)
             except UpstreamUnreachable:  # Nobody has seen the request.
-                if not progress.is_early or (pause := patience.pause()) is None:
+                if not milestones.is_early or (pause := patience.pause()) is None:
                     raise
             else:
                 status, headers = answering.status, answering.headers
                 is_final = status == 200 or observed.overflow is not None or not is_repeatable(status, headers)
-                if is_final or not progress.is_early or (pause := patience.pause(headers)) is None:
+                if is_final or not milestones.is_early or (pause := patience.pause(headers)) is None:
                     return answering
                 await answering.close()
                 request_id = self.record.request_id
                 log.info("asked once more", request_id=request_id, status=status, seconds=round(pause, 3))
             await asyncio.sleep(pause)
 
-    async def _ask(self, observed: Observation, progress: Progress) -> Answering:
+    async def _ask(self, observed: Observation, milestones: Milestones) -> Answering:
         """An answer. A refusal is read first; where it is the question for the usage, it is not asked."""
-        answering = await self._send_observed(observed, progress)
+        answering = await self._send_observed(observed, milestones)
         if answering.status in REFUSALS:
             refused = await read_refusal(answering)
             if not await observed.refused(refused):
                 return refused
             await refused.close()
-            return await self._send_observed(observed, progress)
+            return await self._send_observed(observed, milestones)
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            peeked = progress.own(await read_first_piece(answering))
+            peeked = milestones.own(await read_first_piece(answering))
             if error := refusal_in(observed.facts.format.editor(), peeked.read):
                 await observed.refusal(answering.status, answering.headers, error, first_frame=True)
             return peeked
         return answering
 
-    async def _send_observed(self, observed: Observation, progress: Progress) -> Answering:
+    async def _send_observed(self, observed: Observation, milestones: Milestones) -> Answering:
         facts = observed.facts
-        body = await self.services.beside(facts.job, observed.payload)
-        answering = progress.own(await self.send(body, facts.provider, facts.job.model))
+        body = await facts.job.beside(self.services.work, observed.payload)
+        answering = milestones.own(await self.send(body, facts.provider, facts.job.model))
         observed.answered(answering.status)
         return answering

@@ -10,18 +10,18 @@ import asyncio
 from functools import partial
 from hashlib import blake2b
 
-from app.compaction.turn import MANY_MESSAGES, Job
+from app.compaction.job import MANY_MESSAGES, Job
+from app.compaction.summariser import Prefix
+from app.compaction.writing import Writing
 from app.core.history.recognition import Recognised
 from app.core.limits.budget import HEURISTIC_CAUTION, budget_for
 from app.core.stages.policy import Strategy
 from app.core.tokens.rules import rules_for
-from app.core.view.view import Conversation
-from app.headers.relayed import for_summary
+from app.core.view.view import Conversation, View
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts, Measure
 from app.proxy.options import event_shape, is_switched_off, name_of, rules_of, wait_seconds
 from app.proxy.services import Services
-from app.proxy.writing import Writing
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireRequest
 
@@ -52,9 +52,8 @@ async def take_in(services: Services, request: WireRequest, caller: Caller, *, r
     conversation, prompt = await digest(services, request, caller, measured)
     recognised = await recognise(services, request, caller, conversation, remember=remember)
     events = event_shape(request, caller.headers, services.events.stream)
-    writing = Writing(measured.rules, measured.provider, request.model, caller.tenant, request.focus)
-    job = _job(services, request, caller, measured, writing, conversation, prompt, recognised, events)
-    return Facts(caller.format, request, measured, writing, job, prompt, recognised, events)
+    job = _job(services, request, caller, measured, conversation, prompt, recognised, events)
+    return Facts(caller.format, request, measured, job, prompt, recognised, events)
 
 
 async def measure(services: Services, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
@@ -141,13 +140,12 @@ def _job(
     request: WireRequest,
     caller: Caller,
     measured: Measure,
-    writing: Writing,
     conversation: Conversation,
     prompt: Prompt,
     recognised: Recognised,
     events: EventShape,
 ) -> Job:
-    rules, provider = measured.rules, measured.provider
+    rules = measured.rules
     return Job(
         tenant=caller.tenant,
         conversation_id=recognised.conversation_id,
@@ -158,16 +156,35 @@ def _job(
         cost=prompt.cost,
         model=request.model,
         series=_series(rules.policy.strategy, request.focus),
-        summary=writing.settings(services, measured.budget),
-        routes=writing.routes(services, for_summary(caller.headers)),
+        writing=_writing(services, request, caller, measured, conversation),
         compaction=rules.compaction.enabled and not is_switched_off(request, caller.headers),
         policy=rules.policy,
-        shown=lambda view: tuple(caller.format.render(conversation, view, provider.settings.alternating_roles)),
-        declared=request.cached,
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
-        pinned_text=writing.pinned_text,
         wait_seconds=wait_seconds(rules, events, caller.headers),
         request_id=caller.request_id,
+    )
+
+
+def _writing(
+    services: Services, request: WireRequest, caller: Caller, measured: Measure, conversation: Conversation
+) -> Writing:
+    provider = measured.provider
+
+    def prefix(view: View) -> Prefix:
+        messages = caller.format.render(conversation, view, provider.settings.alternating_roles)
+        return Prefix(tuple(messages), request.cached)
+
+    return Writing(
+        rules=measured.rules,
+        provider=provider,
+        model=request.model,
+        tenant=caller.tenant,
+        focus=request.focus,
+        headers=caller.headers,
+        providers=services.providers,
+        estimator=services.estimator,
+        base_model=services.base_model,
+        prefix=prefix,
     )
 
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import structlog
 
-from app.compaction.turn import Job
+from app.compaction.job import Job
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
@@ -175,11 +175,9 @@ class Observation:
             return None
         instructions, output = job.conversation.instruction_tokens, self.facts.request.output
         budget = recovery_budget(overflow, job.budget, self.sent, instructions, output)
-        if budget is None:
-            return None
-        # What the refusal told holds for the summariser too, where it is the same model.
-        summary = self.facts.writing.settings(self.services, budget)
-        return replace(job, budget=budget, summary=summary)
+        # Its summary settings are then worked out anew: what the refusal told holds for the summariser too, where it is
+        # the same model.
+        return replace(job, budget=budget) if budget is not None else None
 
     def _call(self, answered: Answered) -> Call:
         job = self.facts.job

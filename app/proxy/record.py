@@ -10,6 +10,7 @@ from time import monotonic
 
 import structlog
 
+from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
@@ -25,7 +26,7 @@ REQUEST = "steno.request"
 """Scope key: the request's record."""
 LONGEST_PATH = 300
 FIRST_ERROR = 400
-_CHOSEN = "compaction_off"
+_CHOSEN = because(Code.COMPACTION_OFF)
 """The one reason that is no failure: somebody asked for it."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 
@@ -46,10 +47,10 @@ class Record:
 
     def decided(self, facts: Facts, decision: Decision, began: float) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's."""
-        if decision.view is None and decision.reason is None:
+        if decision.view is None and not decision.why:
             return
         before, after = facts.tokens(decision)
-        tell = log.info if decision.reason in (None, _CHOSEN) else log.warning
+        tell = log.info if decision.why in ((), _CHOSEN) else log.warning
         tell(
             "payload left" if decision.view is None else "payload changed",
             request_id=self.request_id,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from app.compaction.turn import Started
+from app.compaction.job import Started
 from app.core.history.recognition import heads_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of

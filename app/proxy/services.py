@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
-from app.compaction.turn import Job
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
 from app.providers.ledger import Ledger
@@ -62,7 +61,3 @@ class Services:
     def format(self) -> WireFormat:
         """Of a body that comes to no format's own path."""
         return self.formats[0]
-
-    async def beside(self, job: Job, work: Callable[[], T]) -> T:
-        """Works something out about a request; in a worker thread where its history is long."""
-        return await self.work.do(job.tenant, work) if job.is_long else work()

@@ -13,9 +13,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from app.core.reasons import Code
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import build_view, widest_path
+from app.core.view.reading import build_view, paths, widest_path
 from app.errors import InvalidRequest, TooManyCompactions
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
@@ -71,7 +72,7 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     with readable():
         facts = await take_in(services, await read(services, caller, body), caller)
     decision = await _prepare(services, facts, record)
-    return _answer(await services.beside(facts.job, lambda: _compaction(facts, decision)))
+    return _answer(await facts.job.beside(services.work, lambda: _compaction(facts, decision)))
 
 
 @router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
@@ -91,7 +92,7 @@ async def compact_conversation(
         facts = await take_in(services, chat, caller)
     await count(services, tenant, facts.job.conversation, facts.prompt)
     held = await _chunks(services, facts)
-    threshold = await services.beside(facts.job, partial(_threshold, facts, held.values()))
+    threshold = await facts.job.beside(services.work, partial(_threshold, facts, held.values()))
     with readable():
         facts = await take_in(services, chat.asking(threshold=threshold), caller)
     # Masking alone would do for the numbers, but what was asked for is a summary.
@@ -100,7 +101,7 @@ async def compact_conversation(
     decision = await _prepare(services, facts, record)
     made = [chunk for id_, chunk in (await _chunks(services, facts)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
-    shown = await services.beside(job, lambda: _compaction(facts, decision))
+    shown = await job.beside(services.work, lambda: _compaction(facts, decision))
     return _answer({**shown, "summaries": summaries})
 
 
@@ -120,7 +121,7 @@ def _read_forced(services: Services, body: bytes) -> WireRequest:
     try:
         chat = services.format.read(body, services.bounds)
     except Unreadable as error:
-        if error.reason == Unreadable.reason and _lacks_messages(body):
+        if error.reason is Code.UNREADABLE and _lacks_messages(body):
             raise InvalidRequest(NO_MESSAGES, "messages") from error
         with readable():
             raise
@@ -142,7 +143,7 @@ def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
     Not the smallest there is: target, tail and summaries are measured by it.
     """
     conversation = facts.job.conversation
-    smallest = build_view(conversation, widest_path(conversation, chunks)).tokens
+    smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
     return max(1, facts.job.budget.line.reported(smallest) - 1)
 
 
@@ -158,7 +159,7 @@ async def _prepare(services: Services, facts: Facts, record: Record) -> Decision
     decision = await services.compactor.prepare(facts.job)
     await count(services, facts.job.tenant, facts.job.conversation, facts.prompt)
     record.decided(facts, decision, began)
-    services.store.record(await services.beside(facts.job, lambda: seen(facts, decision)))
+    services.store.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
     return decision
 
 

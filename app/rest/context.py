@@ -237,7 +237,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     return PlanOut(
         context_status=prepared.status,
         context=context_of(facts, prepared),
-        parts=await services.beside(job, lambda: coverage_of(job.conversation, prepared.view, budget.line)),
+        parts=await job.beside(services.work, lambda: coverage_of(job.conversation, prepared.view, budget.line)),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
         budget={

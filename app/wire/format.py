@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from app.core.history.messages import Message
+from app.core.reasons import Code
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
@@ -46,7 +47,7 @@ Named = tuple[str, bytes]
 class TooManyMessages(Unreadable):
     """Planning what becomes of each of them would take time that others have to wait for."""
 
-    reason = "too_many_messages"
+    reason = Code.TOO_MANY_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)

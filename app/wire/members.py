@@ -9,6 +9,8 @@ from typing import ClassVar
 
 import msgspec
 
+from app.core.reasons import Code
+
 LONGEST_KEY = 65_536
 """Bytes of a key, with the space around it."""
 MOST_MEMBERS = 2_000
@@ -29,7 +31,7 @@ STATUS_MEMBERS = ("context_status", "context")
 class Unreadable(ValueError):
     """These bytes are not what Steno can read; the provider judges them."""
 
-    reason: ClassVar[str] = "unreadable"
+    reason: ClassVar[Code] = Code.UNREADABLE
     """As the answer says it, and the log."""
 
 
@@ -40,19 +42,19 @@ class RepeatedKey(Unreadable):
 class KeyTooLong(Unreadable):
     """Longer than any that has a meaning."""
 
-    reason = "key_too_long"
+    reason = Code.KEY_TOO_LONG
 
 
 class TooManyMembers(Unreadable):
     """Finding the places of all would take time that others have to wait for."""
 
-    reason = "too_many_members"
+    reason = Code.TOO_MANY_MEMBERS
 
 
 class TooManyValues(Unreadable):
     """Reading them all would take time that others have to wait for, and many times the body's memory."""
 
-    reason = "too_many_values"
+    reason = Code.TOO_MANY_VALUES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.commands import cli
 from app.compaction.compactor import Compactor
-from app.compaction.turn import Job
+from app.compaction.job import Job
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import chunks, lease

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor
+from app.compaction import compactor, leased
 from app.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import post, request_bytes, send
@@ -102,7 +102,7 @@ def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
 def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_made_again(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compactor, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.2)
     simulator.summary_default = Fault(delay=2.0)
     proxy = steno()
     context(post(proxy.url, chat(turns(2), conversation_id="one")))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.compaction import turn
-from app.compaction.turn import Turn
+from app.compaction import compactor, job, progress
+from app.core.stages.case import Case
 from app.core.view.view import Conversation
 from app.proxy import intake
 from app.tokens.estimator import Prompt
@@ -93,8 +93,8 @@ def held_up(owner: Any, name: str, is_long: Callable[..., bool]) -> Iterator[Eve
             gate.set()
 
 
-def _many(deciding: Turn, *_: object) -> bool:
-    return len(deciding.job.conversation.transcript) > 100
+def _many(case: Case, *_: object) -> bool:
+    return len(case.conversation.transcript) > 100
 
 
 STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
@@ -102,9 +102,9 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
-    "masking": (Turn, "plan_mask", _many),
-    "planning": (Turn, "plan", _many),
-    "settling": (Turn, "settle", _many),
+    "masking": (progress, "due_mask", _many),
+    "planning": (progress, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
+    "settling": (compactor, "settle", _many),
     "the body that goes on": (chat_completions, "render", lambda conversation, *_: len(conversation.transcript) > 100),
     "the model of a body that is not read": (chat_completions, "model_in", lambda body: len(body) > 100_000),
 }
@@ -115,7 +115,7 @@ def test_others_are_answered_while_a_long_request_is_worked_on(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Two at once, which is what one tenant may have; its others wait for these."""
-    for module in (turn, intake):
+    for module in (job, intake):
         monkeypatch.setattr(module, "MANY_MESSAGES", 100)
     monkeypatch.setattr(intake, "INLINE_BODY", 100_000)
     url = steno().url

@@ -13,7 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.compaction.summariser import Prefix, Route, Summariser
-from app.core.summary.compaction import Failure
+from app.core.reasons import Code, Reason
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer, Ending
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
 from app.core.tokens.usage import Tokens
@@ -47,6 +48,15 @@ class Clock:
 
 def request(tokens: int = 300) -> SummaryRequest:
     return summary_request(SUMMARY_PROMPT, TRANSCRIPT, tokens, tokens)
+
+
+def failure(told: str, *, overflow: bool = False) -> Failure:
+    """One with these reasons, as they are told."""
+    reasons = []
+    for each in told.split(", "):
+        status = each.removeprefix("summariser_status_")
+        reasons.append(Reason(Code.SUMMARISER_STATUS, status) if status != each else Reason(Code[each.upper()]))
+    return Failure(tuple(reasons), overflow)
 
 
 @pytest.fixture
@@ -134,7 +144,7 @@ async def test_nothing_is_waited_for_after_the_end(scripted: ScriptedProvider) -
 
 async def test_an_answer_without_end_is_given_up_at_four_megabytes(scripted: ScriptedProvider) -> None:
     scripted.then(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"{" + b" " * (5 << 20), "hang")
-    assert await ask(scripted) == Failure("summariser_answer_too_large")
+    assert await ask(scripted) == failure("summariser_answer_too_large")
 
 
 # What is tried again on the same route
@@ -187,7 +197,7 @@ async def test_what_goes_wrong_is_a_reply_with_its_reason(
     simulator: Simulator, provider: RunningServer, fault: Fault, reason: str, calls: int
 ) -> None:
     simulator.summary_default = fault
-    assert await ask(provider) == Failure(reason)
+    assert await ask(provider) == failure(reason)
     assert len(simulator.summaries) == calls
 
 
@@ -197,7 +207,7 @@ async def test_silence_is_given_up_in_time_and_not_tried_again(
 ) -> None:
     simulator.summary_default = fault
     began = monotonic()
-    assert await ask(provider, seconds=0.5) == Failure("summariser_upstream_timeout")
+    assert await ask(provider, seconds=0.5) == failure("summariser_upstream_timeout")
     assert monotonic() - began < 2.0
     assert len(simulator.summaries) == 1
 
@@ -207,14 +217,14 @@ async def test_a_stream_that_falls_silent_is_given_up_before_its_time(
 ) -> None:
     simulator.summary_default = Fault(first_token_delay=10.0)
     began = monotonic()
-    assert await ask(provider, between_bytes=0.3) == Failure("summariser_upstream_timeout")
+    assert await ask(provider, between_bytes=0.3) == failure("summariser_upstream_timeout")
     assert monotonic() - began < 5.0
 
 
 async def test_a_drip_does_not_prolong_the_call(simulator: Simulator, provider: RunningServer) -> None:
     simulator.summary_default = Fault(text="Notes " * 50, chunk_delay=0.1, chunk_size=6)
     began = monotonic()
-    assert await ask(provider, seconds=0.8) == Failure("summariser_upstream_timeout")
+    assert await ask(provider, seconds=0.8) == failure("summariser_upstream_timeout")
     assert monotonic() - began < 3.0
 
 
@@ -238,7 +248,7 @@ async def test_an_unreachable_provider_is_tried_twice_and_then_the_next_one(next
     class Nowhere:
         url = f"http://127.0.0.1:{closed_port()}"
 
-    assert await ask(Nowhere) == Failure("summariser_upstream_unreachable")
+    assert await ask(Nowhere) == failure("summariser_upstream_unreachable")
     assert isinstance(await ask(Nowhere, next_provider), Answer)
 
 
@@ -247,7 +257,7 @@ async def test_where_all_are_down_the_last_reason_is_given(
 ) -> None:
     simulator.summary_default = Fault(status=500)
     spare.summary_default = Fault(status=503)
-    assert await ask(provider, next_provider) == Failure("summariser_status_503")
+    assert await ask(provider, next_provider) == failure("summariser_status_503")
 
 
 async def test_all_attempts_together_end_at_the_deadline(
@@ -258,7 +268,7 @@ async def test_all_attempts_together_end_at_the_deadline(
     async with routed(provider, next_provider, next_provider) as routes:
         began = monotonic()
         reply = await summariser(0.6).ask(request(), routes, None, began + 0.9, TENANT)
-    assert reply == Failure("summariser_upstream_timeout")
+    assert reply == failure("summariser_upstream_timeout")
     assert monotonic() - began < 2.0
     assert (len(simulator.summaries), len(spare.summaries)) == (1, 1)
 
@@ -268,7 +278,7 @@ async def test_a_pause_beyond_the_deadline_is_not_waited_for(simulator: Simulato
     async with routed(provider) as routes:
         began = monotonic()
         reply = await summariser().ask(request(), routes, None, began + 2.0, TENANT)
-    assert reply == Failure("summariser_status_429")
+    assert reply == failure("summariser_status_429")
     assert monotonic() - began < 2.0
 
 
@@ -307,7 +317,7 @@ async def test_an_overflow_is_never_repeated_unchanged(
     reason: str,
 ) -> None:
     simulator.summary_default = fault
-    assert await ask(provider, next_provider) == Failure(reason, overflow=True)
+    assert await ask(provider, next_provider) == failure(reason, overflow=True)
     assert len(simulator.summaries) == 1
     assert spare.summaries == ()
 
@@ -316,7 +326,7 @@ async def test_an_error_in_the_middle_of_an_answer_is_no_overflow(
     simulator: Simulator, provider: RunningServer
 ) -> None:
     simulator.summary_default = Fault(error_frame=OVERFLOW, after=3)
-    assert await ask(provider) == Failure("summariser_error_frame")
+    assert await ask(provider) == failure("summariser_error_frame")
 
 
 async def test_a_refusal_without_a_reason_is_an_overflow_only_for_the_conversation_itself(
@@ -327,11 +337,11 @@ async def test_a_refusal_without_a_reason_is_an_overflow_only_for_the_conversati
     prefix = Prefix((b'{"role": "user", "content": "Hello"}',), {})
     async with routed(provider) as routes:
         asking = summariser()
-        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == Failure(
+        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == failure(
             "summariser_status_413"
         )
         reply = await asking.ask(request(), routes, prefix, monotonic() + PATIENCE, TENANT)
-    assert reply == Failure("summariser_status_413", overflow=True)
+    assert reply == failure("summariser_status_413", overflow=True)
 
 
 # The conversation itself in place of a transcript
@@ -417,7 +427,7 @@ async def test_a_parameter_is_only_given_up_where_the_refusal_names_it(
     simulator.next_summary(status=400, error={"message": "Your top_pick and user_id are not known here."})
     asking = summariser(parameters={"top_p": 0.5, "user": "steno"})
     async with routed(provider) as routes:
-        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == Failure(
+        assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == failure(
             "summariser_status_400"
         )
     assert len(simulator.summaries) == 1
@@ -436,7 +446,7 @@ async def test_usage_is_done_without_where_it_cannot_be_asked_for(
 async def test_a_cap_that_is_too_large_would_be_so_by_any_name(simulator: Simulator, provider: RunningServer) -> None:
     error = {"message": "'max_tokens' or 'max_completion_tokens' is too large: 300. This model supports at most 200."}
     simulator.summary_default = Fault(status=400, error=error)
-    assert await ask(provider) == Failure("summariser_status_400")
+    assert await ask(provider) == failure("summariser_status_400")
     assert len(simulator.summaries) == 1
 
 
@@ -452,8 +462,8 @@ async def test_a_model_that_fails_three_times_is_left_alone_by_everybody_and_the
             return await asking.ask(request(), on, None, clock() + PATIENCE, TENANT)
 
         for _ in range(3):
-            assert await once(routes[0]) == Failure("summariser_status_503")
-        assert await once(routes[0]) == Failure("summariser_status_503, summariser_paused")
+            assert await once(routes[0]) == failure("summariser_status_503")
+        assert await once(routes[0]) == failure("summariser_status_503, summariser_paused")
         assert len(simulator.summaries) == 3
         assert isinstance(await once(*routes), Answer)
         assert len(spare.summaries) == 1
@@ -473,7 +483,7 @@ async def test_one_callers_account_does_not_close_a_model_to_the_others(
         asking = summariser()
         for _ in range(4):
             reply = await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT)
-            assert reply == Failure(f"summariser_status_{status}")
+            assert reply == failure(f"summariser_status_{status}")
 
 
 async def test_a_call_cut_short_by_the_deadline_says_nothing_about_the_model(
@@ -484,7 +494,7 @@ async def test_a_call_cut_short_by_the_deadline_says_nothing_about_the_model(
         asking = summariser(seconds=10.0)
         for _ in range(4):
             reply = await asking.ask(request(), routes, None, monotonic() + 0.1, TENANT)
-            assert reply == Failure("summariser_upstream_timeout")
+            assert reply == failure("summariser_upstream_timeout")
 
 
 # Before a whole Steno

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor
+from app.compaction import compactor, leased, progress
 from app.simulator import Fault, Simulator
 from app.store import StatementRefused, StoreUnavailable
 from tests.e2e.histories import chat, long_history, turns
@@ -27,7 +27,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
     """For longer than anybody waits for it."""
-    monkeypatch.setattr(compactor, "RECOVERIES", 0)
+    monkeypatch.setattr(progress, "RECOVERIES", 0)
     for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_ended", "commit"):
         monkeypatch.setattr(steno.services.store, name, away)
 
@@ -115,7 +115,7 @@ def test_nobody_waits_for_a_database_that_has_been_away_for_long(
 
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
-        gone.setattr(compactor, "RECOVERIES", 3)
+        gone.setattr(progress, "RECOVERIES", 3)
         gone.setattr(proxy.services.store, "recovers", recovers)
         assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
     assert asked == [True]
@@ -134,7 +134,7 @@ def test_a_database_that_reads_and_does_not_write_is_tried_three_times_at_most(
 
     monkeypatch.setattr(proxy.services.store, "acquire", acquire)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
-    assert len(tried) == 1 + compactor.RECOVERIES
+    assert len(tried) == 1 + progress.RECOVERIES
 
 
 def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
@@ -151,7 +151,7 @@ def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
     monkeypatch.setattr(proxy.services.store, "recovers", recovers)
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
-        gone.setattr(compactor, "RECOVERIES", 3)
+        gone.setattr(progress, "RECOVERIES", 3)
         assert context(post(proxy.url, chat(long_history())))["actions"] == []
     monkeypatch.setattr(proxy.services.store, "acquire", refuses)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
@@ -205,7 +205,7 @@ def test_a_summary_is_not_lost_with_the_lease_that_could_not_be_renewed(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit was under way when the second heartbeat was missed."""
-    monkeypatch.setattr(compactor, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.2)
     proxy = steno()
     commit, tried = proxy.services.store.commit, list[bool]()
 

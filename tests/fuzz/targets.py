@@ -18,7 +18,8 @@ import msgspec
 
 from app.core.history.identity import Identity
 from app.core.limits.budget import MOST_TOKENS, Shares, Window, budget_for
-from app.core.view.view import Altered, Conversation, Costs, View, whole
+from app.core.view.reading import whole
+from app.core.view.view import Altered, Conversation, Costs, View
 from app.errors import InvalidRequest, LoopDetected
 from app.headers.credentials import keys_in
 from app.headers.hops import check_hops, hops_in, with_hop

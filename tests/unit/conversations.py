@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind, Message, ToolCall, Transcript
 from app.core.limits.budget import Budget
-from app.core.limits.trigger import over
-from app.core.stages.ladder import Case
+from app.core.limits.trigger import Trigger, over
+from app.core.reasons import Code, because
+from app.core.stages import masking
+from app.core.stages.case import Case
 from app.core.stages.policy import Policy
-from app.core.summary.compaction import Effect, Flow, Outcome, Reply, Store, Summarise, Together
+from app.core.summary import plan
+from app.core.summary.flow import Compaction, Effect, Flow, Reply, Store, Summarise, Together
+from app.core.summary.flow import drive as drive_flow
 from app.core.summary.gate import Answer
-from app.core.summary.plan import SummarySettings
+from app.core.summary.settings import SummarySettings
+from app.core.view import reading
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Costs, Masking
+from app.core.view.mask import Boundary, Masking, MaskSettings
+from app.core.view.reading import Path
+from app.core.view.view import Conversation, Costs, View
 from app.wire.chat_completions.messages import KINDS
 
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
+WHY = because(Code.SUMMARISER_UPSTREAM_TIMEOUT)
+TOO_LARGE = because(Code.SUMMARISER_STATUS, "400")
+"""Why a summary failed."""
 SETTINGS = SummarySettings(
     model="m",
     prompt="Summarise.",
@@ -125,6 +135,36 @@ def case(
     return Case(talk, policy or Policy(), limits or budget(), cost, chunks, masking)
 
 
+def least_view(
+    talk: Conversation,
+    chunks: Iterable[SummaryChunk],
+    trigger: Trigger,
+    masking: Masking | None = None,
+    masked_at_most: int | None = None,
+) -> View | None:
+    return reading.least_view(talk, reading.paths(talk, chunks), trigger, masking, masked_at_most)
+
+
+def widest_path(talk: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
+    return reading.widest_path(reading.paths(talk, chunks))
+
+
+def plan_compaction(
+    talk: Conversation, chunks: Iterable[SummaryChunk], limits: Budget, summary: SummarySettings, series: str
+) -> plan.Plan | None:
+    return plan.plan_compaction(talk, widest_path(talk, chunks), limits, summary, series)
+
+
+def plan_mask(
+    talk: Conversation,
+    chunks: Iterable[SummaryChunk],
+    limits: Budget,
+    found: Masking,
+    settings: MaskSettings = masking.FLAT,
+) -> Boundary | None:
+    return masking.plan_mask(talk, widest_path(talk, chunks), limits, found, settings)
+
+
 def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> SummaryChunk:
     """A stored chunk over the messages from `start` up to `stop` of this conversation."""
     made = SummaryChunk(
@@ -148,32 +188,30 @@ def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> 
     return replace(made, **changes)
 
 
-def play(flow: Flow, *answers: Reply, keep: bool = True) -> tuple[list[Effect], Outcome]:
+def play(flow: Flow, *answers: Reply, keep: bool = True) -> tuple[list[Effect], Compaction]:
     """Drives a compaction with prepared answers; chunks are kept as they are, unless `keep` is false."""
     return _play(flow, iter(answers), keep)
 
 
-def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect], Outcome]:
+def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect], Compaction]:
     effects: list[Effect] = []
-    reply: Reply = None
-    while True:
-        try:
-            effect = flow.send(reply)
-        except StopIteration as end:
-            outcome: Outcome = end.value
-            return effects, outcome
+
+    def perform(effect: Effect) -> Reply:
         effects.append(effect)
         match effect:
             case Together(flows):
                 played = [_play(side, replies, keep) for side in flows]
-                effects += [effect for inner, _ in played for effect in inner]
-                reply = tuple(outcome for _, outcome in played)
+                effects.extend(effect for inner, _ in played for effect in inner)
+                return tuple(compaction for _, compaction in played)
             case Summarise():
-                reply = next(replies)
-            case Store(made):
-                reply = made if keep else None
+                return next(replies)
+            case Store(made) if keep:
+                return made
             case _:
-                reply = None
+                return None
+
+    compaction = drive_flow(flow, perform)
+    return effects, compaction
 
 
 def notes(size: int = 30) -> Answer:

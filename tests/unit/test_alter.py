@@ -19,7 +19,8 @@ from app.core.stages.alter import (
     with_text,
 )
 from app.core.view.mask import shorten
-from app.core.view.view import Altered, Carried, Part, Path, Pins, Summary, Verbatim, View, build_view, whole
+from app.core.view.reading import Path, build_view, whole
+from app.core.view.view import Altered, Carried, Part, Pins, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message, words
 
 LONG = words(300)
@@ -38,7 +39,7 @@ def test_what_changes_is_counted_again_and_what_does_not_stays_as_it_is() -> Non
 
 def test_the_last_user_message_and_what_is_pinned_are_left_alone() -> None:
     talk = conversation(message("user", LONG), message("assistant", LONG), message("user", LONG))
-    talk.pin(Pins((0,)))
+    talk = talk.with_pins(Pins((0,)))
     view = alter(talk, whole(talk), "shortened", cost, halved)
     assert view.parts == (Verbatim(0, 1), Altered(1, (words(150),), 150, "shortened"), Verbatim(2, 3))
 

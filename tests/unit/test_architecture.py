@@ -30,18 +30,19 @@ MAY_COUNT = {
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
-    "core/summary/compaction.py": {COUNT, "note_tokens"},
+    "core/summary/maker.py": {COUNT, "note_tokens"},
     "simulator/answers.py": {COUNT},
     # They only pass the counter on.
-    "compaction/turn.py": {COUNT},
+    "compaction/job.py": {COUNT},
+    "core/summary/compaction.py": {COUNT},
     "simulator/requests.py": {COUNT},
 }
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "proxy/writing.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "compaction/writing.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
-    "core/summary/compaction.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
+    "core/summary/maker.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
     "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
     "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give

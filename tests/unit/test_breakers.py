@@ -3,6 +3,7 @@
 import pytest
 
 from app.compaction.breakers import HistoryBreaker, ModelBreaker
+from app.core.reasons import Code, because
 from app.memory.lineages import Lineage
 
 LIMIT = 10_000
@@ -16,6 +17,9 @@ def history(*turns: str) -> Lineage:
 
 TALK = history("hello")
 
+WHY = because(Code.SUMMARY_EMPTY)
+WHY_TOO = because(Code.SUMMARY_REFUSED)
+
 
 class Clock:
     now = 0.0
@@ -27,7 +31,7 @@ class Clock:
 def failed(times: int, clock: Clock) -> ModelBreaker:
     breaker = ModelBreaker(clock)
     for _ in range(times):
-        breaker.failed("m", TENANT, "why")
+        breaker.failed("m", TENANT, WHY)
     return breaker
 
 
@@ -42,20 +46,20 @@ def test_calls_that_were_made_for_one_thing_fail_once() -> None:
     """The parts of one long history are summarised side by side: eight failures are one, for everybody else."""
     breaker = ModelBreaker(Clock())
     for undertaking in ("a", "a", "b", "a", "b"):
-        breaker.failed("m", TENANT, "why", undertaking)
+        breaker.failed("m", TENANT, WHY, undertaking)
     assert breaker.admits("m", TENANT)
-    breaker.failed("m", TENANT, "why", "c")
+    breaker.failed("m", TENANT, WHY, "c")
     assert not breaker.admits("m", TENANT)
     breaker.answered("m", TENANT)
     for _ in range(3):
-        breaker.failed("m", TENANT, "why", "a")
+        breaker.failed("m", TENANT, WHY, "a")
     assert breaker.admits("m", TENANT)
 
 
 def test_an_answer_in_between_begins_the_count_anew() -> None:
     breaker = failed(2, Clock())
     breaker.answered("m", TENANT)
-    breaker.failed("m", TENANT, "why")
+    breaker.failed("m", TENANT, WHY)
     assert breaker.admits("m", TENANT)
 
 
@@ -74,7 +78,7 @@ def test_a_probe_that_fails_begins_another_pause() -> None:
     clock.now = 30.0
     assert breaker.admits("m", TENANT)
     clock.now = 50.0
-    breaker.failed("m", TENANT, "why")
+    breaker.failed("m", TENANT, WHY)
     clock.now = 79.9
     assert not breaker.admits("m", TENANT)
     clock.now = 80.0
@@ -110,12 +114,12 @@ def test_what_fails_for_two_tenants_is_left_alone_by_all_until_the_pause_is_over
     clock = Clock()
     breaker = failed(3, clock)
     for _ in range(2):
-        breaker.failed("m", ANOTHER, "why too")
+        breaker.failed("m", ANOTHER, WHY_TOO)
     assert breaker.admits("m", THIRD), "two failures are bad luck, whosever"
     clock.now = 10.0
-    breaker.failed("m", ANOTHER, "why too")
+    breaker.failed("m", ANOTHER, WHY_TOO)
     assert not breaker.admits("m", THIRD)
-    assert breaker.why("m", THIRD) == "why too"
+    assert breaker.why("m", THIRD) == WHY_TOO
     clock.now = 30.0
     assert breaker.admits("m", THIRD), "the first tenant's pause is over"
 
@@ -123,7 +127,7 @@ def test_what_fails_for_two_tenants_is_left_alone_by_all_until_the_pause_is_over
 def test_a_tenant_that_is_answered_confirms_no_pause() -> None:
     breaker = failed(3, Clock())
     for _ in range(3):
-        breaker.failed("m", ANOTHER, "why")
+        breaker.failed("m", ANOTHER, WHY)
     breaker.answered("m", TENANT)
     assert breaker.admits("m", THIRD)
     assert not breaker.admits("m", ANOTHER)
@@ -215,9 +219,9 @@ def test_a_branch_takes_over_what_was_before_it() -> None:
 def test_the_latest_failure_is_told() -> None:
     breaker = ModelBreaker(Clock())
     assert breaker.why("m", TENANT) is None
-    for why in ("first", "second"):
+    for why in (WHY, WHY_TOO):
         breaker.failed("m", TENANT, why)
-    assert breaker.why("m", TENANT) == "second"
+    assert breaker.why("m", TENANT) == WHY_TOO
     breaker.answered("m", TENANT)
     assert breaker.why("m", TENANT) is None
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from app.core.history.messages import Media, ToolCall
-from app.core.view.view import Altered, Conversation, Costs, Path, Verbatim, View, build_view, whole
+from app.core.view.reading import Path, build_view, whole
+from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
 from app.wire import members
 from app.wire.chat_completions import messages as reading

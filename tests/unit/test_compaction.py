@@ -1,28 +1,49 @@
 """The compaction as a list of effects: what is asked for, in which order, and what becomes of each reply."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
+from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
-from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, Together, compact
+from app.core.summary.compaction import compact
+from app.core.summary.flow import (
+    Announce,
+    Compaction,
+    Effect,
+    Failure,
+    Flow,
+    Outcome,
+    Reply,
+    Store,
+    Summarise,
+    Together,
+    drive_async,
+)
 from app.core.summary.gate import Answer, Ending
-from app.core.summary.plan import MOST_PARTS, SummarySettings, plan_compaction
+from app.core.summary.plan import MOST_PARTS
 from app.core.summary.prompts import SummaryRequest
+from app.core.summary.settings import SummarySettings
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Part, Pruned, Verbatim, least_view, widest_path
+from app.core.view.view import Conversation, Part, Pruned, Verbatim
 from tests.unit.conversations import (
     SETTINGS,
+    TOO_LARGE,
+    WHY,
     budget,
     chunk,
     conversation,
     count,
     drive,
+    least_view,
     message,
     notes,
+    plan_compaction,
     play,
     turns,
+    widest_path,
     words,
 )
 
@@ -44,15 +65,15 @@ def flow(
 
 
 def test_the_client_is_told_before_the_summary_is_asked_for() -> None:
-    effects, outcome = play(flow(), notes())
+    effects, compaction = play(flow(), notes())
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
     assert effects[0] == Announce(messages=14)
-    assert outcome.failure is None
+    assert compaction.is_whole
 
 
 def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
-    _, outcome = play(flow(), notes())
-    (made,) = outcome.made
+    _, compaction = play(flow(), notes())
+    (made,) = compaction.made
     assert (made.from_digest, made.through_digest) == (TALK.chain[0], TALK.chain[14])
     assert made.last_message_digest == TALK.transcript.messages[13].digest
     assert (made.first_index, made.last_index, made.through_turn) == (0, 13, 7)
@@ -72,38 +93,55 @@ def test_the_summariser_is_shown_every_message_and_only_those_it_replaces() -> N
 
 
 def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
-    effects, outcome = play(flow(), Answer("short"), notes())
+    effects, compaction = play(flow(), Answer("short"), notes())
     first, second = (effect.request for effect in effects if isinstance(effect, Summarise))
     assert second.max_tokens == 2 * first.max_tokens
     assert "summary_too_short" in second.instructions
-    assert len(outcome.made) == 1
+    assert len(compaction.made) == 1
 
 
 def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
-    effects, outcome = play(flow(), Answer("short"), Answer("I'm sorry, but I cannot do that."))
+    effects, compaction = play(flow(), Answer("short"), Answer("I'm sorry, but I cannot do that."))
     assert not any(isinstance(effect, Store) for effect in effects)
-    assert outcome.made == ()
-    assert outcome.failure == "summary_refused"
+    assert compaction.made == ()
+    assert joined(compaction.why) == "summary_refused"
 
 
 def test_a_failed_call_is_not_repeated() -> None:
-    effects, outcome = play(flow(), Failure("summariser_status_500"))
+    effects, compaction = play(flow(), Failure(because(Code.SUMMARISER_STATUS, "500")))
     assert len([effect for effect in effects if isinstance(effect, Summarise)]) == 1
-    assert outcome.failure == "summariser_status_500"
+    assert joined(compaction.why) == "summariser_status_500"
+
+
+async def test_the_two_drivers_do_the_same_and_one_takes_each_step_where_it_is_told_to() -> None:
+    asked: list[Effect] = []
+    taken = Counter[str]()
+
+    async def perform(effect: Effect) -> Reply:
+        asked.append(effect)
+        return notes() if isinstance(effect, Summarise) else effect.chunk if isinstance(effect, Store) else None
+
+    async def beside(step: Callable[[], Effect | Compaction]) -> Effect | Compaction:
+        taken["beside"] += 1
+        return step()
+
+    compaction = await drive_async(flow(), perform, beside)
+    assert (asked, compaction) == play(flow(), notes())
+    assert taken["beside"] == len(asked) + 1
 
 
 def test_a_driver_without_an_answer_is_a_failure() -> None:
-    assert play(flow(), None)[1].failure == "summary_failed"
+    assert play(flow(), None)[1].why == because(Code.SUMMARY_FAILED)
 
 
 def test_a_lost_lease_ends_the_compaction() -> None:
-    _, outcome = play(flow(), notes(), keep=False)
-    assert outcome.failure == "lease_lost"
+    _, compaction = play(flow(), notes(), keep=False)
+    assert compaction.outcome is Outcome.LEASE_LOST
 
 
 def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> None:
     settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
-    effects, outcome = play(
+    effects, compaction = play(
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40), *[notes()] * 4
     )
     assert drive(
@@ -113,36 +151,36 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
         "Together",
         *["Summarise", "Store"] * 4,
     ]
-    assert [made.first_index for made in outcome.made] == [0, 4, 8, 12]
+    assert [made.first_index for made in compaction.made] == [0, 4, 8, 12]
     assert all(
         earlier.through_digest == later.from_digest
-        for earlier, later in zip(outcome.made, outcome.made[1:], strict=False)
+        for earlier, later in zip(compaction.made, compaction.made[1:], strict=False)
     )
     assert isinstance(effects[0], Announce)
 
 
 def test_what_was_made_beside_a_failure_stays() -> None:
     settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
-    _, outcome = play(
+    _, compaction = play(
         flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40),
-        *(notes(), Failure("timeout"), notes(), notes()),
+        *(notes(), Failure(WHY), notes(), notes()),
     )
-    assert [made.first_index for made in outcome.made] == [0, 8, 12]
-    assert outcome.failure == "timeout"
+    assert [made.first_index for made in compaction.made] == [0, 8, 12]
+    assert compaction.why == WHY
 
 
 def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
-    overflow = Failure("too large", overflow=True)
-    _, outcome = play(flow(), overflow, notes(), notes())
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
-    _, outcome = play(flow(), *[overflow] * 4)
-    assert outcome.failure == "too large"
+    overflow = Failure(TOO_LARGE, overflow=True)
+    _, compaction = play(flow(), overflow, notes(), notes())
+    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 6), (7, 13)]
+    _, compaction = play(flow(), *[overflow] * 4)
+    assert compaction.why == TOO_LARGE
 
 
 def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
     cut_off = Answer(notes(70).text, Ending.CUT_OFF, "length")
-    _, outcome = play(flow(), cut_off, cut_off, notes(), notes())
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 6), (7, 13)]
+    _, compaction = play(flow(), cut_off, cut_off, notes(), notes())
+    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 6), (7, 13)]
 
 
 FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
@@ -151,18 +189,18 @@ FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 @pytest.mark.parametrize("strategy", ["full", "checkpoint", "rolling"])
 def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(strategy: Strategy) -> None:
     """A shorter one would be used for as long as it fits, and leave more verbatim than was planned."""
-    effects, outcome = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
+    effects, compaction = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
     assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 3, Store]
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
+    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
     asked = [effect.request for effect in effects if isinstance(effect, Summarise)]
     assert all("note note" in request.transcript for request in asked[1:])
 
 
 def test_what_was_reached_before_a_failure_is_kept() -> None:
-    _, outcome = play(flow(settings=FULL), notes(), notes(), Failure("timeout"))
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 9)]
-    assert outcome.failure == "timeout"
-    assert play(flow(settings=FULL), Failure("timeout"))[1] == Outcome((), "timeout")
+    _, compaction = play(flow(settings=FULL), notes(), notes(), Failure(WHY))
+    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 9)]
+    assert compaction.why == WHY
+    assert play(flow(settings=FULL), Failure(WHY))[1] == Compaction((), Outcome.FAILED, WHY)
 
 
 def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
@@ -170,13 +208,13 @@ def requests(effects: Sequence[Effect]) -> list[SummaryRequest]:
 
 
 def test_a_part_of_it_that_overflows_is_halved_at_most_three_times() -> None:
-    overflow = Failure("too large", overflow=True)
+    overflow = Failure(TOO_LARGE, overflow=True)
     settings = replace(FULL, input_tokens=10_000)
-    _, outcome = play(flow(settings=settings), overflow, notes(), notes())
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
-    effects, outcome = play(flow(settings=settings), *[overflow] * 4)
+    _, compaction = play(flow(settings=settings), overflow, notes(), notes())
+    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
+    effects, compaction = play(flow(settings=settings), *[overflow] * 4)
     assert len(requests(effects)) == 4
-    assert outcome == Outcome((), "too large")
+    assert compaction == Compaction((), Outcome.FAILED, TOO_LARGE)
 
 
 PREFIX = replace(SETTINGS, strategy="full", style="prefix", update_prompt="Update.", failed_results=8)
@@ -230,13 +268,13 @@ def test_other_strategies_go_on_from_the_last_summary_and_what_it_carried(strate
     )
     stored = chunk(agent, 0, 6, carried=(0,))
     settings = replace(SETTINGS, strategy=strategy, update_prompt="Update.")
-    effects, outcome = play(flow(agent, (stored,), settings=settings, trigger=400), notes())
+    effects, compaction = play(flow(agent, (stored,), settings=settings, trigger=400), notes())
     (request,) = requests(effects)
     assert stored.text in request.transcript
     assert "do it" in request.transcript
     assert agent.transcript.messages[2].text not in request.transcript
     assert agent.transcript.messages[8].text in request.transcript
-    assert [(made.first_index, made.carried) for made in outcome.made] == [(0, ())]
+    assert [(made.first_index, made.carried) for made in compaction.made] == [(0, ())]
 
 
 def test_failed_results_stand_once_after_a_summary_that_goes_on_from_another() -> None:
@@ -244,13 +282,13 @@ def test_failed_results_stand_once_after_a_summary_that_goes_on_from_another() -
     talk = conversation(message("user", "go"), *failing, *turns(9, size=40), QUESTION)
     listed = "\n\nTool calls that failed:\n- tool_f: Error: no disk"
     stored = chunk(talk, 0, 5, text=f"notes{listed}")
-    effects, outcome = play(flow(talk, (stored,), settings=PREFIX, trigger=400), notes())
+    effects, compaction = play(flow(talk, (stored,), settings=PREFIX, trigger=400), notes())
     assert listed not in requests(effects)[0].instructions
-    assert outcome.made[0].text == notes().text + listed
+    assert compaction.made[0].text == notes().text + listed
 
 
 def test_a_summary_of_everything_whose_lease_was_lost_is_none() -> None:
-    assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Outcome((), "lease_lost")
+    assert play(flow(settings=FULL), *[notes()] * 3, keep=False)[1] == Compaction((), Outcome.LEASE_LOST)
 
 
 def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
@@ -267,9 +305,9 @@ def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
 
 def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    effects, outcome = play(flow(stored=stored), notes(), notes(20))
+    effects, compaction = play(flow(stored=stored), notes(), notes(20))
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store, Summarise, Store]
-    new, fold = outcome.made
+    new, fold = compaction.made
     assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
     assert (fold.first_index, fold.last_index, fold.level) == (0, 5, 1)
     assert fold.children == tuple(c.id for c in stored)
@@ -294,8 +332,8 @@ def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
         chunk(TALK, 4, 6, tokens=10),
     )
     assert widest_path(TALK, stored).covered == 6
-    effects, outcome = play(flow(stored=stored), notes(), notes(20))
-    fold = outcome.made[1]
+    effects, compaction = play(flow(stored=stored), notes(), notes(20))
+    fold = compaction.made[1]
     assert (fold.carried, fold.level) == ((), 4)
     asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
     assert all(TALK.transcript.messages[index].text in asked.transcript for index in (0, 2))
@@ -305,23 +343,23 @@ def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None
     steps = [message("assistant", f"step {n} " + "w " * 38) for n in range(16)]
     agent = conversation(message("user", "do it"), message("developer", "be brief"), *steps)
     stored = tuple(chunk(agent, n, n + 2, tokens=100, carried=(0, 1) if n == 0 else ()) for n in (0, 2, 4))
-    _, outcome = play(flow(agent, stored), notes(), notes(20))
-    assert [(made.level, made.carried) for made in outcome.made if made.level] == [(1, (0, 1))]
+    _, compaction = play(flow(agent, stored), notes(), notes(20))
+    assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, (0, 1))]
 
 
 def test_a_failed_fold_leaves_the_new_chunk() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    _, outcome = play(flow(stored=stored), notes(), Failure("timeout"))
-    assert [made.level for made in outcome.made] == [0]
-    assert outcome.failure == "timeout"
+    _, compaction = play(flow(stored=stored), notes(), Failure(WHY))
+    assert [made.level for made in compaction.made] == [0]
+    assert compaction.why == WHY
 
 
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     settings = replace(SETTINGS, input_tokens=400, part_tokens=400)
-    _, outcome = play(flow(talk, stored, settings, fold=150), notes(), notes(60), notes(60), notes(60))
-    assert [(made.level, made.first_index, made.last_index) for made in outcome.made] == [
+    _, compaction = play(flow(talk, stored, settings, fold=150), notes(), notes(60), notes(60), notes(60))
+    assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
         (0, 18, 21),
         (1, 0, 7),
         (1, 8, 15),
@@ -333,29 +371,29 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
     """Many notes become several folds, or what each of them said would be a tenth of a tenth."""
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
-    effects, outcome = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
+    effects, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
     assert [type(effect) for effect in effects if not isinstance(effect, Summarise | Store)] == [Announce, Together]
-    assert [(made.level, made.first_index, made.last_index) for made in outcome.made] == [
+    assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
         (0, 18, 21),
         (1, 0, 7),
         (1, 8, 15),
     ]
-    assert [made.continued for made in outcome.made if made.level] == [True, True]  # A chunk is left over after them.
+    assert [made.continued for made in compaction.made if made.level] == [True, True]  # One chunk is left over.
 
 
 def test_a_fold_that_fails_leaves_those_beside_it() -> None:
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     settings = replace(SETTINGS, source_tokens=400)
-    _, outcome = play(flow(talk, stored, settings), notes(20), Failure("timeout"), notes(20))
-    assert [(made.level, made.first_index) for made in outcome.made] == [(0, 18), (1, 8)]
-    assert outcome.failure == "timeout"
+    _, compaction = play(flow(talk, stored, settings), notes(20), Failure(WHY), notes(20))
+    assert [(made.level, made.first_index) for made in compaction.made] == [(0, 18), (1, 8)]
+    assert compaction.why == WHY
 
 
 def test_the_chunks_of_one_compaction_know_that_they_go_on() -> None:
-    _, outcome = play(flow(settings=replace(SETTINGS, source_tokens=300)), *[notes()] * 3)
-    assert [(made.first_index, made.continued) for made in outcome.made] == [(0, True), (4, True), (8, False)]
-    _, halved = play(flow(), Failure("too large", overflow=True), notes(), notes())
+    _, compaction = play(flow(settings=replace(SETTINGS, source_tokens=300)), *[notes()] * 3)
+    assert [(made.first_index, made.continued) for made in compaction.made] == [(0, True), (4, True), (8, False)]
+    _, halved = play(flow(), Failure(TOO_LARGE, overflow=True), notes(), notes())
     assert [made.continued for made in halved.made] == [True, False]
 
 
@@ -365,10 +403,10 @@ def test_a_leftover_chunk_is_not_folded_alone() -> None:
     settings = replace(SETTINGS, input_tokens=200, part_tokens=200)
     plan = plan_compaction(talk, stored, BUDGET, replace(settings, input_tokens=1_000), "additive")
     assert plan is not None
-    _, outcome = play(
+    _, compaction = play(
         compact(talk, "conv", plan, budget(fold=250), settings, count), notes(), notes(20), notes(20), notes(20)
     )
-    assert [(made.level, made.first_index, made.last_index) for made in outcome.made][:3] == [
+    assert [(made.level, made.first_index, made.last_index) for made in compaction.made][:3] == [
         (0, 10, 21),
         (1, 0, 3),
         (1, 4, 7),
@@ -378,21 +416,21 @@ def test_a_leftover_chunk_is_not_folded_alone() -> None:
 def test_a_plan_without_spans_only_folds() -> None:
     talk = conversation(*turns(4), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6))
-    effects, outcome = play(flow(talk, stored), notes(20))
+    effects, compaction = play(flow(talk, stored), notes(20))
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
-    assert [made.level for made in outcome.made] == [1]
+    assert [made.level for made in compaction.made] == [1]
 
 
 @pytest.mark.parametrize("thinking", ["<think>so many words here</think>", "\n<thinking>\nhm\n</thinking>\n"])
 def test_reasoning_before_the_summary_is_left_out(thinking: str) -> None:
-    _, outcome = play(flow(), Answer(thinking + notes().text))
-    assert outcome.made[0].text == notes().text
+    _, compaction = play(flow(), Answer(thinking + notes().text))
+    assert compaction.made[0].text == notes().text
 
 
 def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
-    effects, outcome = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
+    effects, compaction = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
-    assert outcome.failure is None
+    assert compaction.is_whole
 
 
 def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
@@ -402,6 +440,6 @@ def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
     limits = budget(100_000, summary=40, fold=90_000)
     plan = plan_compaction(talk, [], limits, settings, "additive")
     assert plan is not None
-    effects, outcome = play(compact(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
-    assert outcome.failure is None
-    assert sum(isinstance(effect, Summarise) for effect in effects) == len(outcome.made) == MOST_PARTS
+    effects, compaction = play(compact(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
+    assert compaction.is_whole
+    assert sum(isinstance(effect, Summarise) for effect in effects) == len(compaction.made) == MOST_PARTS

@@ -10,13 +10,27 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.stages.policy import Strategy
-from app.core.summary.compaction import Announce, Effect, Failure, Flow, Outcome, Store, Summarise, compact
+from app.core.summary.compaction import compact
+from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise
 from app.core.summary.gate import Answer, Ending
-from app.core.summary.plan import SummarySettings, plan_compaction
 from app.core.summary.prompts import SummaryRequest, fence_of
+from app.core.summary.settings import SummarySettings
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Summary, Verbatim, View, least_view
-from tests.unit.conversations import SETTINGS, budget, chunk, conversation, count, message, notes, play, turns
+from app.core.view.view import Conversation, Summary, Verbatim, View
+from tests.unit.conversations import (
+    SETTINGS,
+    TOO_LARGE,
+    budget,
+    chunk,
+    conversation,
+    count,
+    least_view,
+    message,
+    notes,
+    plan_compaction,
+    play,
+    turns,
+)
 
 QUESTION = message("user", "the last question")
 TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
@@ -49,9 +63,9 @@ def holds(text: str, *messages: Message) -> list[bool]:
 
 @pytest.mark.parametrize("settings", [ROLLING, FULL, CHECKPOINT])
 def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummarySettings) -> None:
-    effects, outcome = play(flow(settings=replace(settings, update_prompt="Renew.")), notes())
+    effects, compaction = play(flow(settings=replace(settings, update_prompt="Renew.")), notes())
     assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
-    assert [(made.first_index, made.last_index, made.level) for made in outcome.made] == [(0, 13, 0)]
+    assert [(made.first_index, made.last_index, made.level) for made in compaction.made] == [(0, 13, 0)]
     [request] = asked(effects)
     assert request.instructions.startswith("Summarise.")
     assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
@@ -60,8 +74,8 @@ def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummarySettin
 @pytest.mark.parametrize("settings", [ROLLING, CHECKPOINT])
 def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: SummarySettings) -> None:
     stored = chunk(TALK, 0, 8)
-    effects, outcome = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
-    [request], [made] = asked(effects), outcome.made
+    effects, compaction = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
+    [request], [made] = asked(effects), compaction.made
     assert effects[0] == Announce(messages=6)
     assert request.instructions.startswith("Renew.\nThere are notes so far")
     assert stored.text in request.transcript
@@ -71,38 +85,38 @@ def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: Sum
 
 def test_a_full_summary_reads_the_originals_again() -> None:
     stored = chunk(TALK, 0, 8)
-    effects, outcome = play(flow(stored=(stored,), settings=FULL), notes())
+    effects, compaction = play(flow(stored=(stored,), settings=FULL), notes())
     [request] = asked(effects)
     assert effects[0] == Announce(messages=14)
     assert request.instructions.startswith("Summarise.\nThere are notes so far")
     assert stored.text in request.transcript
     assert all(holds(request.transcript, *TALK.transcript.messages[:14]))
-    assert [(made.first_index, made.last_index) for made in outcome.made] == [(0, 13)]
+    assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
 
 
 def test_the_new_summary_takes_the_place_of_the_last() -> None:
     talk = conversation(*turns(18, size=40), QUESTION)
     stored = chunk(talk, 0, 8)
-    _, outcome = play(flow(talk, (stored,), ROLLING), notes())
-    view = least_view(talk, [stored, *outcome.made], budget().trigger)
+    _, compaction = play(flow(talk, (stored,), ROLLING), notes())
+    view = least_view(talk, [stored, *compaction.made], budget().trigger)
     assert view is not None
-    assert view.chunks == outcome.made
+    assert view.chunks == compaction.made
 
 
 def test_a_user_message_that_the_last_summary_carried_is_read_once_its_turn_is_over() -> None:
     stored = chunk(TALK, 0, 8, carried=(6,))
-    effects, outcome = play(flow(stored=(stored,), settings=ROLLING), notes())
+    effects, compaction = play(flow(stored=(stored,), settings=ROLLING), notes())
     [request] = asked(effects)
     assert holds(request.transcript, *TALK.transcript.messages[5:9]) == [False, True, False, True]
-    assert outcome.made[0].carried == ()
+    assert compaction.made[0].carried == ()
 
 
 def test_a_user_message_that_still_stays_is_carried_on() -> None:
     steps = [message("assistant", f"step {number} " + "w " * 38) for number in range(20)]
     agent = conversation(message("user", "do all of it"), message("developer", "be brief"), *steps)
     stored = chunk(agent, 0, 8, carried=(0, 1))
-    effects, outcome = play(flow(agent, (stored,), ROLLING), notes())
-    assert outcome.made[0].carried == (0, 1)
+    effects, compaction = play(flow(agent, (stored,), ROLLING), notes())
+    assert compaction.made[0].carried == (0, 1)
     assert "do all of it" not in asked(effects)[0].transcript
 
 
@@ -116,19 +130,19 @@ def test_recent_messages_are_marked_for_a_checkpoint_only() -> None:
 def test_of_several_parts_each_goes_on_from_the_one_before_and_the_last_is_kept() -> None:
     settings = replace(ROLLING, input_tokens=300, part_tokens=200)
     answers = [notes(30 + number) for number in range(4)]
-    effects, outcome = play(flow(settings=settings, **SMALL_CALLS), *answers)
+    effects, compaction = play(flow(settings=settings, **SMALL_CALLS), *answers)
     assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 4, Store]
-    assert [(made.first_index, made.last_index, made.text) for made in outcome.made] == [(0, 15, answers[3].text)]
+    assert [(made.first_index, made.last_index, made.text) for made in compaction.made] == [(0, 15, answers[3].text)]
     for request, before in zip(asked(effects)[1:], answers, strict=False):
         assert f"\n{before.text}\n" in request.transcript
 
 
 def test_a_part_that_overflows_is_read_in_two() -> None:
-    overflow = Failure("too large", overflow=True)
-    effects, outcome = play(flow(settings=ROLLING), overflow, notes(31), notes(32))
-    assert [(made.first_index, made.last_index, made.text) for made in outcome.made] == [(0, 13, notes(32).text)]
+    overflow = Failure(TOO_LARGE, overflow=True)
+    effects, compaction = play(flow(settings=ROLLING), overflow, notes(31), notes(32))
+    assert [(made.first_index, made.last_index, made.text) for made in compaction.made] == [(0, 13, notes(32).text)]
     assert notes(31).text in asked(effects)[2].transcript
-    assert play(flow(settings=ROLLING), *[overflow] * 4)[1] == Outcome((), "too large")
+    assert play(flow(settings=ROLLING), *[overflow] * 4)[1] == Compaction((), Outcome.FAILED, TOO_LARGE)
 
 
 # The conversation itself in place of a transcript
@@ -164,12 +178,13 @@ def test_a_full_summary_is_told_the_last_one_beside_the_originals() -> None:
 
 
 def test_a_summariser_that_went_on_with_the_conversation_is_shown_a_transcript() -> None:
-    effects, outcome = play(flow(settings=replace(FULL, style="prefix")), Answer("", Ending.CALLED), notes())
+    called = Answer("", Ending.CALLED)
+    effects, compaction = play(flow(settings=replace(FULL, style="prefix")), called, notes())
     first, second = asked(effects)
     assert first.shown is not None
     assert second.shown is None
     assert all(holds(second.transcript, *TALK.transcript.messages[:14]))
-    assert len(outcome.made) == 1
+    assert len(compaction.made) == 1
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -217,16 +232,16 @@ def test_they_are_listed_once_however_often_the_summary_is_renewed() -> None:
     listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
     stored = chunk(talk, 0, 8, text=f"what was tried{listed}")
     settings = replace(ROLLING, failed_results=8)
-    effects, outcome = play(flow(talk, (stored,), settings), notes())
+    effects, compaction = play(flow(talk, (stored,), settings), notes())
     assert listed not in asked(effects)[0].transcript
     assert "what was tried" in asked(effects)[0].transcript
-    assert outcome.made[0].text == notes().text + listed
+    assert compaction.made[0].text == notes().text + listed
 
 
 def test_a_fold_lists_them_once_too() -> None:
     talk = failing_talk()
     listed = "\n\nTool calls that failed:\n- tool_c1: Error: no such shelf"
     stored = (chunk(talk, 0, 4, tokens=150, text=f"a{listed}"), *(chunk(talk, n, n + 2, tokens=100) for n in (4, 6)))
-    effects, outcome = play(flow(talk, stored, replace(SETTINGS, failed_results=8)), notes(), notes(21))
+    effects, compaction = play(flow(talk, stored, replace(SETTINGS, failed_results=8)), notes(), notes(21))
     assert listed not in asked(effects)[1].transcript
-    assert [made.text for made in outcome.made if made.level] == [notes(21).text + listed]
+    assert [made.text for made in compaction.made if made.level] == [notes(21).text + listed]

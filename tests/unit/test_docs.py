@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from app import __version__
+from app.core.reasons import Code
 from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from app.simulator import Simulator
@@ -182,10 +183,22 @@ def test_rest_describes_every_endpoint(steno: Steno) -> None:
     assert "`/healthz`" in REST
 
 
-@pytest.mark.parametrize("reason", re.findall(r"^\| `([a-z_]+)[`:]", REST.partition("| reason | |")[2], re.MULTILINE))
-def test_each_reason_is_one_the_code_gives(reason: str) -> None:
-    code = "".join(path.read_text() for path in (ROOT / "app").rglob("*.py"))
-    assert f'"{reason}' in code
+def test_each_reason_stands_in_the_list_with_its_meaning_and_no_other_does() -> None:
+    table = REST.partition("| reason | |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", table), re.MULTILINE)
+    assert rows == [(shown(code), code.meaning) for code in Code]
+
+
+def test_reasons_that_the_page_on_summaries_names_exist() -> None:
+    page = (ROOT / "docs" / "summaries.md").read_text()
+    known = re.compile("|".join(shown(code).replace("...", "[a-z_0-9]+") for code in Code))
+    named = re.findall(r"`((?:summariser|summary|compaction|history)_[a-z_0-9:]+)`", page)
+    assert named
+    assert [name for name in named if not known.fullmatch(name)] == []
+
+
+def shown(code: Code) -> str:
+    return f"{code}{code.before_detail}..." if code.before_detail else code
 
 
 # All pages

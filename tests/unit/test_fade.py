@@ -8,7 +8,8 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.stages.fade import fade, pressure
-from app.core.view.view import Altered, Conversation, whole
+from app.core.view.reading import whole
+from app.core.view.view import Altered, Conversation
 from tests.unit.conversations import conversation, cost, message
 
 LIMIT = 20_000

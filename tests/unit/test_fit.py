@@ -7,7 +7,8 @@ from dataclasses import replace
 from app.core.history.messages import Message, ToolCall
 from app.core.stages.alter import CUT_ARGUMENTS
 from app.core.stages.fit import fit, truncations
-from app.core.view.view import Altered, Conversation, Path, Summary, Verbatim, View, build_view, whole
+from app.core.view.reading import Path, build_view, whole
+from app.core.view.view import Altered, Conversation, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 

@@ -9,7 +9,8 @@ from tests.unit.conversations import count, words
 
 def judged(text: str, finish: str = "stop", *, calls: bool = False, at_most: int = 100, replaces: int = 1_000) -> str:
     ending = Ending.CALLED if calls else ENDINGS.get(finish, Ending.OTHER)
-    return objection(Answer(text, ending, finish), count(text), at_most, replaces) or "accepted"
+    found = objection(Answer(text, ending, finish), count(text), at_most, replaces)
+    return found.text if found else "accepted"
 
 
 def test_notes_of_a_fitting_size_are_accepted() -> None:

@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from app.core.limits.budget import Line
-from app.core.stages.ladder import Decision, can_do_without_summary, fits_shortened, settle, untouched
+from app.core.reasons import Code, Reason, Reasons, because
+from app.core.stages.ladder import Decision, settle, untouched
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masks, MaskSettings
-from app.core.view.view import Altered, Conversation, Masking, Note, Path, Pins, Pruned, View, build_view
-from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns, words
+from app.core.view.mask import Boundary, Masking, Masks, MaskSettings
+from app.core.view.reading import Path, build_view
+from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, View
+from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -23,8 +25,8 @@ TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 """804 tokens: over the trigger of 700, under the limit of 1,000."""
 
 
-def settled(talk: Conversation, *chunks: SummaryChunk, reason: str | None = None, in_vain: bool = False) -> Decision:
-    return settle(case(talk, *chunks, policy=FIT_ONLY), reason, in_vain=in_vain)
+def settled(talk: Conversation, *chunks: SummaryChunk, why: Reasons = (), in_vain: bool = False) -> Decision:
+    return settle(case(talk, *chunks, policy=FIT_ONLY), why, in_vain=in_vain)
 
 
 def test_at_the_trigger_the_clients_bytes_go() -> None:
@@ -44,7 +46,7 @@ def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
 
 def test_a_stored_summary_that_fits_needs_no_reason() -> None:
     stored = chunk(TALK, 0, 10)
-    decision = settled(TALK, stored, reason="summary_failed")
+    decision = settled(TALK, stored, why=WHY)
     assert (decision.status, decision.actions, decision.reason) == ("summarized", ("summarized",), None)
     assert decision.view is not None
     assert decision.view.chunks == (stored,)
@@ -53,27 +55,28 @@ def test_a_stored_summary_that_fits_needs_no_reason() -> None:
 def test_between_trigger_and_limit_every_chunk_in_use_stays_in_use() -> None:
     """Giving one up would break the prompt's prefix for nothing."""
     talk = conversation(*turns(10, size=60), QUESTION)
-    decision = settled(talk, chunk(talk, 0, 2), chunk(talk, 0, 6), reason="why")
+    decision = settled(talk, chunk(talk, 0, 2), chunk(talk, 0, 6), why=WHY)
     assert decision.view is not None
     assert decision.view.tokens > budget().trigger.tokens
     assert [c.id for c in decision.view.chunks] == ["c0-6"]
-    assert decision.reason == "why"
+    assert decision.why == WHY
 
 
 def test_a_failed_summary_that_still_fits_leaves_the_clients_bytes() -> None:
-    assert settled(TALK, reason="why", in_vain=True) == Decision(None, (), "why", failed=True)
+    assert settled(TALK, why=WHY, in_vain=True) == Decision(None, (), WHY, failed=True)
 
 
 def test_over_the_limit_large_texts_are_shortened() -> None:
     talk = conversation(message("user", "w " * 2_000), message("assistant", "ok"), QUESTION)
-    decision = settled(talk, reason="why")
-    assert (decision.status, decision.actions, decision.reason) == ("trimmed", ("shortened",), "why")
+    decision = settled(talk, why=WHY)
+    assert (decision.status, decision.actions, decision.why) == ("trimmed", ("shortened",), WHY)
 
 
 def test_what_nothing_brings_under_the_limit_goes_as_it_came() -> None:
     held = conversation(*turns(20, size=60), QUESTION)
-    decision = settled(held, chunk(held, 0, 2), reason="why", in_vain=True)
-    assert decision == Decision(None, (), "why: over_the_limit", failed=True)
+    decision = settled(held, chunk(held, 0, 2), why=WHY, in_vain=True)
+    assert decision == Decision(None, (), (*WHY, Reason(Code.OVER_THE_LIMIT)), failed=True)
+    assert decision.reason == "summariser_upstream_timeout: over_the_limit"
     assert settled(held, chunk(held, 0, 2)).reason == "over_the_limit"
 
 
@@ -93,7 +96,7 @@ def test_coverage_tells_each_part_in_order() -> None:
 
 def test_coverage_tells_what_was_shortened_and_of_untouched_histories_too() -> None:
     talk = conversation(message("user", "w " * 2_000), message("assistant", "ok"), QUESTION)
-    kinds = [part["kind"] for part in coverage_of(talk, settled(talk, reason="why").view)]
+    kinds = [part["kind"] for part in coverage_of(talk, settled(talk, why=WHY).view)]
     assert kinds == ["instructions", "shortened", "verbatim"]
     assert [part["kind"] for part in coverage_of(talk, None)] == ["instructions", "verbatim"]
 
@@ -116,7 +119,7 @@ def test_instructions_in_the_middle_are_part_of_the_floor() -> None:
 
 def test_coverage_names_copies_notes_and_what_is_left_out() -> None:
     talk = conversation(*turns(4, size=20), QUESTION)
-    talk.pin(Pins((1,), Note("pinned_text", "The rules hold.", 4)))
+    talk = talk.with_pins(Pins((1,), Note("pinned_text", "The rules hold.", 4)))
     made = chunk(talk, 0, 4)
     view = build_view(talk, Path((made,), 4, made.tokens))
     (_, *parts) = coverage_of(talk, View((*view.parts[:-1], Pruned(4, 6, "repaired"), view.parts[-1]), view.tokens))
@@ -132,26 +135,26 @@ def test_coverage_names_copies_notes_and_what_is_left_out() -> None:
 def test_a_summary_can_be_done_without_where_shortening_is_enough() -> None:
     document = [message("user", "w " * 2_000), message("assistant", "ok"), QUESTION]
     large = conversation(*turns(20, size=60), QUESTION)
-    assert can_do_without_summary(case(TALK))
-    assert can_do_without_summary(case(conversation(*document)))
-    assert not can_do_without_summary(case(conversation(*document), policy=Policy(fit=False)))
-    assert not can_do_without_summary(case(large))
-    assert can_do_without_summary(case(large, chunk(large, 0, 30), policy=Policy(fit=False)))
+    assert case(TALK).can_do_without_summary
+    assert case(conversation(*document)).can_do_without_summary
+    assert not case(conversation(*document), policy=Policy(fit=False)).can_do_without_summary
+    assert not case(large).can_do_without_summary
+    assert case(large, chunk(large, 0, 30), policy=Policy(fit=False)).can_do_without_summary
 
 
 def test_where_the_last_unit_alone_is_too_large_it_is_shortened_in_place_of_a_summary() -> None:
     step = [message("assistant", calls=["a"]), message("tool", "w " * 2_000, answers="a")]
     agent = conversation(message("user", "do it"), *step)
-    assert fits_shortened(case(agent))
-    assert not fits_shortened(case(agent, policy=Policy(fit=False)))
-    assert not fits_shortened(case(TALK))
-    assert not fits_shortened(case(conversation(*turns(20, size=60), message("user", "do it"), *step)))
+    assert case(agent).fits_shortened
+    assert not case(agent, policy=Policy(fit=False)).fits_shortened
+    assert not case(TALK).fits_shortened
+    assert not case(conversation(*turns(20, size=60), message("user", "do it"), *step)).fits_shortened
 
 
 def test_where_neither_fitting_nor_pruning_is_allowed_the_reason_is_the_limit() -> None:
     large = conversation(*turns(20, size=60), QUESTION)
     held = settle(case(large, policy=Policy(fit=False, prune=False, emergency=False)))
-    assert held == Decision(None, (), "over_the_limit")
+    assert held == Decision(None, (), because(Code.OVER_THE_LIMIT))
 
 
 def test_the_oldest_messages_are_left_out_before_everything_is_truncated() -> None:
@@ -233,7 +236,7 @@ def test_from_its_pressure_on_all_that_can_be_masked_is_under_the_trigger_too(pr
     parts = decision.view.parts if decision.view else ()
     assert [part.by for part in parts if isinstance(part, Altered)] == ["masked"] * altered
     assert decision.reason is None
-    widest = case(talk, policy=Policy(mask=settings), masking=masking).widest_view()
+    widest = case(talk, policy=Policy(mask=settings), masking=masking).widest_view
     assert [part.index for part in widest.parts if isinstance(part, Altered)] == [2, 5]
 
 
@@ -243,8 +246,8 @@ def test_where_even_an_emergency_does_not_help_the_clients_bytes_go() -> None:
         decision = settle(case(talk, policy=Policy(strategy="none", mask=None, prune=prune)))
         assert (decision.view is None) == (not prune)
     alone = conversation(message("user", "do it"), message("assistant", "w " * 2_000))
-    decision = settle(case(alone, policy=Policy(strategy="none", mask=None)), "why")
-    assert decision == Decision(None, (), "why: over_the_limit")
+    decision = settle(case(alone, policy=Policy(strategy="none", mask=None)), WHY)
+    assert decision == Decision(None, (), (*WHY, Reason(Code.OVER_THE_LIMIT)))
 
 
 def test_an_orphan_is_taken_out_where_that_alone_makes_the_prompt_fit() -> None:

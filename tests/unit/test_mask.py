@@ -9,12 +9,12 @@ import pytest
 from app.core.history.messages import Message
 from app.core.limits.trigger import over
 from app.core.stages.ladder import settle
-from app.core.summary.plan import plan_mask
 from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masks, MaskSettings
+from app.core.view.mask import Boundary, Masking, Masks, MaskSettings
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Masking, Path, Verbatim, build_view, least_view, whole
-from tests.unit.conversations import budget, case, chunk, conversation, cost, message, turns
+from app.core.view.view import Altered, Conversation, Verbatim
+from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, least_view, message, plan_mask, turns
 
 RESULT = "row " * 300
 """1,200 characters, 300 tokens; masked about 80."""
@@ -219,6 +219,6 @@ def test_a_decision_names_masking_and_its_status_is_trimmed() -> None:
 
 
 def test_between_trigger_and_limit_the_masks_stay_in_use() -> None:
-    decision = settle(case(TALK, limits=budget(600, trigger=100), masking=masking(TALK, 4, 10)), "why")
+    decision = settle(case(TALK, limits=budget(600, trigger=100), masking=masking(TALK, 4, 10)), WHY)
     assert decision.view == build_view(TALK, Path(), masks(TALK), 10)
-    assert decision.reason == "why"
+    assert decision.why == WHY

@@ -6,10 +6,23 @@ import pytest
 
 from app.core.limits.trigger import Condition, Trigger
 from app.core.stages.policy import Strategy
-from app.core.summary.plan import MOST_PARTS, Span, choose_cut, halves, plan_compaction, split_span
+from app.core.summary.cut import choose_cut
+from app.core.summary.plan import MOST_PARTS
+from app.core.summary.spans import Span, halves, split_span
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation, Path, Pins, build_view, widest_path
-from tests.unit.conversations import SETTINGS, budget, chunk, conversation, message, turns, words
+from app.core.view.reading import Path, build_view
+from app.core.view.view import Conversation, Pins
+from tests.unit.conversations import (
+    SETTINGS,
+    budget,
+    chunk,
+    conversation,
+    message,
+    plan_compaction,
+    turns,
+    widest_path,
+    words,
+)
 
 QUESTION = message("user", "the last question")
 EVERYTHING = replace(SETTINGS, strategy="full")
@@ -150,7 +163,7 @@ def test_a_compaction_that_cannot_bring_the_view_under_the_trigger_waits() -> No
 def test_over_the_limit_any_gain_is_taken() -> None:
     talk = conversation(*turns(4, size=60), QUESTION, fixed=700)
     assert plan_compaction(talk, [], budget(trigger=400), SETTINGS, "s") is not None
-    talk.pin(Pins(tuple(range(8))))  # Copies of all that the summary would stand for.
+    talk = talk.with_pins(Pins(tuple(range(8))))  # Copies of all that the summary would stand for.
     assert plan_compaction(talk, [], budget(trigger=400), SETTINGS, "s") is None
 
 
@@ -314,7 +327,7 @@ def test_pins_count_in_what_a_compaction_brings() -> None:
     """Copies that fill the view again make each compaction due anew: then none is made."""
     for pinned, worth_it in ((4, True), (16, False)):
         talk = conversation(*turns(10, size=40), message("user", "last"))
-        talk.pin(Pins(tuple(range(pinned))))
+        talk = talk.with_pins(Pins(tuple(range(pinned))))
         assert (plan_compaction(talk, [], budget(), SETTINGS, "additive") is not None) == worth_it
 
 

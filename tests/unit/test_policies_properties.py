@@ -18,16 +18,18 @@ from app.compaction.compactor import ROUNDS
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.limits.budget import Budget, Window, budget_for
-from app.core.stages.ladder import Case, Decision, fits_shortened, settle, untouched
+from app.core.reasons import Code, Reasons, because
+from app.core.stages.case import Case
+from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.masking import due_mask
 from app.core.stages.policy import Policy
 from app.core.summary.compaction import compact
 from app.core.summary.gate import Answer
-from app.core.summary.plan import plan_compaction, plan_mask
 from app.core.tokens.declarations import Declarations
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, Masks
+from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, Masking, Note, Pins
+from app.core.view.view import Conversation, Note, Pins
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
@@ -35,7 +37,7 @@ from app.tokens.estimator import Estimator, Prompt
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
 from app.wire.reader import MessageReader
-from tests.unit.conversations import SETTINGS, count, play
+from tests.unit.conversations import SETTINGS, count, plan_compaction, play
 
 IDENTITY = Identity(b"a secret for the properties")
 EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 2_000) // len(PRESET_NAMES)
@@ -87,23 +89,23 @@ class Steno:
     def decide(self, asked: Asked) -> Decision:
         talk = asked.talk
         if not self.enabled:
-            return Decision(None, reason="compaction_off")
+            return Decision(None, why=because(Code.COMPACTION_OFF))
         if (early := untouched(talk, self.policy, self.budget, "m")) is not None:
             return early
         masking = self._masking(asked)
         case = self._case(asked, masking)
-        if masking is not None and (boundary := self._due(case)) is not None:
+        if masking is not None and (boundary := due_mask(case)) is not None:
             self.boundaries.add((talk.chain[boundary.position], talk.chain[boundary.start]))
             case = self._case(asked, self._masking(asked))
-        reason = None
+        why: Reasons = ()
         for _ in range(ROUNDS):
-            if not self.policy.summarises or case.least_view() is not None or fits_shortened(case):
+            if case.is_settled:
                 break
-            made, reason = len(self.chunks), self._compact(asked)
+            made, why = len(self.chunks), self._compact(asked)
             case = self._case(asked, case.masking)
-            if reason or len(self.chunks) == made:
+            if why or len(self.chunks) == made:
                 break
-        return settle(case, reason)
+        return settle(case, why)
 
     def _case(self, asked: Asked, masking: Masking | None) -> Case:
         chunks = tuple(self.chunks.values()) if self.policy.summarises else ()
@@ -121,24 +123,16 @@ class Steno:
         masks = Masks(talk.transcript, self.policy.mask, asked.prompt.cost, talk.untouchable)
         return Masking(masks, tuple(sorted(held)))
 
-    def _due(self, case: Case) -> Boundary | None:
-        mask, masking = self.policy.mask, case.masking
-        if mask is None or masking is None:
-            return None
-        if mask.pressure is None and (not self.policy.summarises or case.least_view() is not None):
-            return None
-        return plan_mask(case.conversation, case.chunks, self.budget, masking, mask)
-
-    def _compact(self, asked: Asked) -> str | None:
+    def _compact(self, asked: Asked) -> Reasons:
         series = self.policy.strategy
         plan = plan_compaction(asked.talk, self.chunks.values(), self.budget, self.summary, series)
         if plan is None:
-            return "nothing_to_summarise"
+            return because(Code.NOTHING_TO_SUMMARISE)
         note = Answer(" ".join(["note"] * 25))
-        _, outcome = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
+        _, compaction = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
         self.calls += 1
-        self.chunks |= {chunk.id: chunk for chunk in outcome.made}
-        return outcome.failure
+        self.chunks |= {chunk.id: chunk for chunk in compaction.made}
+        return compaction.reasons
 
 
 @dataclass
@@ -156,7 +150,7 @@ def asked(messages: Sequence[Any], pins: Sequence[int] = ()) -> Asked:
     prompt = ESTIMATOR.prompt("gpt-4o", read, b"", Declarations)
     talk = Conversation(read, IDENTITY, "t", prompt.costs, None)
     positions = tuple(sorted({pin for pin in pins if pin < len(talk.transcript)}))
-    talk.pin(Pins(positions, Note("pinned_text", "be careful", 6) if positions else None))
+    talk = talk.with_pins(Pins(positions, Note("pinned_text", "be careful", 6) if positions else None))
     return Asked(raw, talk, prompt)
 
 

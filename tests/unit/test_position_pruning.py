@@ -6,7 +6,8 @@ from typing import Any
 
 from app.core.history.messages import Message
 from app.core.stages.position_pruning import PLACEHOLDER, PositionPruning, prune_by_position
-from app.core.view.view import Altered, Conversation, View, whole
+from app.core.view.reading import whole
+from app.core.view.view import Altered, Conversation, View
 from tests.unit.conversations import conversation, cost, message
 
 

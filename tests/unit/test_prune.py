@@ -11,20 +11,9 @@ from app.core.history.messages import Message
 from app.core.quoting import LONGEST_WORD
 from app.core.stages.prune import MOST_NAMES, STUB_TOKENS, prune
 from app.core.stages.repair import repair
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import (
-    Altered,
-    Conversation,
-    Note,
-    Path,
-    Pins,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
-    whole,
-)
+from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message, turns
 
 QUESTION = message("user", "the last question")
@@ -78,7 +67,7 @@ def test_units_go_as_a_whole() -> None:
 def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:
     rule = message("developer", "rule")
     talk = conversation(*turns(2), rule, *turns(2, first=2), QUESTION, *step("a"), *step("b"))
-    talk.pin(Pins((1,)))
+    talk = talk.with_pins(Pins((1,)))
     assert gone(pruned(talk, 1)) == [0, 2, 3, 5, 6, 7, 8, 10, 11]
 
 

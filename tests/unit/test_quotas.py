@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.compaction.quotas import SUMMARY_TOKENS_SPENT, TOO_MANY_COMPACTIONS, Quotas
+from app.compaction.quotas import Quotas
+from app.core.reasons import Code
 
 
 class Clock:
@@ -17,7 +18,7 @@ class Clock:
 
 def test_so_many_conversations_of_a_tenant_are_compacted_at_once() -> None:
     limited = Quotas(compactions=2)
-    assert [limited.begin("a", name) for name in ("1", "2", "3")] == [None, None, TOO_MANY_COMPACTIONS]
+    assert [limited.begin("a", name) for name in ("1", "2", "3")] == [None, None, Code.TOO_MANY_COMPACTIONS]
     assert limited.begin("b", "3") is None
     limited.end("a", "1")
     assert limited.begin("a", "3") is None
@@ -28,7 +29,7 @@ def test_a_crowd_of_one_conversation_counts_once() -> None:
     assert [limited.begin("a", "1") for _ in range(3)] == [None] * 3
     for _ in range(2):
         limited.end("a", "1")
-        assert limited.begin("a", "2") == TOO_MANY_COMPACTIONS
+        assert limited.begin("a", "2") == Code.TOO_MANY_COMPACTIONS
     limited.end("a", "1")
     assert limited.begin("a", "2") is None
 
@@ -83,10 +84,10 @@ def test_tokens_that_were_spent_come_back_after_an_hour() -> None:
     limited.spend("a", 999)
     assert limited.begin("a", "1") is None
     limited.spend("a", 5_000)
-    assert limited.begin("a", "1") == SUMMARY_TOKENS_SPENT
+    assert limited.begin("a", "1") == Code.SUMMARY_TOKENS_SPENT
     assert limited.begin("b", "1") is None
     clock.now += 3_500
-    assert limited.begin("a", "1") == SUMMARY_TOKENS_SPENT
+    assert limited.begin("a", "1") == Code.SUMMARY_TOKENS_SPENT
     clock.now += 170
     assert limited.begin("a", "1") is None
 

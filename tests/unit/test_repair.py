@@ -8,8 +8,9 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.stages.repair import repair
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Carried, Part, Path, Pruned, Verbatim, View, build_view, whole
+from app.core.view.view import Altered, Carried, Part, Pruned, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 USER = message("user", "q")

@@ -10,8 +10,9 @@ from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.summary.prompts import failed_results, quote_chunks, quote_messages
 from app.core.view.mask import Masks, MaskSettings
+from app.core.view.reading import whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Pruned, Verbatim, View, whole
+from app.core.view.view import Altered, Pruned, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message, transcript_of, turns, words
 
 USER, DONE = message("user", "q"), message("assistant", "done")

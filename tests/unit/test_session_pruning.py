@@ -9,7 +9,8 @@ import pytest
 from app.core.history.messages import Media, Message
 from app.core.stages.session_pruning import SessionPruning, is_quiet, prune_session
 from app.core.view.mask import Masks, MaskSettings
-from app.core.view.view import Altered, Conversation, Path, Pins, View, build_view, whole
+from app.core.view.reading import Path, build_view, whole
+from app.core.view.view import Altered, Conversation, Pins, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 ADAPTIVE = SessionPruning()
@@ -127,7 +128,7 @@ def test_only_allowed_tools_and_none_that_is_denied() -> None:
 
 def test_pinned_results_stay() -> None:
     talk = talk_of(used("a", text(10_000)), used("b", text(10_000)))
-    talk.pin(Pins((2,)))
+    talk = talk.with_pins(Pins((2,)))
     assert set(altered(pruned(talk, AGGRESSIVE))) == {4}
 
 
@@ -145,7 +146,7 @@ def test_what_a_summary_stands_for_fills_no_window() -> None:
 
 def test_pinned_copies_are_passed_over() -> None:
     talk = conversation(*talk_of(used("a", text(10_000))).transcript.messages)
-    talk.pin(Pins((0,)))
+    talk = talk.with_pins(Pins((0,)))
     made = chunk(talk, 0, 1)
     assert set(altered(pruned(talk, fill=0.9, view=build_view(talk, Path((made,), 1, 20))))) == {2}
 

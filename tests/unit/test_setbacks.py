@@ -1,7 +1,15 @@
 """A compaction that keeps failing is not tried again on every request."""
 
+import pytest
+
 from app.compaction.setbacks import Setbacks
+from app.core.reasons import Code, because
+from app.core.summary.flow import Compaction, Outcome
 from app.memory.lineages import Lineage
+from tests.unit.conversations import chunk, conversation, turns
+
+WHY = because(Code.SUMMARY_EMPTY)
+WHY_TOO = because(Code.SUMMARY_REFUSED)
 
 
 class Clock:
@@ -21,7 +29,7 @@ A = history("a")
 
 def failed_twice(what: Lineage) -> Setbacks:
     setbacks = Setbacks(Clock())
-    for why in ("first", "second"):
+    for why in (WHY, WHY_TOO):
         setbacks.failed(what, why)
     return setbacks
 
@@ -29,9 +37,9 @@ def failed_twice(what: Lineage) -> Setbacks:
 def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> None:
     clock = Clock()
     setbacks = Setbacks(clock)
-    setbacks.failed(A, "why")
+    setbacks.failed(A, WHY)
     assert setbacks.pauses(A) is None
-    setbacks.failed(A, "why")
+    setbacks.failed(A, WHY)
     assert setbacks.pauses(A)
     assert setbacks.pauses(history("b")) is None
     clock.now = 30.0
@@ -41,10 +49,10 @@ def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> No
 def test_the_pause_doubles_up_to_five_minutes() -> None:
     clock = Clock()
     setbacks = Setbacks(clock)
-    setbacks.failed(A, "why")
+    setbacks.failed(A, WHY)
     pauses = []
     for _ in range(6):
-        setbacks.failed(A, "why")
+        setbacks.failed(A, WHY)
         start = clock.now
         while setbacks.pauses(A):
             clock.now += 1.0
@@ -53,7 +61,7 @@ def test_the_pause_doubles_up_to_five_minutes() -> None:
 
 
 def test_a_pause_names_what_failed_the_last_time() -> None:
-    assert failed_twice(A).pauses(A) == "second"
+    assert failed_twice(A).pauses(A) == WHY_TOO
 
 
 def test_a_pause_holds_while_the_history_grows_and_for_no_other_one() -> None:
@@ -67,20 +75,39 @@ def test_a_pause_holds_while_the_history_grows_and_for_no_other_one() -> None:
 def test_a_success_ends_it() -> None:
     setbacks = Setbacks(Clock())
     for length in range(1, 5):
-        setbacks.failed(history(*"abcd"[:length]), "why")
+        setbacks.failed(history(*"abcd"[:length]), WHY)
     setbacks.succeeded(history(*"abcde"))
-    setbacks.failed(history(*"abcde"), "why")
+    setbacks.failed(history(*"abcde"), WHY)
     assert setbacks.pauses(history(*"abcde")) is None
 
 
 def test_only_so_much_is_remembered() -> None:
     setbacks = Setbacks(Clock())
     for number in range(10_001):
-        setbacks.failed(history(str(number)), "why")
-        setbacks.failed(history(str(number)), "why")
+        setbacks.failed(history(str(number)), WHY)
+        setbacks.failed(history(str(number)), WHY)
     assert setbacks.pauses(history("0")) is None
     assert setbacks.pauses(history("10000"))
 
 
 def test_a_history_of_a_single_unit_has_nothing_to_be_known_by() -> None:
     assert failed_twice(history()).pauses(history()) is None
+
+
+def test_a_part_that_was_made_is_no_success_where_another_one_failed() -> None:
+    setbacks, half = Setbacks(Clock()), Compaction((chunk(conversation(*turns(3)), 0, 2),), Outcome.FAILED, WHY)
+    for _ in range(2):
+        setbacks.learn(A, half)
+    assert setbacks.pauses(A) == WHY
+    setbacks.learn(A, Compaction(half.made))
+    assert setbacks.pauses(A) is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY])
+def test_what_others_took_away_or_the_database_says_nothing_of_a_compaction(outcome: Outcome) -> None:
+    untried, paused = Setbacks(Clock()), failed_twice(A)
+    for setbacks in (untried, paused):
+        for _ in range(3):
+            setbacks.learn(A, Compaction((), outcome))
+    assert untried.pauses(A) is None
+    assert paused.pauses(A) == WHY_TOO

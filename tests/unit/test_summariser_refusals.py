@@ -11,7 +11,8 @@ import pytest
 import respx
 
 from app.compaction.summariser import Route, Summariser
-from app.core.summary.compaction import Failure
+from app.core.reasons import Code, because
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
@@ -108,7 +109,7 @@ async def test_a_pause_is_waited_for_as_the_provider_words_it(
     route = network.post(URL).mock(
         side_effect=lambda _: answer(status, b'{"error":{"message":"Slow down."}}', **headers)
     )
-    assert await ask(upstream) == Failure(f"summariser_status_{status}")
+    assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, str(status)))
     assert route.call_count == calls
 
 
@@ -125,5 +126,5 @@ async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_ques
 ) -> None:
     body = json.dumps({"error": {"message": said}}).encode()
     route = network.post(URL).mock(side_effect=lambda _: answer(400, body))
-    assert await ask(upstream) == Failure("summariser_status_400")
+    assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, "400"))
     assert route.call_count == 1

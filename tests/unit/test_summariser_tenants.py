@@ -12,7 +12,8 @@ import pytest
 import respx
 
 from app.compaction.summariser import PAUSED, TAUGHT_SECONDS, Route, Summariser
-from app.core.summary.compaction import Failure
+from app.core.reasons import Code, because
+from app.core.summary.flow import Failure
 from app.core.summary.gate import Answer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
@@ -100,7 +101,7 @@ async def test_an_outage_that_one_tenant_sees_pauses_that_tenant_alone(ask: Any,
     for undertaking in "123":
         assert isinstance(await ask("a", "an unlucky one", undertaking), Failure)
     asked.clear()
-    assert await ask("a") == Failure(f"summariser_status_500, {PAUSED}")
+    assert await ask("a") == Failure((*because(Code.SUMMARISER_STATUS, "500"), PAUSED))
     assert isinstance(await ask("b"), Answer)
     assert len(asked) == 1
     for undertaking in "123":

@@ -1,20 +1,9 @@
 """Verify: a payload with any of these faults is not sent."""
 
+from app.core.reasons import Code
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import (
-    Altered,
-    Carried,
-    Note,
-    Part,
-    Path,
-    Pinned,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
-    whole,
-)
+from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(
@@ -27,7 +16,7 @@ TALK = conversation(
 """Messages 0 to 7; the last user message is 7."""
 
 
-def found(*parts: Part, tokens: int = 10) -> list[str]:
+def found(*parts: Part, tokens: int = 10) -> list[Code]:
     return problems(TALK, View(parts, tokens), 100)
 
 

@@ -6,27 +6,9 @@ import pytest
 
 from app.core.history.messages import Media, Message
 from app.core.limits.trigger import over
-from app.core.view.view import (
-    Altered,
-    Carried,
-    Conversation,
-    Note,
-    Part,
-    Path,
-    Pinned,
-    Pins,
-    Pruned,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
-    least_view,
-    paths,
-    pinned_tokens,
-    whole,
-    widest_path,
-)
-from tests.unit.conversations import chunk, conversation, message, turns, words
+from app.core.view.reading import Path, build_view, paths, pinned_tokens, whole
+from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pins, Pruned, Summary, Verbatim, View
+from tests.unit.conversations import chunk, conversation, least_view, message, turns, widest_path, words
 
 TALK = conversation(message("system", "rules here"), *turns(10, size=50), message("user", "last question now"))
 """Instructions of 2 tokens, 20 messages of 50 each, a last one of 3."""
@@ -211,8 +193,7 @@ NOTE = Note("pinned_text", "The rules hold.", 4)
 
 def pinned_talk(*positions: int, note: Note | None = None) -> Conversation:
     talk = conversation(message("system", "rules here"), *turns(10, size=50), message("user", "last question now"))
-    talk.pin(Pins(positions, note))
-    return talk
+    return talk.with_pins(Pins(positions, note))
 
 
 def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> None:
@@ -255,7 +236,7 @@ def test_the_operators_text_follows_the_copies_and_stands_without_them_too() -> 
 def test_a_pinned_call_is_copied_with_its_results() -> None:
     steps = [message("assistant", calls=["a"]), message("tool", "r", answers="a"), message("user", words(30))]
     talk = conversation(message("user", words(50)), *steps, message("assistant", "done"), message("user", "q"))
-    talk.pin(Pins((2,)))
+    talk = talk.with_pins(Pins((2,)))
     assert talk.pinned_units == ((1, 3),)
     assert talk.untouchable == {1, 2, 5}
     made = chunk(talk, 0, 4)
@@ -264,7 +245,7 @@ def test_a_pinned_call_is_copied_with_its_results() -> None:
 
 def test_what_a_summary_carries_is_not_copied_too() -> None:
     agent = conversation(message("user", "do it"), message("assistant", "a"), message("assistant", "b"))
-    agent.pin(Pins((0,)))
+    agent = agent.with_pins(Pins((0,)))
     made = chunk(agent, 0, 2, carried=(0,))
     view = build_view(agent, Path((made,), 2, 22))
     assert view.parts == (Summary(made), Carried(0), Verbatim(2, 3))
@@ -280,7 +261,7 @@ def test_what_pins_add_at_most_grows_with_what_is_summarised() -> None:
 def test_later_pins_replace_earlier_ones() -> None:
     talk = pinned_talk(1)
     assert talk.untouchable == {1, 20}
-    talk.pin(Pins((3,)))
+    talk = talk.with_pins(Pins((3,)))
     assert talk.pinned_units == ((3, 4),)
     assert talk.untouchable == {3, 20}
 

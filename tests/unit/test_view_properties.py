@@ -13,22 +13,22 @@ from app.core.history.messages import Kind, Message
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
-from app.core.summary.plan import plan_compaction
 from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import build_view, paths, whole
 from app.core.view.verify import problems
-from app.core.view.view import (
-    Carried,
-    Conversation,
-    Summary,
-    Verbatim,
-    View,
-    build_view,
+from app.core.view.view import Carried, Conversation, Summary, Verbatim, View
+from tests.unit.conversations import (
+    SETTINGS,
+    conversation,
+    count,
     least_view,
-    paths,
-    whole,
+    message,
+    notes,
+    plan_compaction,
+    play,
     widest_path,
+    words,
 )
-from tests.unit.conversations import SETTINGS, conversation, count, message, notes, play, words
 
 BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0, max_summary_tokens=256))
 IN_PARTS = replace(SETTINGS, source_tokens=2_000)
@@ -67,9 +67,9 @@ class Shelf:
         """What Steno would send: the least view, after a compaction where that is due."""
         found = least_view(talk, self.chunks, budget.trigger)
         if found is None and (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
-            _, outcome = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
-            assert outcome.failure is None
-            self.chunks += outcome.made
+            _, compaction = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            assert compaction.is_whole
+            self.chunks += compaction.made
             self.compactions += 1
             found = least_view(talk, self.chunks, budget.trigger)
         return found or build_view(talk, widest_path(talk, self.chunks))

@@ -8,11 +8,13 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from app.core.limits.budget import Budget
+from app.core.reasons import Code, Reason, Reasons, because, joined
+from app.core.stages.case import Case
 from app.core.stages.fade import fade
 from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
@@ -20,10 +22,9 @@ from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.stages.session_pruning import prune_session
-from app.core.tokens.estimate import Cost
-from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import whole
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, Masking, View, build_view, least_view, whole, widest_path
+from app.core.view.view import Conversation, View
 
 Status = Literal["full", "summarized", "trimmed"]
 """`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
@@ -37,10 +38,15 @@ class Decision:
     view: View | None
     """None: the client's own bytes."""
     actions: tuple[str, ...] = ()
-    reason: str | None = None
+    why: Reasons = ()
     """Why something could not be done."""
     failed: bool = False
     """A compaction that the client was told of brought no summary."""
+
+    @property
+    def reason(self) -> str | None:
+        """As it is told."""
+        return joined(self.why)
 
     @property
     def status(self) -> Status:
@@ -49,99 +55,54 @@ class Decision:
         return "summarized" if self.view.chunks else "trimmed"
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A conversation, what is decided about it by, and what there is to decide with."""
-
-    conversation: Conversation
-    policy: Policy
-    budget: Budget
-    cost: Cost
-    chunks: Collection[SummaryChunk] = ()
-    masking: Masking | None = None
-
-    def least_view(self) -> View | None:
-        """The view that does not fire the trigger and changes least, or None if a compaction is due."""
-        mask, limit = self.policy.mask, self.budget.limit
-        at_most = None
-        if mask is not None and mask.pressure is not None:
-            at_most = self.conversation.instruction_tokens + int(mask.pressure * limit) - 1
-        return least_view(self.conversation, self.chunks, self.budget.trigger, self.masking, at_most)
-
-    def widest_view(self) -> View:
-        """The view with every chunk and mask in use."""
-        path = widest_path(self.conversation, self.chunks)
-        if self.masking is None:
-            return build_view(self.conversation, path)
-        boundary = max(self.masking.usable(path.covered), default=0)
-        return build_view(self.conversation, path, self.masking.masks, boundary)
-
-
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
     if policy.leaves_alone(conversation, budget):
         return Decision(None)
     if conversation.floor >= budget.limit:
-        return Decision(None, reason=_floor_reason(conversation, budget, model))
+        return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
     return None
 
 
-def _floor_reason(conversation: Conversation, budget: Budget, model: str) -> str:
+def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     reported, tools = budget.line.reported, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
     rest = conversation.floor - conversation.instruction_tokens
     return (
-        f"floor_exceeds_limit: the instructions take about {reported(instructions)} tokens, tools and format {tools},"
+        f"the instructions take about {reported(instructions)} tokens, tools and format {tools},"
         f" the last user message {rest}; {model} leaves room for {reported(budget.limit)}"
     )
 
 
-def settle(case: Case, reason: str | None = None, *, in_vain: bool = False) -> Decision:
+def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     """The first step of the ladder that holds; where none does, the client's own bytes.
 
-    `reason` is why no compaction brought the view under the trigger, `in_vain` whether one was tried.
+    `why` tells why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
     conversation = case.conversation
     untrimmed = whole(conversation)
-    wrong = ["over_the_limit"]  # Where nothing may be made to fit.
-    for view, why in _steps(case, reason):
-        failed = in_vain and why is not None
+    wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
+    for view, still in _steps(case, why):
+        failed = in_vain and bool(still)
         if view == untrimmed and view.tokens <= case.budget.limit:
-            return Decision(None, (), why, failed)
+            return Decision(None, (), still, failed)
         repaired = repair(conversation, view, case.cost)
         if not (wrong := problems(conversation, repaired, case.budget.limit)):
-            return Decision(repaired, repaired.actions, why, failed)
-    told = ", ".join(wrong)
-    return Decision(None, (), f"{reason}: {told}" if reason else told, in_vain)
+            return Decision(repaired, repaired.actions, still, failed)
+    return Decision(None, (), (*why, *map(Reason, wrong)), in_vain)
 
 
-def can_do_without_summary(case: Case) -> bool:
-    """Whether something under the limit can be sent without a new summary and without leaving anything out."""
-    view = case.widest_view()
-    if view.tokens > case.budget.limit and case.policy.fit:
-        view = fit(case.conversation, view, case.budget.limit, case.cost)
-    return view.tokens <= case.budget.limit
-
-
-def fits_shortened(case: Case) -> bool:
-    """Whether shortening single messages is enough where the last unit alone is too large for any summary to help."""
-    conversation, budget = case.conversation, case.budget
-    if not case.policy.fit or conversation.whole_floor < budget.limit:
-        return False
-    return fit(conversation, case.widest_view(), budget.limit, case.cost).tokens <= budget.trigger.tokens
-
-
-def _steps(case: Case, reason: str | None) -> Iterator[tuple[View, str | None]]:
+def _steps(case: Case, why: Reasons) -> Iterator[tuple[View, Reasons]]:
     """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit."""
     limit = case.budget.limit
-    if (view := case.least_view()) is not None:
+    if (view := case.least_view) is not None:
         shaped = _shaped(case, view)
         if shaped.tokens <= limit:
-            yield shaped, None
-    widest = _shaped(case, case.widest_view())
+            yield shaped, ()
+    widest = _shaped(case, case.widest_view)
     if widest.tokens <= limit:
-        yield widest, reason
-    yield from ((view, reason) for view in _fitted(case, widest))
+        yield widest, why
+    yield from ((view, why) for view in _fitted(case, widest))
 
 
 def _shaped(case: Case, view: View) -> View:
@@ -165,7 +126,7 @@ def _fitted(case: Case, view: View) -> Iterator[View]:
     conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
     if policy.fit:
-        view = fit(conversation, view, limit, cost)
+        view = case.fitted_view if view is case.widest_view else fit(conversation, view, limit, cost)
         yield view
     if policy.prune:
         yield prune(conversation, view, limit, target, cost, stub=policy.stub)

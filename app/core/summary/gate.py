@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from app.core.quoting import word
+from app.core.reasons import Code, Reason
 from app.core.tokens.usage import Tokens
 
 MINIMUM_TOKENS = 20
@@ -18,7 +19,8 @@ MISCOUNT = 1.25
 
 LONGEST_REFUSAL = 100
 """A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
-TOO_LONG, CUT_OFF = "summary_too_long", "summary_not_finished:length"
+TOO_LARGE = frozenset({Reason(Code.SUMMARY_TOO_LONG), Reason(Code.SUMMARY_NOT_FINISHED, "length")})
+"""Objections that a summary of fewer messages may not meet."""
 
 REASONING = re.compile(r"^\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 REFUSAL = re.compile(
@@ -66,7 +68,7 @@ def visible_text(text: str) -> str:
     return REASONING.sub("", text).strip()
 
 
-def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str | None:
+def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> Reason | None:
     """Why an answer may not become a chunk, or None.
 
     `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
@@ -74,12 +76,12 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> str |
     """
     text = visible_text(answer.text)
     checks = (
-        (answer.ending is Ending.CALLED, "summary_is_a_tool_call"),
-        (answer.ending is not Ending.FINISHED, f"summary_not_finished:{word(answer.word)}"),
-        (not text, "summary_empty"),
-        (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, "summary_refused"),
-        (tokens < MINIMUM_TOKENS, "summary_too_short"),
-        (tokens > MISCOUNT * at_most, TOO_LONG),
-        (tokens > REPLACED_SHARE * replaces, "summary_not_smaller"),
+        (answer.ending is Ending.CALLED, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
+        (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
+        (not text, Reason(Code.SUMMARY_EMPTY)),
+        (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, Reason(Code.SUMMARY_REFUSED)),
+        (tokens < MINIMUM_TOKENS, Reason(Code.SUMMARY_TOO_SHORT)),
+        (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
+        (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
     )
     return next((reason for failed, reason in checks if failed), None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.limits.budget import Line
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View, whole
+from app.core.view.reading import whole
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View
 
 ONE_TO_ONE = Line()
 

@@ -129,3 +129,15 @@ class Masks:
 
 def _speaks(message: Message) -> bool:
     return message.kind is Kind.ASSISTANT and any(text.strip() for text in message.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """What masks do to a conversation, and the boundaries there are, ascending."""
+
+    masks: Masks
+    boundaries: tuple[Boundary, ...] = ()
+
+    def usable(self, covered: int) -> list[int]:
+        """The positions of the boundaries for views in which summaries cover so many messages."""
+        return [boundary.position for boundary in self.boundaries if boundary.position > covered >= boundary.start]

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from app.core.history.messages import Kind, Message
+from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 
 
-def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
+def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
     """What is wrong with a view: empty if every message is covered exactly once and a provider would take it."""
     transcript = conversation.transcript
     covered: Counter[int] = Counter()
@@ -36,13 +37,13 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[str]:
                     kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
     checks = (
-        (covered != Counter(range(len(transcript))), "not_covered_once"),
-        (0 <= transcript.last_user not in verbatim, "last_user_message_changed"),
-        (_instructions(transcript.messages) - verbatim != set(), "instructions_changed"),
-        (bool(_orphans(transcript.messages, sent, kept_calls)), "tool_pair_split"),
-        (_is_parted(transcript.messages, sent), "bound_message_parted"),
-        (not (sent or view.chunks or conversation.instructions), "nothing_left"),
-        (view.tokens > limit, "over_the_limit"),
+        (covered != Counter(range(len(transcript))), Code.NOT_COVERED_ONCE),
+        (0 <= transcript.last_user not in verbatim, Code.LAST_USER_MESSAGE_CHANGED),
+        (_instructions(transcript.messages) - verbatim != set(), Code.INSTRUCTIONS_CHANGED),
+        (bool(_orphans(transcript.messages, sent, kept_calls)), Code.TOOL_PAIR_SPLIT),
+        (_is_parted(transcript.messages, sent), Code.BOUND_MESSAGE_PARTED),
+        (not (sent or view.chunks or conversation.instructions), Code.NOTHING_LEFT),
+        (view.tokens > limit, Code.OVER_THE_LIMIT),
     )
     return [problem for failed, problem in checks if failed]
 

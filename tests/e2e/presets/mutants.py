@@ -45,7 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "librechat-checkpoint",
-        "app.core.view.view._size",
+        "app.core.view.reading._size",
         lambda *given: Size(given[2], since=given[2]),  # the tokens of the whole, not of what follows the summary
         checkpoint_and_openclaw.test_a_checkpoint_is_made_past_a_tenth_of_the_window,
     ),
@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("sliding-window", "app.core.stages.prune._before_turns", lambda *_: 0, others.check_sliding_window),
     Mutant(
         "rolling",
-        "app.core.summary.plan.CUMULATIVE",
+        "app.core.summary.settings.CUMULATIVE",
         frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
         others.check_rolling,
     ),

@@ -1,18 +1,20 @@
-"""Writing: who writes a conversation's summaries, and what they are told."""
+"""Writing: who writes a conversation's summaries, and what they are told. Worked out when one is due."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.compaction.summariser import Route
+from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
-from app.core.summary.plan import SummarySettings
+from app.core.summary.settings import SummarySettings
+from app.core.view.view import View
 from app.headers.credentials import for_anybody
-from app.headers.relayed import Headers
-from app.providers.providers import Provider
-from app.proxy.services import Services
+from app.headers.relayed import Headers, for_summary
+from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
 from app.settings.policies import Rules
+from app.tokens.estimator import Estimator
 
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
@@ -21,20 +23,26 @@ PART_SHARE = 0.50
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Who writes a conversation's summaries, and what they are told."""
-
     rules: Rules
     provider: Provider
     """Where the conversation itself goes."""
     model: str
     tenant: str
     focus: str
+    headers: Headers
+    """The caller's."""
+    providers: Providers
+    estimator: Estimator
+    base_model: Callable[[str], str]
+    """The model that a model is counted as."""
+    prefix: Callable[[View], Prefix]
+    """The conversation itself, for a summariser that reads that."""
 
-    def settings(self, services: Services, budget: Budget) -> SummarySettings:
+    def settings(self, budget: Budget) -> SummarySettings:
         """As the windows are known now."""
         summary, own = self.rules.summary, self._own
-        summariser, provider = summary.model or self.model, self._at(services, summary.upstream)
-        formula = services.estimator.formula(services.base_model(summariser))
+        summariser, provider = summary.model or self.model, self._at(summary.upstream)
+        formula = self.estimator.formula(self.base_model(summariser))
         line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))
@@ -55,11 +63,11 @@ class Writing:
             failed_results=summary.failed_results,
         )
 
-    def routes(self, services: Services, headers: Headers) -> tuple[Route, ...]:
+    def routes(self) -> tuple[Route, ...]:
         """Whom to ask, the first choice first. An upstream with a key of its own adds that itself."""
-        summary = self.rules.summary
+        summary, headers = self.rules.summary, for_summary(self.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
-        reached = ((model or self.model, self._at(services, upstream)) for model, upstream in asked)
+        reached = ((model or self.model, self._at(upstream)) for model, upstream in asked)
         return tuple(
             Route(model, provider.upstream, provider.summaries, self._shown_to(provider, headers), provider.name)
             for model, provider in reached
@@ -71,6 +79,7 @@ class Writing:
 
     @property
     def pinned_text(self) -> str:
+        """What the operator puts after pinned messages; empty for nothing."""
         own = self._own
         return own.pinned_text if own and own.pinned_text is not None else self.rules.compaction.pinned_text
 
@@ -79,5 +88,5 @@ class Writing:
         """The operator's prompts for this model or this tenant."""
         return next((entry for entry in self.rules.summary.prompts if entry.is_for(self.model, self.tenant)), None)
 
-    def _at(self, services: Services, upstream: str | None) -> Provider:
-        return services.providers.named(upstream) if upstream else self.provider
+    def _at(self, upstream: str | None) -> Provider:
+        return self.providers.named(upstream) if upstream else self.provider

@@ -1,11 +1,11 @@
-"""Progress: how far a request is, for all who wait for a part of it at the same time."""
+"""Milestones: how far a request is, for all who wait for a part of it at the same time."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TypeVar
 
-from app.compaction.turn import Started
+from app.compaction.job import Started
 from app.core.stages.ladder import Decision
 from app.providers.upstream import Answering
 from app.proxy.learning import Observation
@@ -13,7 +13,7 @@ from app.proxy.learning import Observation
 A = TypeVar("A", bound=Answering)
 
 
-class Progress:
+class Milestones:
     """Whether a summary is being made for a request, what was decided to send, and who answers it."""
 
     def __init__(self, *, tells: bool) -> None:

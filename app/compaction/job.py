@@ -1,0 +1,121 @@
+"""A job: one request that is to be decided upon, as it came. What is learnt on the way is in its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.compaction.summariser import Route
+from app.compaction.writing import Writing
+from app.core.history.messages import own_message
+from app.core.lazy import lazy
+from app.core.limits.budget import Budget
+from app.core.stages.case import Case, case_of
+from app.core.stages.policy import Policy
+from app.core.summary.compaction import compact
+from app.core.summary.flow import Flow
+from app.core.summary.plan import Plan
+from app.core.summary.settings import SummarySettings
+from app.core.tokens.estimate import Cost, Count
+from app.core.view.view import Conversation, Note, Pins
+from app.memory.lineages import Lineage
+from app.tasks.threads import Work
+
+T = TypeVar("T")
+
+MANY_MESSAGES = 500
+MANY_BYTES = 1 << 18
+"""What is worked out about a longer history takes more than some 10 ms."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    tenant: str
+    conversation_id: str
+    named: bool
+    """Whether the client gave that id; otherwise the history was recognised, or is a new one."""
+    conversation: Conversation
+    budget: Budget
+    count: Count
+    cost: Cost
+    model: str
+    series: str
+    """Whose summaries it reads: those made alike, with the same focus."""
+    writing: Writing
+    """Who may write its summaries, and how."""
+    compaction: bool
+    """Whether the caller and the operator allow it."""
+    policy: Policy
+    """Which stages it goes through."""
+    pins: tuple[int, ...]
+    """The messages that this request pins, counted after the leading instructions."""
+    wait_seconds: float
+    request_id: str
+    """For the ledger and the log."""
+
+    @lazy
+    def summary(self) -> SummarySettings:
+        """As the windows are known when a summary is due first. Not in a thread: they are the event loop's."""
+        return self.writing.settings(self.budget)
+
+    @lazy
+    def routes(self) -> tuple[Route, ...]:
+        """Whom to ask, the first choice first. Not in a thread, either."""
+        return self.writing.routes()
+
+    @lazy
+    def is_long(self) -> bool:
+        """Whether what is worked out about it is worked out beside the event loop."""
+        messages = self.conversation.transcript.messages
+        return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
+
+    async def beside(self, work: Work, step: Callable[[], T]) -> T:
+        """Works something out about the request; in a worker thread where its history is long."""
+        return await work.do(self.tenant, step) if self.is_long else step()
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Whose conversation it is, and which."""
+        return self.tenant, self.conversation_id
+
+    def history(self, *scope: Hashable) -> Lineage:
+        """By what it holds: a name may stand for many. Its digests tell whose it is."""
+        return Lineage((self.series, *scope), self.conversation.cut_digests[1:])
+
+    def undertaking(self, plan: Plan) -> Lineage:
+        """What fails or succeeds. Not the end of the range: that moves with every turn, and the failure with it."""
+        return self.history(plan.range.from_digest)
+
+    def case(self) -> Case:
+        """Before anything is looked up."""
+        return case_of(self.conversation, self.policy, self.budget, self.cost, self.pinned())
+
+    def pinned(self, stored: Iterable[int] = ()) -> Pins:
+        """What it pins itself, and what is stored of its conversation."""
+        note = None
+        if told := self.writing.pinned_text:
+            note = Note("pinned_text", told, self.cost(own_message(told)))
+        return Pins(tuple(sorted({*self.pins, *stored})), note)
+
+    def flow(self, case: Case, plan: Plan) -> Flow:
+        return compact(case.conversation, self.conversation_id, plan, self.budget, self.summary, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A compaction the client is told of."""
+
+    id: str
+    messages: int
+
+    @classmethod
+    def by(cls, plan: Plan) -> Started:
+        return cls(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
+
+
+OnStart = Callable[[Started], None]
+
+
+def nobody(_: Started) -> None:
+    """For callers who need not be told."""

@@ -1,0 +1,130 @@
+"""The performer: does what a compaction asks for. Only how a chunk is kept is for its caller to say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+
+import structlog
+
+from app.compaction.job import Job
+from app.compaction.quotas import Quotas
+from app.compaction.summariser import PAUSED, Summariser
+from app.core.reasons import Code, Reason, joined
+from app.core.summary.flow import (
+    Announce,
+    Compaction,
+    Effect,
+    Failure,
+    Flow,
+    Reply,
+    Store,
+    Summarise,
+    Together,
+    drive_async,
+)
+from app.core.summary.gate import Answer
+from app.core.summary.plan import Plan
+from app.core.summary.prompts import SummaryRequest
+from app.core.view.chunks import SummaryChunk
+from app.providers.ledger import Call, Ledger
+from app.tasks.threads import Work
+
+log = structlog.get_logger("steno.compactor")
+
+SIDE_BY_SIDE = 8
+"""Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
+ATTEMPTS = 2
+"""Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
+
+Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
+"""The chunk as it is kept; None where the right to that was lost."""
+
+
+class Performer:
+    def __init__(self, summariser: Summariser, work: Work, ledger: Ledger, quotas: Quotas) -> None:
+        self._summariser = summariser
+        self._work = work
+        self._ledger = ledger
+        self._quotas = quotas
+
+    async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
+        """Drives a flow to its end."""
+
+        async def perform(effect: Effect) -> Reply:
+            match effect:
+                case Announce():
+                    announce()
+                    return None
+                case Summarise(request):
+                    return await self._ask(request, job)
+                case Together(flows):
+                    return await self._together(flows, job, keep)
+                case Store(chunk):
+                    return await keep(chunk)
+
+        return await drive_async(flow, perform, lambda step: job.beside(self._work, step))
+
+    async def _together(self, flows: Sequence[Flow], job: Job, keep: Keep) -> tuple[Compaction, ...]:
+        free = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def one(flow: Flow) -> Compaction:
+            async with free:
+                return await self.perform(flow, job, keep, lambda: None)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(flow)) for flow in flows]
+        return tuple(task.result() for task in tasks)
+
+    async def _ask(self, request: SummaryRequest, job: Job) -> Answer | Failure:
+        prefix = None
+        if (view := request.shown) is not None:
+            prefix = await job.beside(self._work, lambda: job.writing.prefix(view))
+        deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
+        reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
+        if isinstance(reply, Answer):
+            self._ledger.record(_summary_call(job, reply))
+            self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
+        return reply
+
+    async def _tokens(self, job: Job, request: SummaryRequest, answer: Answer) -> int:
+        """Of the whole call; estimated where the provider does not say."""
+        told = answer.usage
+        if told.prompt is None:
+            shown = request.instructions + request.transcript + answer.text
+            return await job.beside(self._work, lambda: job.count(shown))
+        return told.prompt + (told.completion or 0)
+
+
+def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *, stored: bool = True) -> None:
+    """`began` is the monotonic clock's."""
+    reasons = compaction.reasons
+    if reasons == (PAUSED,):
+        return  # The summariser tells of it, once, with a count.
+    tell = log.info if compaction.is_whole else log.warning
+    tell(
+        "compacted" if compaction.is_whole else "compaction failed",
+        request_id=job.request_id,
+        conversation_id=job.conversation_id,
+        model=job.summary.model,
+        messages=plan.messages,
+        chunks=len(compaction.made),
+        seconds=round(monotonic() - began, 2),
+        reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
+    )
+
+
+def _summary_call(job: Job, answer: Answer) -> Call:
+    """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
+    return Call(
+        tenant=job.tenant,
+        conversation_id=job.conversation_id,
+        request_id=job.request_id,
+        turn=len(job.conversation.transcript.turn_starts),
+        purpose="summary",
+        upstream=answer.upstream,
+        model=answer.model,
+        status=200,
+        tokens=answer.usage,
+    )

@@ -1,0 +1,111 @@
+"""Progress: how far one request has come. All of it that changes on the way is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TypeVar
+
+from app.compaction.job import Job, OnStart, Started
+from app.core.reasons import Reasons
+from app.core.stages.case import Case
+from app.core.stages.masking import due_mask
+from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.plan import Plan, plan_compaction
+from app.core.view.chunks import SummaryChunk
+from app.core.view.mask import Boundary
+from app.tasks.threads import Work
+
+T = TypeVar("T")
+
+RECOVERIES = 3
+"""How often one request waits for a database that does not answer, and tries it anew: the breaker opens after as many
+failures. It is cheaper than a summary that others, who know nothing of it, make as well."""
+
+
+@dataclass(slots=True)
+class Progress:
+    job: Job
+    work: Work
+    on_start: OnStart
+    deadline: float
+    """By the monotonic clock, in seconds."""
+    case: Case
+    """What is known so far."""
+    before: Case | None = None
+    """What was known before the first compaction of its own."""
+    own: list[Compaction] = field(default_factory=list)
+    """Its own compactions that came to an end in time."""
+    latest: Compaction | None = None
+    """What the latest attempt came to; None before any was due."""
+    told: bool = False
+    """Whether the client was told of a compaction: it is told of the first alone."""
+    waited: bool = False
+    """For somebody else's compaction."""
+    recoveries: int = 0
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.deadline - monotonic())
+
+    @property
+    def made(self) -> tuple[SummaryChunk, ...]:
+        return tuple(chunk for compaction in self.own for chunk in compaction.made)
+
+    @property
+    def why(self) -> Reasons:
+        """Why no compaction brought the view under the trigger."""
+        return self.latest.reasons if self.latest else ()
+
+    @property
+    def without_store(self) -> bool:
+        return self.latest is not None and self.latest.outcome is Outcome.STORE_AWAY
+
+    def begin_anew(self) -> None:
+        """What was found while the database was away is forgotten: it knows better."""
+        self.case, self.latest = self.case.without_memories(), None
+
+    def tell(self, compaction: Started) -> None:
+        if not self.told:
+            self.told = True
+            self.on_start(compaction)
+
+    def ended(self, compaction: Compaction) -> None:
+        """A compaction of its own came to an end."""
+        self.before = self.before or self.case
+        self.own.append(compaction)
+        self.case = self.case.with_chunks(compaction.made)
+
+    def asks_again(self) -> bool:
+        """Whether a database that did not answer may be waited for once more."""
+        self.recoveries += 1
+        return self.recoveries <= RECOVERIES and self.seconds_left > 0
+
+    def give_up_asking(self) -> None:
+        """It is there, and would say the same again."""
+        self.recoveries = RECOVERIES
+
+    async def is_settled(self) -> bool:
+        return await self.beside(lambda: self.case.is_settled)
+
+    async def can_do_without_summary(self) -> bool:
+        return await self.beside(lambda: self.case.can_do_without_summary)
+
+    async def due_mask(self) -> Boundary | None:
+        return await self.beside(lambda: due_mask(self.case))
+
+    async def due_plan(self) -> Plan | None:
+        case, summary, series = self.case, self.job.summary, self.job.series
+        return await self.beside(
+            lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, series)
+        )
+
+    async def beside(self, step: Callable[[], T]) -> T:
+        """Works something out; in a worker thread where the history is long."""
+        return await self.job.beside(self.work, step)
+
+
+async def begin(job: Job, work: Work, on_start: OnStart) -> Progress:
+    await job.beside(work, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
+    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case())

@@ -1,0 +1,109 @@
+"""The unstored compaction: while the database is away a summary is made all the same where nothing else would do.
+
+It is kept in memory and stored by the next compaction it would save. Other processes know nothing of it, and there is
+no lease; within this process requests that need the same summary wait for the one that is being made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from app.compaction.job import Job, Started
+from app.compaction.memory import ChunkMemory
+from app.compaction.performer import Performer, log_compaction
+from app.compaction.progress import Progress
+from app.compaction.quotas import Quotas
+from app.compaction.setbacks import Setbacks
+from app.core.reasons import Code, Reason, Reasons, because
+from app.core.summary.flow import Compaction, Flow, Outcome
+from app.core.summary.plan import Plan
+from app.core.view.chunks import ChunkRange, SummaryChunk
+from app.memory.lineages import Lineage
+from app.tasks.owned import OwnedTasks
+
+
+class UnstoredCompaction:
+    def __init__(
+        self,
+        performer: Performer,
+        tasks: OwnedTasks,
+        quotas: Quotas,
+        setbacks: Setbacks,
+        memory: ChunkMemory,
+    ) -> None:
+        self._performer = performer
+        self._tasks = tasks
+        self._quotas = quotas
+        self._setbacks = setbacks
+        self._memory = memory
+        self._under_way: dict[ChunkRange, asyncio.Task[Compaction]] = {}
+
+    async def recall(self, progress: Progress) -> None:
+        """What this process remembers, and masks where even that is too large."""
+        job = progress.job
+        remembered = self._memory.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
+        progress.case = progress.case.with_chunks(remembered)
+        if not await progress.can_do_without_summary() and (due := await progress.due_mask()) is not None:
+            progress.case = progress.case.with_boundaries([due])
+
+    async def make(self, progress: Progress) -> None:
+        """Makes what is due, or waits for it; that the database is away is told in any case."""
+        why = await self._attempt(progress)
+        progress.latest = Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why))
+
+    async def _attempt(self, progress: Progress) -> Reasons:
+        """Why there is no summary, as far as there is more to say than that the database is away."""
+        job = progress.job
+        undertaking = job.history(Code.STORAGE)
+        while not (self._tasks.draining or await progress.is_settled()):
+            if (paused := self._setbacks.pauses(undertaking)) is not None:
+                return (*paused, Reason(Code.SUMMARY_FAILED_LATELY))
+            plan = await progress.due_plan()
+            if plan is None or not progress.seconds_left:
+                break
+            if (work := self._of_use(job, plan)) is None:
+                return await self._begin(progress, plan, undertaking)
+            progress.tell(Started.by(plan))
+            await asyncio.wait({work}, timeout=progress.seconds_left)
+            await self.recall(progress)
+        return ()
+
+    def _of_use(self, job: Job, plan: Plan) -> asyncio.Task[Compaction] | None:
+        """What is made at this moment and begins where the plan does, and ends in the same history."""
+        wanted, places = plan.range, job.conversation.chain.positions
+        found = (
+            work
+            for made, work in self._under_way.items()
+            if (made.series, made.from_digest) == (wanted.series, wanted.from_digest) and made.through_digest in places
+        )
+        return next(found, None)
+
+    async def _begin(self, progress: Progress, plan: Plan, undertaking: Lineage) -> Reasons:
+        job, told = progress.job, Started.by(plan)
+        if (too_much := self._quotas.begin(*job.place)) is not None:
+            return because(too_much)
+        running = self._run(job, job.flow(progress.case, plan), plan, undertaking, lambda: progress.tell(told))
+        work = self._under_way[plan.range] = self._tasks.start(running, f"compaction {told.id}")
+        work.add_done_callback(lambda _: self._under_way.pop(plan.range, None))
+        work.add_done_callback(lambda _: self._quotas.end(*job.place))
+        await asyncio.wait({work}, timeout=progress.seconds_left)
+        if not work.done():
+            return ()
+        compaction = work.result()
+        progress.ended(compaction)
+        return compaction.reasons
+
+    async def _run(
+        self, job: Job, flow: Flow, plan: Plan, undertaking: Lineage, announce: Callable[[], None]
+    ) -> Compaction:
+        async def keep(chunk: SummaryChunk) -> SummaryChunk:
+            self._memory.keep(job.tenant, [chunk], stored=False)
+            return chunk
+
+        began = monotonic()
+        compaction = await self._performer.perform(flow, job, keep, announce)
+        self._setbacks.learn(undertaking, compaction)
+        log_compaction(job, plan, compaction, began, stored=False)
+        return compaction

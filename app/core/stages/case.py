@@ -1,0 +1,127 @@
+"""A case: one request's history, and all there is to decide about it with.
+
+It does not change. What is found or made on the way makes another one, so what was worked out of this one, each thing
+once and when it is first asked for, stays true of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from app.core.lazy import lazy
+from app.core.limits.budget import Budget
+from app.core.stages.fit import fit
+from app.core.stages.policy import Policy
+from app.core.tokens.estimate import Cost
+from app.core.view.chunks import SummaryChunk
+from app.core.view.mask import Boundary, Masking, Masks
+from app.core.view.reading import Path, build_view, least_view, paths, widest_path
+from app.core.view.view import Conversation, Pins, View
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    conversation: Conversation
+    """With its pins: views over it never change."""
+    policy: Policy
+    budget: Budget
+    cost: Cost
+    chunks: Collection[SummaryChunk] = ()
+    masking: Masking | None = None
+
+    def with_pins(self, pins: Pins) -> Case:
+        """With these in place of its own: what is pinned is not masked."""
+        if pins == self.conversation.pins:
+            return self
+        conversation = self.conversation.with_pins(pins)
+        masks = _masks(conversation, self.policy, self.cost)
+        masking = Masking(masks, self.masking.boundaries if self.masking else ()) if masks else None
+        return replace(self, conversation=conversation, masking=masking)
+
+    def with_chunks(self, found: Iterable[SummaryChunk]) -> Case:
+        """With these, too; itself where they are no news."""
+        known = {chunk.id: chunk for chunk in self.chunks}
+        all_ = known | {chunk.id: chunk for chunk in found}
+        return self if all_ == known else replace(self, chunks=tuple(all_.values()))
+
+    def with_boundaries(self, found: Iterable[Boundary]) -> Case:
+        """With these, too; itself where they are no news."""
+        if self.masking is None:
+            return self
+        boundaries = tuple(sorted({*self.masking.boundaries, *found}))
+        if boundaries == self.masking.boundaries:
+            return self
+        return replace(self, masking=replace(self.masking, boundaries=boundaries))
+
+    def without_memories(self) -> Case:
+        """As it was before any chunk or mask was found."""
+        if not self.chunks and not (self.masking and self.masking.boundaries):
+            return self
+        return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
+
+    @lazy
+    def paths(self) -> tuple[Path, ...]:
+        """Every path of chunks that a view may use."""
+        return tuple(paths(self.conversation, self.chunks))
+
+    @lazy
+    def widest_path(self) -> Path:
+        """What a compaction extends."""
+        return widest_path(self.paths)
+
+    @lazy
+    def least_view(self) -> View | None:
+        """The view that does not fire the trigger and changes least, or None if a compaction is due."""
+        mask, limit = self.policy.mask, self.budget.limit
+        at_most = None
+        if mask is not None and mask.pressure is not None:
+            at_most = self.conversation.instruction_tokens + int(mask.pressure * limit) - 1
+        return least_view(self.conversation, self.paths, self.budget.trigger, self.masking, at_most)
+
+    @lazy
+    def widest_view(self) -> View:
+        """The view with every chunk and mask in use."""
+        path = self.widest_path
+        if self.masking is None:
+            return build_view(self.conversation, path)
+        boundary = max(self.masking.usable(path.covered), default=0)
+        return build_view(self.conversation, path, self.masking.masks, boundary)
+
+    @lazy
+    def fitted_view(self) -> View:
+        """That with its large texts shortened, which may still be over the limit."""
+        return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
+
+    @lazy
+    def is_settled(self) -> bool:
+        """Whether no new summary is needed, or none could help."""
+        return not self.policy.summarises or self.least_view is not None or self.fits_shortened
+
+    @lazy
+    def can_do_without_summary(self) -> bool:
+        """Whether something under the limit can be sent without a new summary and without leaving anything out."""
+        view = self.widest_view
+        if view.tokens > self.budget.limit and self.policy.fit:
+            view = self.fitted_view
+        return view.tokens <= self.budget.limit
+
+    @lazy
+    def fits_shortened(self) -> bool:
+        """Whether shortening single messages is enough where the last unit alone is too large for a summary to help."""
+        if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
+            return False
+        return self.fitted_view.tokens <= self.budget.trigger.tokens
+
+
+def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins) -> Case:
+    """What a request begins with, before anything is looked up."""
+    pinned = conversation.with_pins(pins)
+    masks = _masks(pinned, policy, cost)
+    return Case(pinned, policy, budget, cost, masking=Masking(masks) if masks else None)
+
+
+def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | None:
+    if policy.mask is None:
+        return None
+    return Masks(conversation.transcript, policy.mask, cost, conversation.untouchable)

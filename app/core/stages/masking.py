@@ -1,0 +1,59 @@
+"""Masking: when the boundary moves before which answered tool results are masked, and how far."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from app.core.limits.budget import Budget
+from app.core.stages.case import Case
+from app.core.view.mask import Boundary, Masking, MaskSettings
+from app.core.view.reading import Path, unmasked_tokens
+from app.core.view.view import Conversation
+
+FLAT = MaskSettings()
+
+
+def due_mask(case: Case) -> Boundary | None:
+    """The boundary that is due in this case, or None."""
+    settings = case.policy.mask
+    if case.masking is None or settings is None:
+        return None
+    if settings.pressure is None and (not case.policy.summarises or case.least_view is not None):
+        return None
+    return plan_mask(case.conversation, case.widest_path, case.budget, case.masking, settings)
+
+
+def plan_mask(
+    conversation: Conversation,
+    base: Path,
+    budget: Budget,
+    masking: Masking,
+    settings: MaskSettings = FLAT,
+) -> Boundary | None:
+    """The boundary that makes a summary after `base` unnecessary for now; None without one.
+
+    It is moved rarely, and then for a gain, as far as the target needs and no further: as many of the latest results
+    stay whole as there is room for. Where masks go by pressure it is set from that on, too, and everything before the
+    last unit is masked. What the model has not answered in text stays whole anyway.
+    """
+    transcript = conversation.transcript
+    held = max(masking.usable(base.covered), default=base.covered)
+    ahead = transcript.cuts[bisect_right(transcript.cuts, held) :]
+    if not ahead:
+        return None
+    view = unmasked_tokens(conversation, base)
+
+    def masked(position: int) -> int:
+        return view - masking.masks.saved(base.covered, position)
+
+    before = masked(held)
+    pressed = settings.pressure is not None and (
+        before - conversation.instruction_tokens >= settings.pressure * budget.limit
+    )
+    enough = bisect_left(ahead, -budget.target, key=lambda position: -masked(position))
+    if enough == len(ahead) and not pressed:
+        return None
+    position = ahead[enough] if settings.pressure is None else ahead[-1]
+    if before - masked(position) < max(1, settings.minimum_gain * before):
+        return None
+    return Boundary(position, base.covered)

@@ -1,0 +1,88 @@
+"""The cut: where the verbatim tail begins, and how large a view is then."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+
+from app.core.history.messages import Transcript
+from app.core.limits.budget import Budget
+from app.core.summary.settings import SummarySettings
+from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
+from app.core.view.reading import Path, pinned_tokens, size_after
+from app.core.view.view import Conversation
+
+FOLD_MINIMUM = 2
+"""Folding fewer chunks than this makes nothing smaller."""
+
+AIMED_SHARE = 0.5
+"""A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
+
+
+def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings) -> int | None:
+    """Where the verbatim tail begins: as early as its share allows, later until the view meets the target.
+
+    First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
+    summarise before the last unit.
+    """
+    transcript = conversation.transcript
+    cuts = [cut for cut in transcript.cuts if cut > base.covered]
+    if not cuts:
+        return None
+    # A summary of everything stands for what the base's chunks stand for too.
+    kept = Path() if summary.cumulative else base
+    user = transcript.last_user
+    always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
+    for cut in _tails(transcript, cuts, always, budget.tail_fill):
+        tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
+        parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
+        expected = expected_view(conversation, kept, cut, parts, budget, summary)
+        # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
+        # next turn, or an agent's next step, would fire the trigger again.
+        since = (1 + (cut > user or cut < always)) * transcript.tokens(cut)
+        after = size_after(conversation, cut, expected, budget.trigger.tail_turns, since)
+        if cut < always:
+            after = replace(after, turns=2 * after.turns, messages=2 * after.messages)
+        if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(after):
+            return cut
+    return cuts[-1]
+
+
+def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
+    """Where the tail may begin, the largest first: at `always`, or earlier while it has at most `fill` tokens.
+
+    A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
+    just done is what it goes on from.
+    """
+    turns = transcript.turn_starts
+    fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
+    whole = bisect_left(turns, cuts[fitting]) if fitting < len(cuts) else len(turns)
+    is_used = whole < len(turns) and 2 * transcript.tokens(turns[whole]) >= fill
+    next_turn = turns[whole] if whole < len(turns) else len(transcript)
+    between_units = () if is_used else cuts[fitting : bisect_left(cuts, next_turn)]
+    first = min((always, *turns[whole : whole + 1], *between_units))
+    inside_last_turn = cuts[bisect_right(cuts, transcript.last_user) :]
+    return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
+
+
+def expected_view(
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummarySettings
+) -> int:
+    """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
+    transcript = conversation.transcript
+    replaced = replaced_tokens(transcript, Span(base.covered, cut), cut)
+    held, new = summary_tokens(base.chunks), min(parts * budget.summary, int(AIMED_SHARE * replaced))
+    folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+    summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
+    carried = base.tokens - held + transcript.carried_tokens(base.covered, cut, cut)
+    pinned = pinned_tokens(conversation, cut)
+    return conversation.instruction_tokens + summaries + carried + pinned + transcript.tokens(cut)
+
+
+def _parts(tokens: int, summary: SummarySettings) -> int:
+    """How many summaries stand for so many tokens."""
+    if summary.cumulative or summary.source_tokens is None:
+        return 1
+    return max(1, ceil(tokens / summary.source_tokens))

@@ -1,0 +1,148 @@
+"""Flows: a compaction as a generator of effects, which streaming, plain and dry runs drive alike.
+
+Theory: the generator alone decides what is to be done, in which order, and what next when something fails; and it does
+nothing itself. It yields an effect (`Summarise` this, `Store` that) and stands still until it is sent the reply, so it
+needs neither a clock nor a network nor a lock, and a test plays all of them with a list. A failure is a reply like any
+other. Whoever has a flow drives it with `drive` or `drive_async` and brings a function that performs one effect: the
+loop stands here, once for each kind of caller. What may be done side by side is one effect as well, `Together`, with
+flows of its own: whether they are, and how many at once, is the performer's choice. A flow returns what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+
+from app.core.reasons import Code, Reasons, because
+from app.core.summary.gate import Answer
+from app.core.summary.prompts import SummaryRequest
+from app.core.view.chunks import SummaryChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell the client that a summary is about to be made. No reply."""
+
+    messages: int
+    """How many messages it will stand for; 0 if chunks are only folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summarise:
+    """Ask the summariser. Reply: `Answer` or `Failure`."""
+
+    request: SummaryRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Keep this chunk. Reply: the chunk as stored, or None if the right to store it was lost."""
+
+    chunk: SummaryChunk
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Work that may be done side by side. Reply: what came of each, in order."""
+
+    flows: tuple[Flow, ...]
+
+
+class Outcome(Enum):
+    """What an attempt at a compaction came to."""
+
+    MADE = auto()
+    """All that was planned."""
+    FAILED = auto()
+    LEASE_LOST = auto()
+    """Another one has overtaken it: that one's result is worth looking for."""
+    DELETED = auto()
+    """The conversation is gone."""
+    STORE_AWAY = auto()
+    TAKES_TOO_LONG = auto()
+    """It is still being made; the request goes on without."""
+    AWAITED = auto()
+    """Somebody else's ended: its result is worth looking for."""
+    NOTHING_TO_SUMMARISE = auto()
+    NOT_BEGUN = auto()
+
+
+_CODES: Mapping[Outcome, Code] = {
+    Outcome.LEASE_LOST: Code.LEASE_LOST,
+    Outcome.DELETED: Code.CONVERSATION_DELETED,
+    Outcome.STORE_AWAY: Code.STORAGE,
+    Outcome.TAKES_TOO_LONG: Code.SUMMARY_TAKES_TOO_LONG,
+    Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
+}
+"""What is told of an outcome that needs no more words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """No answer could be had, or none that may be kept."""
+
+    why: Reasons
+    overflow: bool = False
+    """The range was too large for one summary: a part of it may do."""
+    outcome: Outcome = Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What came of an attempt: the chunks that were made, oldest first, and whether that is all of them."""
+
+    made: tuple[SummaryChunk, ...]
+    outcome: Outcome = Outcome.MADE
+    why: Reasons = ()
+    """Of what failed, or was not begun."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.outcome is Outcome.MADE
+
+    @property
+    def reasons(self) -> Reasons:
+        """What is told of it."""
+        if self.why or self.outcome not in _CODES:
+            return self.why
+        return because(_CODES[self.outcome])
+
+
+Effect = Announce | Summarise | Store | Together
+
+
+Reply = Answer | Failure | SummaryChunk | tuple[Compaction, ...] | None
+
+
+Flow = Generator[Effect, Reply, Compaction]
+
+
+def drive(flow: Flow, perform: Callable[[Effect], Reply]) -> Compaction:
+    """Lets `perform` do what the flow asks for, until it returns."""
+    reply: Reply = None
+    while not isinstance(asked := _step(flow, reply), Compaction):
+        reply = perform(asked)
+    return asked
+
+
+async def drive_async(
+    flow: Flow,
+    perform: Callable[[Effect], Awaitable[Reply]],
+    beside: Callable[[Callable[[], Effect | Compaction]], Awaitable[Effect | Compaction]],
+) -> Compaction:
+    """Likewise for effects that take time. `beside` takes the flow's own steps: for a long history they take some."""
+    reply: Reply = None
+    while not isinstance(asked := await beside(partial(_step, flow, reply)), Compaction):
+        reply = await perform(asked)
+    return asked
+
+
+def _step(flow: Flow, reply: Reply) -> Effect | Compaction:
+    """What a flow asks for next, or what came of it."""
+    try:
+        return flow.send(reply)
+    except StopIteration as end:
+        compaction: Compaction = end.value
+        return compaction

@@ -1,0 +1,225 @@
+"""The maker: one chunk at a time, from messages or from other chunks, asked for and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from math import ceil
+
+from app.core.limits.budget import Budget
+from app.core.reasons import Code, Reasons, because
+from app.core.stages.repair import repair
+from app.core.summary import prompts
+from app.core.summary.cut import AIMED_SHARE
+from app.core.summary.flow import Effect, Failure, Outcome, Reply, Store, Summarise
+from app.core.summary.gate import MINIMUM_TOKENS, TOO_LARGE, Answer, objection, visible_text
+from app.core.summary.plan import Plan, is_shown, shown_size
+from app.core.summary.settings import SummarySettings
+from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
+from app.core.tokens.estimate import Count, note_tokens
+from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import Path, build_view
+from app.core.view.view import Conversation, Verbatim, View
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a chunk is made from."""
+
+    quoted: str
+    replaces: int
+    """Tokens of what the chunk stands for in a view."""
+    shown: View | None = None
+    """The conversation itself, where that is what the summariser is to read."""
+    beside: tuple[str, ...] = ()
+    """What the conversation does not show and the quoted text does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMaker:
+    conversation: Conversation
+    conversation_id: str
+    plan: Plan
+    budget: Budget
+    settings: SummarySettings
+    count: Count
+
+    def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """A level 0 chunk, made from messages."""
+        transcript = self.conversation.transcript
+        end = self.plan.spans[-1].stop
+        carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
+        continued = span.stop < end
+        chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
+        base = self.plan.base
+        shown = self._shown(base, span) if span.start == base.covered else None
+        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown)
+        return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
+
+    def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """A level 0 chunk over everything before the span's end, from the last such chunk and the span; not kept."""
+        transcript = self.conversation.transcript
+        prior = prior and self._without_failed_results(prior)
+        kept = transcript.carried(0, span.stop, span.stop)
+        chunk = self._blank(0, span.stop, kept, ())
+        carried = tuple(index - span.start for index in kept if index >= span.start)
+        quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
+        if prior is None:
+            source = _Source(quoted, replaces, self._shown(path, span))
+            return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
+        released = {
+            index: transcript.messages[index]
+            for offset in prior.carried
+            if (index := prior.first_index + offset) not in kept and index < span.start
+        }
+        if span.start:
+            path = Path((prior,), span.start)
+            replaces += prior.tokens + sum(map(transcript.tokens_of, released))
+        before = prompts.quote_chunks((prior,), released, prompts.fence_of(chunk.through_digest))
+        shown = self._shown(path, span)
+        prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
+        beside = () if span.start else (prompts.notes_so_far(prior),)
+        source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
+        return (yield from self._ask(chunk, source, prompt, notes))
+
+    @property
+    def _notes(self) -> tuple[str, ...]:
+        return (prompts.RECENT_NOTE,) if self.settings.strategy == "checkpoint" else ()
+
+    def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
+        """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
+        transcript = self.conversation.transcript
+        messages = transcript.messages[span.start : span.stop]
+        # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
+        readable = self.settings.input_tokens
+        too_large = quoted_tokens(transcript, span.start, span.stop) > readable
+        longest = max(200, readable * 3 // len(messages)) if too_large else None
+        recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
+        fence = prompts.fence_of(self.conversation.chain[span.stop])
+        return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
+
+    def _shown(self, path: Path, span: Span) -> View | None:
+        """The conversation itself up to the span's end, where the summariser is to read that and can."""
+        if not is_shown(self.conversation, path, span, self.settings):
+            return None
+        tokens = shown_size(self.conversation, path, span)
+        before = (part for part in build_view(self.conversation, path).parts if not isinstance(part, Verbatim))
+        parts = (*before, Verbatim(path.covered, span.stop))
+        # A provider refuses a call that the client left without its result. What repairing saves is of no account.
+        return repair(self.conversation, View(parts, tokens), lambda _: 0)
+
+    def fold(self, chunks: Sequence[SummaryChunk], continued: bool) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
+
+        Without that the user messages of an agent's turns, each split by some cut, would pile up in the payload.
+        """
+        chunks = [*map(self._without_failed_results, chunks)]
+        start = chunks[0].first_index
+        stop = chunks[-1].last_index + 1
+        transcript = self.conversation.transcript
+        kept = transcript.carried(start, stop, stop)
+        held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
+        released = {index: transcript.messages[index] for index in held if index not in kept}
+        blank = replace(
+            self._blank(start, stop, tuple(index - start for index in kept), tuple(chunk.id for chunk in chunks)),
+            level=1 + max(chunk.level for chunk in chunks),
+            continued=continued,
+        )
+        quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
+        replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
+        source = _Source(quoted, replaces)
+        return (yield from self.keep((yield from self._ask(blank, source, self.settings.prompt, (prompts.FOLD_NOTE,)))))
+
+    def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
+        transcript, chain = self.conversation.transcript, self.conversation.chain
+        return SummaryChunk(
+            id="",
+            conversation_id=self.conversation_id,
+            series=self.plan.range.series,
+            level=0,
+            version=1,
+            from_digest=chain[start],
+            through_digest=chain[stop],
+            last_message_digest=transcript.messages[stop - 1].digest,
+            first_index=start,
+            last_index=stop - 1,
+            through_turn=transcript.turn_at(stop),
+            carried=carried,
+            text="",
+            tokens=0,
+            model=self.settings.model,
+            prompt_version=prompts.prompt_version(self.settings.prompt + self.settings.update_prompt),
+            children=children,
+            history_length=len(transcript),
+        )
+
+    def _ask(
+        self, chunk: SummaryChunk, source: _Source, prompt: str, notes: tuple[str, ...]
+    ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """One call, and one more with a stricter prompt and more room where the gate refused the first.
+
+        A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
+        """
+        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * source.replaces)))
+        refused: Reasons = ()
+        for shown in (source.shown, None):
+            beside = source.beside if shown is not None else ()
+            stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
+            hints = (*self._focus, *notes, *beside, *stricter)
+            cap = ceil(room * self.settings.ratio)
+            reply = yield Summarise(prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown))
+            if not isinstance(reply, Answer):
+                return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
+            text = visible_text(reply.text)
+            found = objection(reply, self.count(text), room, source.replaces)
+            if found is None:
+                model = reply.model or chunk.model
+                return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))
+            refused, room = (found,), 2 * aim
+        # Fewer messages have shorter notes.
+        return Failure(refused, overflow=TOO_LARGE.issuperset(refused))
+
+    def _failed_results(self, chunk: SummaryChunk) -> str:
+        transcript = self.conversation.transcript
+        return prompts.failed_results(
+            transcript.messages[chunk.first_index : chunk.last_index + 1], self.settings.failed_results
+        )
+
+    def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
+        """As the summariser wrote it: what it reads it copies, and then the list would be there twice."""
+        if not self._failed_results(chunk):
+            return chunk
+        # By its heading: earlier releases kept the line ends of the results.
+        written, heading, _ = chunk.text.rpartition(prompts.FAILURES_HEADING)
+        return replace(chunk, text=written) if heading else chunk
+
+    @property
+    def _focus(self) -> tuple[str, ...]:
+        focus = self.settings.focus
+        return (prompts.focus_note(focus),) if focus else ()
+
+    def _finished(self, blank: SummaryChunk, text: str) -> SummaryChunk:
+        body = prompts.summary_text(text, blank.first_index, blank.last_index, prompts.fence_of(blank.through_digest))
+        return replace(
+            blank,
+            id=_content_address(blank, text),
+            text=text,
+            tokens=note_tokens(body, self.count),
+        )
+
+    def keep(self, result: SummaryChunk | Failure) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """The chunk as it is stored; a failure stays one."""
+        if isinstance(result, Failure):
+            return result
+        stored = yield Store(result)
+        return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
+
+
+def _content_address(chunk: SummaryChunk, text: str) -> str:
+    address = blake2b(digest_size=16, person=b"steno-chunk")
+    for part in (chunk.series, str(chunk.level), str(chunk.version), text):
+        encoded = part.encode("utf-8", "surrogatepass")
+        address.update(len(encoded).to_bytes(8, "big") + encoded)
+    address.update(chunk.from_digest + chunk.through_digest)
+    return f"chk_{address.hexdigest()}"

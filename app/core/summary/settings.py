@@ -1,0 +1,40 @@
+"""Summary settings: how a request's summaries are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.core.stages.policy import CUMULATIVE, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class SummarySettings:
+    """How chunks are made, and what the summariser can read, in tokens."""
+
+    model: str
+    prompt: str
+    input_tokens: int
+    """One call reads a transcript of at most this."""
+    part_tokens: int
+    """What exceeds one call is read in parts of at most this."""
+    source_tokens: int | None = None
+    """One summary stands for at most this, one of everything aside: a larger range becomes several. None: no bound."""
+    update_prompt: str = ""
+    """Where there is a summary to go on from; the same prompt if empty."""
+    focus: str = ""
+    """What this conversation's summaries are to look after, in the client's words."""
+    ratio: float = 1.0
+    """The summariser's own tokens for each one we estimate: its answers are capped in those."""
+    strategy: Strategy = "additive"
+    style: Literal["transcript", "prefix"] = "transcript"
+    """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
+    shown_tokens: int = 0
+    """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
+    failed_results: int = 0
+    """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
+
+    @property
+    def cumulative(self) -> bool:
+        """Whether a summary stands for the whole history before the tail."""
+        return self.strategy in CUMULATIVE

@@ -1,0 +1,110 @@
+"""Spans: the ranges of a conversation that become chunks, and how large they are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from app.core.history.messages import Transcript
+from app.core.summary.settings import SummarySettings
+from app.core.view.chunks import SummaryChunk
+
+QUOTE_TOKENS = 6
+"""What quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
+
+SMALLEST_PART = 100
+"""Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The messages from `start` up to `stop`, to be summarised as one chunk."""
+
+    start: int
+    stop: int
+
+
+def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
+    """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
+
+    Cut between turns where one begins near, else between units. A single unit larger than a part stays whole: it is
+    shown to the summariser shortened. What is left before or after one may be too little for a summary of its own, and
+    goes with its neighbour.
+    """
+    inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
+    turns = [start for start in transcript.turn_starts if span.start < start < span.stop]
+    at_most = _largest_part(transcript, span, summary)
+    parts: list[Span] = []
+    start = span.start
+    while (left := quoted_tokens(transcript, start, span.stop)) > at_most:
+        even = left / ceil(left / at_most)
+        cut = _nearest(transcript, start, turns, even, at_most)
+        if cut is None or 2 * quoted_tokens(transcript, start, cut) < even:
+            cut = _nearest(transcript, start, inside, even, at_most)
+        if cut is None:  # The next unit is larger than a part.
+            after = bisect_right(inside, start)
+            if after == len(inside):
+                break
+            cut = inside[after]
+        parts.append(Span(start, cut))
+        start = cut
+    return _with_neighbours(transcript, (*parts, Span(start, span.stop)))
+
+
+def _largest_part(transcript: Transcript, span: Span, summary: SummarySettings) -> int:
+    fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
+    readable = summary.input_tokens if fits_one_call else summary.part_tokens
+    if summary.cumulative or summary.source_tokens is None:
+        return readable
+    return min(readable, summary.source_tokens)
+
+
+def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
+    """Of the cuts, ascending, the one that makes a part of about that size, and none larger than `at_most`."""
+
+    def quoted(cut: int) -> int:
+        return quoted_tokens(transcript, start, cut)
+
+    begin = bisect_right(cuts, start)
+    end = bisect_right(cuts, at_most, lo=begin, key=quoted)
+    above = bisect_left(cuts, size, lo=begin, hi=end, key=quoted)
+    return min(cuts[max(begin, above - 1) : min(end, above + 1)], key=lambda cut: abs(quoted(cut) - size), default=None)
+
+
+def _with_neighbours(transcript: Transcript, parts: Sequence[Span]) -> tuple[Span, ...]:
+    end = parts[-1].stop
+    joined: list[Span] = []
+    for part in parts:
+        smaller = min(replaced_tokens(transcript, each, end) for each in (*joined[-1:], part))
+        if joined and smaller < SMALLEST_PART:
+            joined[-1] = Span(joined[-1].start, part.stop)
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
+    """What a summary of the range stands for, in a compaction up to `end`: its messages but those that are carried."""
+    return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
+
+
+def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
+    """The size of a range as the summariser reads it."""
+    return transcript.tokens(start, stop) + QUOTE_TOKENS * (stop - start)
+
+
+def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
+    """The span in two parts of about equal size, or as it is where it cannot be cut."""
+    cuts = transcript.cuts
+    inside = cuts[bisect_right(cuts, span.start) : bisect_left(cuts, span.stop)]
+    if not inside:
+        return (span,)
+    half = transcript.tokens(span.start, span.stop) / 2
+    cut = min(inside, key=lambda position: abs(transcript.tokens(span.start, position) - half))
+    return Span(span.start, cut), Span(cut, span.stop)
+
+
+def summary_tokens(chunks: Iterable[SummaryChunk]) -> int:
+    return sum(chunk.tokens for chunk in chunks)

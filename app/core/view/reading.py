@@ -1,0 +1,213 @@
+"""Reading: the view over the chunks and masks there are.
+
+Rule: the least that fits. Of all sequences of chunks that begin at the root, join end to start and leave at least the
+last unit verbatim, the view takes the one that covers the fewest messages and does not fire the trigger. Neither clocks
+nor the order of insertion play a part, so every replica sees the same view; and what was made ahead, by a branch or by
+another replica, waits until it is needed, so between two compactions each payload extends the previous one. (A chunk
+that was used as soon as it is there would break the prompt's prefix for nothing.) Where nothing fits a compaction is
+due: it extends the sequence that covers most.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from app.core.limits.trigger import Size, Trigger
+from app.core.view.chunks import SummaryChunk
+from app.core.view.mask import Masking, Masks
+from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Summary, Verbatim, View
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Chunks that join end to start from the root, and what they cost in a view."""
+
+    chunks: tuple[SummaryChunk, ...] = ()
+    covered: int = 0
+    """How many messages they stand for."""
+    tokens: int = 0
+    """Their summaries and carried messages."""
+
+    @property
+    def rank(self) -> tuple[int, int, tuple[int, ...], tuple[str, ...]]:
+        """Ties between equal coverage: fewest chunks, fewest tokens, highest version, smallest id."""
+        return len(self.chunks), self.tokens, tuple(-c.version for c in self.chunks), tuple(c.id for c in self.chunks)
+
+
+def whole(conversation: Conversation) -> View:
+    """The view that changes nothing."""
+    return build_view(conversation, Path())
+
+
+def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
+    """The view over a path; with `masks` tool results that were answered before the boundary are masked."""
+    transcript = conversation.transcript
+    parts: list[Part] = []
+    for chunk in path.chunks:
+        start = conversation.chain.positions[chunk.from_digest]
+        parts.append(Summary(chunk))
+        parts.extend(Carried(start + offset) for offset in chunk.carried)
+    parts += _pinned(conversation, path)
+    position, saved = path.covered, 0
+    if masks is not None:
+        saved = masks.saved(path.covered, boundary)
+        for index, mask in masks.between(path.covered, boundary):
+            if position < index:
+                parts.append(Verbatim(position, index))
+            parts.append(Altered(index, mask.texts, mask.tokens, "masked"))
+            position = index + 1
+    if position < len(transcript):
+        parts.append(Verbatim(position, len(transcript)))
+    return View(tuple(parts), _view_tokens(conversation, path) - saved)
+
+
+def least_view(
+    conversation: Conversation,
+    found: Collection[Path],
+    trigger: Trigger,
+    masking: Masking | None = None,
+    masked_at_most: int | None = None,
+) -> View | None:
+    """Of the views over these paths the one that covers the fewest messages and does not fire the trigger, or None.
+
+    For each coverage first without masks, then with the earliest boundary that suffices. `masked_at_most`: a view of
+    more tokens has as much masked as can be, even where it does not fire the trigger.
+    """
+    candidates = [(path.covered, 0, path.rank, path, _view_tokens(conversation, path)) for path in found]
+    if masking is not None:
+        candidates += [
+            (covered, boundary, rank, path, tokens - masking.masks.saved(covered, boundary))
+            for covered, _, rank, path, tokens in candidates
+            for boundary in masking.usable(covered)
+        ]
+    fitting = [c for c in candidates if not trigger.fires(_size(conversation, c[3], c[-1], trigger.tail_turns))]
+    if masked_at_most is not None and masking is not None:
+        most = {c[0]: max(masking.usable(c[0]), default=0) for c in fitting}
+        fitting = [c for c in fitting if c[-1] <= masked_at_most or c[1] == most[c[0]]]
+    best = min(fitting, key=lambda candidate: candidate[:3], default=None)
+    if best is None:
+        return None
+    _, boundary, _, path, _ = best
+    return build_view(conversation, path, masking.masks if masking and boundary else None, boundary)
+
+
+def _size(conversation: Conversation, path: Path, tokens: int, tail_turns: int) -> Size:
+    """How large the view over a path is that has so many tokens."""
+    return size_after(conversation, path.covered, tokens, tail_turns, tokens - _before_rest(conversation, path))
+
+
+def size_after(conversation: Conversation, covered: int, tokens: int, tail_turns: int, since: int) -> Size:
+    """How large a view of so many tokens is in which summaries stand for so many messages."""
+    starts = conversation.transcript.turn_starts
+    tail = starts[-1 - tail_turns] if len(starts) > tail_turns else 0
+    return Size(
+        tokens=tokens,
+        since=since,
+        turns=max(0, len(starts) - 1 - bisect_left(starts, covered)),
+        messages=max(0, tail - covered),
+    )
+
+
+def widest_path(found: Iterable[Path]) -> Path:
+    """The path that covers most: what a compaction extends."""
+    return min(found, key=lambda path: (-path.covered, path.rank))
+
+
+def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
+    """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
+    reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
+    usable = _usable(conversation, chunks)
+    beginnings = {(start, chunk.level > 0) for start, _, chunk in usable}
+    for start, stop, chunk in usable:
+        is_fold = chunk.level > 0
+        companion = is_fold if chunk.continued and (stop, is_fold) in beginnings else None
+        carried = sum(conversation.transcript.tokens_of(start + offset) for offset in chunk.carried)
+        for before, path in reached.get(start, {}).items():
+            if before.companion not in (None, is_fold):
+                continue
+            longer = Path((*path.chunks, chunk), stop, path.tokens + chunk.tokens + carried)
+            arrived = reached.setdefault(stop, {})
+            now = _Reached(before.length + 1, is_fold, companion)
+            # One path for each number of chunks: what another of that length could serve, the best one serves too.
+            if now not in arrived or longer.rank < arrived[now].rank:
+                arrived[now] = longer
+    return [path for found in reached.values() for place, path in found.items() if place.may_end]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What decides how a path may go on, beside its position."""
+
+    length: int
+    in_fold: bool = False
+    companion: bool | None = None
+    """What has to follow, as it was made together with the last chunk: a fold, or none. None: anything may."""
+
+    @property
+    def may_end(self) -> bool:
+        # A fold stands before newer chunks only: at the end it would replace what was read in detail a turn ago.
+        return not self.in_fold and self.companion is None
+
+
+def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
+    """The chunks that apply to this history with the positions they join, in order of their start."""
+    transcript = conversation.transcript
+    positions = conversation.chain.positions
+    cuts = frozenset(transcript.cuts)
+    newest: dict[tuple[int, int, int], SummaryChunk] = {}
+    for chunk in chunks:
+        start, stop = positions.get(chunk.from_digest), positions.get(chunk.through_digest)
+        if start is None or stop is None or start >= stop or stop not in cuts:
+            continue
+        if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
+            continue  # The last user message must stay verbatim.
+        key = (start, stop, chunk.level)
+        held = newest.get(key)
+        if held is None or (-chunk.version, chunk.id) < (-held.version, held.id):
+            newest[key] = chunk
+    return sorted(((*key[:2], chunk) for key, chunk in newest.items()), key=lambda edge: (edge[0], edge[1], edge[2].id))
+
+
+def _view_tokens(conversation: Conversation, path: Path) -> int:
+    return _before_rest(conversation, path) + conversation.transcript.tokens(path.covered)
+
+
+def unmasked_tokens(conversation: Conversation, path: Path) -> int:
+    """At most so many tokens has the view over a path without masks."""
+    pinned = pinned_tokens(conversation, path.covered)
+    return conversation.instruction_tokens + path.tokens + pinned + conversation.transcript.tokens(path.covered)
+
+
+def _before_rest(conversation: Conversation, path: Path) -> int:
+    pinned = sum(_part_tokens(conversation, part) for part in _pinned(conversation, path))
+    return conversation.instruction_tokens + path.tokens + pinned
+
+
+def pinned_tokens(conversation: Conversation, covered: int) -> int:
+    """What pins add at most to a view in which summaries stand for so many messages."""
+    if not covered:
+        return 0
+    copies = sum(conversation.transcript.tokens(*unit) for unit in conversation.pinned_units if unit[0] < covered)
+    return copies + (conversation.pins.note.tokens if conversation.pins.note else 0)
+
+
+def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
+    return part.tokens if isinstance(part, Note) else conversation.transcript.tokens(part.start, part.stop)
+
+
+def _pinned(conversation: Conversation, path: Path) -> list[Note | Pinned]:
+    """Copies of the pinned units that the path's summaries stand for, and the operator's text."""
+    if not path.chunks:
+        return []
+    positions = conversation.chain.positions
+    carried = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
+    copies: list[Note | Pinned] = [
+        Pinned(start, stop)
+        for start, stop in conversation.pinned_units
+        if start < path.covered
+        and not carried.issuperset(range(start, stop))
+        and conversation.transcript.is_answered(start, stop)
+    ]
+    return [*copies, conversation.pins.note] if conversation.pins.note else copies

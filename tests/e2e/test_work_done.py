@@ -1,0 +1,57 @@
+"""How much is worked out for a request: nothing that it has no use for, and nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from app.compaction.writing import Writing
+from app.core.stages import case
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import post
+from tests.e2e.running import StartSteno
+
+VIEWS = ("paths", "widest_path", "least_view")
+WRITING = ("settings", "routes")
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    times: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        work = getattr(owner, name)
+
+        def counting(*arguments: Any) -> Any:
+            times[name] += 1
+            return work(*arguments)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    for name in VIEWS:
+        count(case, name)
+    for name in WRITING:
+        count(Writing, name)
+    return times
+
+
+def test_under_the_trigger_nothing_is_worked_out(steno: StartSteno, counted: Counter[str]) -> None:
+    post(steno().url, chat(turns(2)))
+    assert not counted
+
+
+def test_each_view_is_worked_out_once_before_a_summary_is_made_and_once_after_it(
+    steno: StartSteno, counted: Counter[str]
+) -> None:
+    post(steno().url, chat(turns(20)))
+    assert counted == {**dict.fromkeys(VIEWS, 2), **dict.fromkeys(WRITING, 1)}
+
+
+def test_where_a_stored_summary_does_the_view_over_it_is_all(steno: StartSteno, counted: Counter[str]) -> None:
+    proxy = steno()
+    post(proxy.url, chat(turns(20)))
+    counted.clear()
+    post(proxy.url, chat(turns(21)))
+    assert counted == {"paths": 1, "least_view": 1}
