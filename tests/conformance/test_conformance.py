@@ -15,6 +15,7 @@ from app.core.history.messages import Kind, Message
 from app.core.limits.budget import MOST_TOKENS
 from app.core.stages.repair import repair
 from app.core.summary.prompts import chunk_text, summary_request
+from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,
@@ -28,7 +29,6 @@ from app.core.view.view import (
     Summary,
     Verbatim,
     View,
-    whole,
 )
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.proxy.peeking import refusal_in

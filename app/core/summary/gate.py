@@ -19,8 +19,6 @@ MISCOUNT = 1.25
 
 LONGEST_REFUSAL = 100
 """A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
-TOO_LARGE = frozenset({Reason(Code.SUMMARY_TOO_LONG), Reason(Code.SUMMARY_NOT_FINISHED, "length")})
-"""Objections that a summary of fewer messages may not meet."""
 
 REASONING = re.compile(r"^\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 REFUSAL = re.compile(
@@ -85,3 +83,8 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> Reaso
         (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
     )
     return next((reason for failed, reason in checks if failed), None)
+
+
+def is_too_long(answer: Answer, found: Reason) -> bool:
+    """Whether a summary of fewer messages may not meet the objection."""
+    return answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG

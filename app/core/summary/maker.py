@@ -13,7 +13,7 @@ from app.core.stages.repair import repair
 from app.core.summary import prompts
 from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, Store, Summarise
-from app.core.summary.gate import MINIMUM_TOKENS, TOO_LARGE, Answer, objection, visible_text
+from app.core.summary.gate import MINIMUM_TOKENS, Answer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
 from app.core.summary.settings import SummarySettings
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
@@ -163,6 +163,7 @@ class ChunkMaker:
         """
         aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * source.replaces)))
         refused: Reasons = ()
+        too_long = False
         for shown in (source.shown, None):
             beside = source.beside if shown is not None else ()
             stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
@@ -176,9 +177,9 @@ class ChunkMaker:
             if found is None:
                 model = reply.model or chunk.model
                 return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))
-            refused, room = (found,), 2 * aim
+            refused, too_long, room = (found,), is_too_long(reply, found), 2 * aim
         # Fewer messages have shorter notes.
-        return Failure(refused, overflow=TOO_LARGE.issuperset(refused))
+        return Failure(refused, overflow=too_long)
 
     def _failed_results(self, chunk: SummaryChunk) -> str:
         transcript = self.conversation.transcript
