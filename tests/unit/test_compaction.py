@@ -113,6 +113,23 @@ def test_a_failed_call_is_not_repeated() -> None:
     assert joined(compaction.why) == "summariser_status_500"
 
 
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Outcome.MADE, None),
+        (Outcome.AWAITED, None),
+        (Outcome.LEASE_LOST, "lease_lost"),
+        (Outcome.DELETED, "conversation_deleted"),
+        (Outcome.STORE_AWAY, "storage"),
+        (Outcome.TAKES_TOO_LONG, "summary_takes_too_long"),
+        (Outcome.NOTHING_TO_SUMMARISE, "nothing_to_summarise"),
+    ],
+)
+def test_what_is_told_follows_from_the_outcome_where_nobody_knows_more(outcome: Outcome, told: str | None) -> None:
+    assert joined(Compaction((), outcome).reasons) == told
+    assert Compaction((), outcome, WHY).reasons == WHY
+
+
 async def test_the_two_drivers_do_the_same_and_one_takes_each_step_where_it_is_told_to() -> None:
     asked: list[Effect] = []
     taken = Counter[str]()
