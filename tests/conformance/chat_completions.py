@@ -25,8 +25,12 @@ MESSAGES = (
     b'{"role":"assistant","content":"It is gone.","refusal":null}',
     b'{"role":"user","content":"Since when?"}',
 )
+TOOLS = b'[ {"type":"function","function":{"name":"find" ,"parameters":{"type":"object"}}}]'
 _HISTORY = b"[ %b ]" % b" ,\n ".join(MESSAGES)
-_BODY = b'{"temperature": 1.0, "seed":9007199254740993,\n "messages" : %b, "model": "gpt-4o", "stream":true%b\t}\r\n'
+_BODY = (
+    b'{"temperature": 1.0, "seed":9007199254740993,"tools": %b,\n "messages" : %b, "model": "gpt-4o",'
+    b' "stream":true%b\t}\r\n'
+)
 _OWN = (
     b', "context": {"pin": [1], "instructions": "dates"}, "conversation_id":"c" , "context_management":'
     b'[{"type":"compaction","compact_threshold":4000}]'
@@ -75,8 +79,9 @@ OVERFLOW = _error(TOO_LONG, "context_length_exceeded", "messages")
 
 
 def _check_stream(frames: Sequence[bytes]) -> None:
-    """One head, one role, the error or the end last."""
+    """Nothing but chunks, of one head and with one role; an error or the end last."""
     told = [_told_in(each) for each in frames]
+    assert all("choices" in _told_in(each) or "error" in _told_in(each) for each in frames if each[:7] == b"data: {")
     chunks = [members for members in told if "choices" in members]
     assert len({(members["id"], members["created"], members["model"]) for members in chunks}) == 1
     deltas = [choice["delta"] for members in chunks for choice in _list(members["choices"])]
@@ -103,8 +108,8 @@ def _answered(*chunks: bytes) -> bytes:
 
 
 SAMPLES = Samples(
-    request=_BODY % (_HISTORY, b""),
-    with_own_members=_BODY % (_HISTORY, _OWN),
+    request=_BODY % (TOOLS, _HISTORY, b""),
+    with_own_members=_BODY % (TOOLS, _HISTORY, _OWN),
     unreadable=(b'{"model":"m"}', b'{"messages":[]}', b'{"model":"m","messages":{}}', b"[]", b"<p>", b""),
     model="gpt-4o",
     kinds=(
@@ -121,6 +126,11 @@ SAMPLES = Samples(
     instructions=1,
     cuts=(0, 1, 4, 5, 6, 7),
     result=2,
+    others=(
+        (b'{"role":"developer","content":"a"}', Kind.INSTRUCTIONS),
+        (b'{"role":"function","name":"f","content":"a"}', Kind.RESULT),
+        (b'{"role":"ipython","content":"a"}', Kind.OTHER),
+    ),
     alike=(
         (b'{"role":"user","content":"a"}', b'{"content":[{"type":"text","text":"a"}],"role":"user"}'),
         (b'{"role":"assistant","content":null}', b'{"role":"assistant","content":"","tool_calls":[]}'),
@@ -133,6 +143,7 @@ SAMPLES = Samples(
     ),
     text_of=_text_of,
     stream=(*BEGINNING, chunk({}, "stop"), chunk(usage=USAGE), DONE),
+    unasked=(*BEGINNING, chunk({}, "stop"), DONE),
     ends_at=4,
     stream_usage=Tokens(prompt=70, completion=9, cached=64),
     whole=WHOLE,

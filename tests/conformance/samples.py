@@ -19,8 +19,8 @@ class Samples:
     """Bodies are bytes as they come, with spaces, numbers and members that no decoder gives back as they were."""
 
     request: bytes
-    """Asks for a stream, and does not say whether it is to tell its usage. Instructions; a turn with two parallel
-    calls, their results and a text; a turn of a question and an answer; a last question."""
+    """Asks for a stream, and does not say whether it is to tell its usage. Declares a tool. Instructions; a turn with
+    two parallel calls, their results and a text; a turn of a question and an answer; a last question."""
     with_own_members: bytes
     """The same request, byte for byte, with all of Steno's own members in it."""
     unreadable: tuple[bytes, ...]
@@ -34,6 +34,8 @@ class Samples:
     """Where it may be cut, counted after the instructions."""
     result: int
     """One of its results, counted likewise; it has at least a hundred characters of text."""
+    others: tuple[tuple[bytes, Kind], ...]
+    """Raw messages of the kinds, and of the roles, that the request does not hold."""
     alike: tuple[tuple[bytes, bytes], ...]
     """Raw messages of one meaning, and so of one digest."""
     unlike: tuple[tuple[bytes, bytes], ...]
@@ -42,6 +44,8 @@ class Samples:
 
     stream: tuple[bytes, ...]
     """The frames of an answer, from the first to the one that ends it. It tells its usage where it is asked to."""
+    unasked: tuple[bytes, ...]
+    """The same, where its usage is not to be passed on."""
     ends_at: int
     """The first frame by which the answer is complete."""
     stream_usage: Tokens

@@ -82,6 +82,11 @@ def talk_of(spoken: WireFormat, body: bytes) -> Conversation:
 def test_a_request_is_read(spoken: WireFormat, samples: Samples) -> None:
     request = spoken.read(samples.request)
     assert (request.model, request.stream, request.choices) == (samples.model, True, 1)
+    assert request.has_tools
+    assert not request.forbids_tools
+    assert request.is_typical
+    assert request.declarations().tools
+    assert request.output is None
     assert not request.wants_usage
     assert not request.says_whether_usage
     assert request.body == samples.request
@@ -119,6 +124,14 @@ def test_messages_are_of_their_kinds_and_keep_their_bytes(spoken: WireFormat, sa
     assert tuple(message.raw for message in messages) == request.raw_messages
     assert all(raw in samples.request for raw in request.raw_messages)
     assert all(message.text == samples.text_of(message.raw) for message in messages if not message.calls)
+
+
+def test_messages_of_other_roles_have_their_kinds(spoken: WireFormat, samples: Samples) -> None:
+    messages = read_messages(spoken, [raw for raw, _ in samples.others])
+    assert [message.kind for message in messages] == [kind for _, kind in samples.others]
+    assert all(message.text == samples.text_of(message.raw) for message in messages)
+    known = {*samples.kinds, *(message.kind for message in messages)}
+    assert known == set(Kind)
 
 
 def test_digests_go_by_what_a_message_means(spoken: WireFormat, samples: Samples) -> None:
@@ -352,7 +365,7 @@ def test_a_status_of_another_steno_is_replaced(spoken: WireFormat, samples: Samp
 def test_a_usage_that_only_steno_asked_for_is_read_and_not_passed_on(spoken: WireFormat, samples: Samples) -> None:
     editor = spoken.editor(request=spoken.read(samples.request), hides_usage=True)
     frames = frames_of(editor, samples.stream)
-    assert b"usage" not in b"".join(frames)
+    assert frames == list(samples.unasked)
     assert editor.usage is not None
     assert editor.usage.tokens == samples.stream_usage
     assert read_answer(spoken.summaries, b"".join(frames)) is not None
@@ -525,13 +538,16 @@ def test_a_model_that_reasons_first_is_allowed_more(spoken: WireFormat) -> None:
 def test_a_continuing_call_holds_the_conversation_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
     request = spoken.read(samples.request)
     body = spoken.summaries.continuing(request.raw_messages, request.cached, "Write notes.", "m", options_of(spoken))
+    assert request.cached
+    assert all(raw in body for raw in request.cached.values())
     places = [body.find(raw) for raw in request.raw_messages]
     assert -1 not in places
     assert places == sorted(places)
     assert body.find(b"Write notes.") > places[-1]
 
 
-def test_no_operator_sets_what_a_call_says_by_itself(spoken: WireFormat) -> None:
+def test_no_operator_sets_what_a_call_says_by_itself(spoken: WireFormat, samples: Samples) -> None:
+    assert set(spoken.read(samples.request).cached) <= spoken.summaries.own_members
     body = spoken.summaries.quoting(summary_request("Do.", "said", 10, 300), "m", options_of(spoken))
     assert set(json.loads(body)) - {"temperature"} <= spoken.summaries.own_members <= SAID_BY_STENO
 
