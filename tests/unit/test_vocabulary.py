@@ -36,6 +36,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/stages/prune.py": {"other": "in a stub: messages of a role that nobody knows"},
+    "core/summary/plan.py": {"prefix": "a style of summary calls"},
     "core/summary/settings.py": {"prefix": "a style of summary calls"},
     "core/summary/prompts.py": {
         "tool": "in the notes: a call whose tool has no name",
