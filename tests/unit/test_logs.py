@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,19 @@ OTHERS = ("simulator", "replay", "demo.py")
 """They log for themselves, if at all."""
 
 
-def logged() -> Iterator[tuple[str, frozenset[str]]]:
+@cache
+def logged() -> list[tuple[str, frozenset[str]]]:
     """Each event in the code with its fields."""
+    found = []
     for path in APP.rglob("*.py"):
         if path.relative_to(APP).parts[0] in OTHERS:
             continue
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and _logs(call.func):
                 assert all(keyword.arg for keyword in call.keywords), f"{path}: fields are named one by one"
-                for event in _texts(call.args[0]):
-                    yield event, frozenset(str(keyword.arg) for keyword in call.keywords)
+                fields = frozenset(str(keyword.arg) for keyword in call.keywords)
+                found += [(event, fields) for event in _texts(call.args[0])]
+    return found
 
 
 def _logs(function: ast.expr) -> bool:

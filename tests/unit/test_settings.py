@@ -96,6 +96,11 @@ def sections_of(key: str) -> list[str]:
     return [base.__name__ for base in section.__mro__]
 
 
+@cache
+def sample() -> Any:
+    return yaml.safe_load(SAMPLE.read_text())
+
+
 def reference_entry(key: str) -> list[str]:
     """The paragraphs under a setting's heading."""
     _, heading, rest = REFERENCE.read_text().partition(f"# {key}\n")
@@ -108,7 +113,7 @@ def reference_entry(key: str) -> list[str]:
 
 @each_setting
 def test_sample_file_holds_every_setting_with_its_default(key: str) -> None:
-    found = yaml.safe_load(SAMPLE.read_text())
+    found = sample()
     for name in key.split("."):
         assert name in found, f"config/steno.yaml lacks {key}"
         found = found[name]
