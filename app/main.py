@@ -48,7 +48,7 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.wire.format import Bounds
+from app.wire.format import BodyBounds
 from app.wire.formats import FORMATS
 from app.wire.reader import MessageReader
 
@@ -117,7 +117,7 @@ def open_services(settings: Settings, instance: bytes) -> Services:
         quotas=quotas,
         in_flight=BytesInFlight(limits.in_flight_bytes),
         work=work,
-        bounds=Bounds(limits.values, limits.messages),
+        bounds=BodyBounds(limits.values, limits.messages),
         limits=limits,
         naming=settings.identity,
         events=settings.events,

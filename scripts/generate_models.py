@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.providers.registry import DATA, Known, look_up, spelled  # noqa: E402 - what drops a name is what looks it up
+from app.providers.registry import DATA, BundledModel, look_up, spelled  # noqa: E402 - what drops a name is what looks it up
 
 LOCK = ROOT / "requirements" / "models.txt"
 NOTICES = DATA.with_name("NOTICE")
@@ -92,15 +92,15 @@ VENDORS = {
 
 
 CORRECTED = {
-    "deepseek-chat": Known(1_000_000, None, None),
-    "deepseek-reasoner": Known(1_000_000, None, None),
-    "gemini-2.5-flash-image": Known(32_768, None, None),
-    "gpt-5.1-chat": Known(128_000, 111_616, 16_384),
-    "gpt-5.2-chat": Known(128_000, 111_616, 16_384),
-    "minimax-m2.1-lightning": Known(204_800, None, 131_072),
-    "minimax-m2.5-lightning": Known(204_800, None, 131_072),
-    "qwen-plus": Known(1_000_000, None, 32_768),
-    "qwen-turbo": Known(1_000_000, None, 16_384),
+    "deepseek-chat": BundledModel(1_000_000, None, None),
+    "deepseek-reasoner": BundledModel(1_000_000, None, None),
+    "gemini-2.5-flash-image": BundledModel(32_768, None, None),
+    "gpt-5.1-chat": BundledModel(128_000, 111_616, 16_384),
+    "gpt-5.2-chat": BundledModel(128_000, 111_616, 16_384),
+    "minimax-m2.1-lightning": BundledModel(204_800, None, 131_072),
+    "minimax-m2.5-lightning": BundledModel(204_800, None, 131_072),
+    "qwen-plus": BundledModel(1_000_000, None, 32_768),
+    "qwen-turbo": BundledModel(1_000_000, None, 16_384),
 }
 """By the vendors' own pages and by what their services accept: the tables are out of date, or leave these out."""
 
@@ -233,7 +233,7 @@ def believed(claims: list[Claim]) -> Claim | None:
     return agreed(claim for claim in claims if claim.vendor) or agreed(claims)
 
 
-def reconciled(prompts: list[Claim], totals: list[Claim]) -> Known | None:
+def reconciled(prompts: list[Claim], totals: list[Claim]) -> BundledModel | None:
     """`prompts` are LiteLLM's claims about a name, `totals` those of genai-prices."""
     prompt, total = believed(prompts), believed(totals)
     if prompt is None or total is None:
@@ -270,10 +270,10 @@ def of_the_hosts(claims: list[Claim]) -> Claim | None:
     return next((claim for claim in claims if claim.vendor and close(claim.context, median.context)), median)
 
 
-def known(context: int, max_input: int | None, max_output: int | None) -> Known | None:
+def known(context: int, max_input: int | None, max_output: int | None) -> BundledModel | None:
     if not LEAST <= context <= MOST:
         return None
-    return Known(context, max_input, max_output if max_output and max_output < context else None)
+    return BundledModel(context, max_input, max_output if max_output and max_output < context else None)
 
 
 def suffixes(name: str) -> Iterator[str]:
@@ -281,14 +281,14 @@ def suffixes(name: str) -> Iterator[str]:
     return ("/".join(parts[at:]) for at in range(len(parts)))
 
 
-def collect(prompts: Iterable[Claim], totals: Iterable[Claim]) -> dict[str, Known]:
+def collect(prompts: Iterable[Claim], totals: Iterable[Claim]) -> dict[str, BundledModel]:
     """Shorter names first: a longer one is kept only for what it adds."""
     claims: dict[str, tuple[list[Claim], list[Claim]]] = defaultdict(lambda: ([], []))
     for of_kind, listed in enumerate((prompts, totals)):
         for claim in listed:
             for name in suffixes(claim.name):
                 claims[name][of_kind].append(claim)
-    models: dict[str, Known] = dict(CORRECTED)
+    models: dict[str, BundledModel] = dict(CORRECTED)
     open_names = (name for name in claims if name.rsplit("/", 1)[-1] not in CORRECTED)
     for name in sorted(open_names, key=lambda name: (name.count("/"), len(name), name)):
         numbers = reconciled(*claims[name])
@@ -298,7 +298,7 @@ def collect(prompts: Iterable[Claim], totals: Iterable[Claim]) -> dict[str, Know
     return models
 
 
-def adds(name: str, numbers: Known, models: dict[str, Known], vendor: bool) -> bool:
+def adds(name: str, numbers: BundledModel, models: dict[str, BundledModel], vendor: bool) -> bool:
     """`vendor`: the model's vendor has said what it has; a host has less, or is wrong."""
     found = look_up(name, models)
     if found is None:
@@ -313,7 +313,7 @@ def adds(name: str, numbers: Known, models: dict[str, Known], vendor: bool) -> b
     return numbers != there
 
 
-def written(models: dict[str, Known], sources: list[dict[str, str]], date: str) -> str:
+def written(models: dict[str, BundledModel], sources: list[dict[str, str]], date: str) -> str:
     rows = (f"{json.dumps(name)}:{json.dumps(list(models[name]), separators=(',', ':'))}" for name in sorted(models))
     head = {"about": "windows in tokens: context, max_input, max_output", "date": date, "sources": sources}
     return json.dumps(head)[:-1] + ', "models": {\n' + ",\n".join(rows) + "\n}}\n"

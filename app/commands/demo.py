@@ -134,7 +134,7 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DemoAnswer:
     """What came back on one prompt."""
 
     tokens: int = 0
@@ -153,7 +153,7 @@ class Chat:
     http: httpx2.Client
     model: str
     messages: list[dict[str, str]] = field(default_factory=lambda: [{"role": "system", "content": INSTRUCTIONS}])
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[DemoAnswer] = field(default_factory=list)
     summaries: list[Mapping[str, Any]] = field(default_factory=list)
     """Those made so far, oldest first."""
     ended: bool = False
@@ -161,16 +161,16 @@ class Chat:
     _conversation: str = ""
     _used: tuple[str, ...] = ()
 
-    def say(self, prompt: str) -> Answer:
+    def say(self, prompt: str) -> DemoAnswer:
         """The answer, which joins the history; an error leaves the history as it was."""
         messages = [*self.messages, {"role": "user", "content": prompt}]
         try:
             response = self.http.post(CHAT, json={"model": self.model, "messages": messages})
             body = response.json()
         except (httpx2.HTTPError, ValueError) as error:
-            return Answer(error=f"{type(error).__name__}: {error}")
+            return DemoAnswer(error=f"{type(error).__name__}: {error}")
         if response.status_code != 200:
-            return Answer(error=_error_of(body, response.status_code))
+            return DemoAnswer(error=_error_of(body, response.status_code))
         headers = response.headers
         text = body["choices"][0]["message"].get("content") or ""
         self.messages = [*messages, {"role": "assistant", "content": text}]
@@ -179,7 +179,7 @@ class Chat:
         reported = (body.get("usage") or {}).get("prompt_tokens")
         tokens = int(reported or headers.get("x-context-tokens-after") or 0)
         before = int(headers.get("x-context-tokens-before") or 0)
-        answer = Answer(tokens, before, body.get("context_status", ""), text)
+        answer = DemoAnswer(tokens, before, body.get("context_status", ""), text)
         self.answers.append(answer)
         return answer
 

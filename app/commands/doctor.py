@@ -13,7 +13,7 @@ from app.commands.in_force import setting_lines
 from app.headers.hops import new_instance
 from app.main import open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
-from app.providers.discovery import Listing
+from app.providers.discovery import ModelListing
 from app.providers.providers import Provider
 from app.settings import DEFAULT_UPSTREAM, Settings
 from app.settings.checks import Finding, check_settings
@@ -75,15 +75,15 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
         await store.close()
 
 
-async def _ask(provider: Provider) -> tuple[Finding, Listing | None]:
+async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
     variable = _key_variable(provider)
     key = os.environ.get(variable) if variable else None
     told = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
     finding = await judge_upstream(provider, told, variable if key else None)
-    return finding, told if isinstance(told, Listing) and told.models else None
+    return finding, told if isinstance(told, ModelListing) and told.models else None
 
 
-def check_windows(provider: Provider, listing: Listing | None) -> Iterator[Finding]:
+def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
     """Every window by where it is from, and those that are larger than the provider says."""
     windows, at = provider.windows, suffix(provider)
     by_source: dict[str, list[str]] = {}

@@ -24,14 +24,13 @@ from app.core.history.recognition import possible_heads
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import Decision, settle, untouched
 from app.core.summary.changing import changes_every_turn, successions
-from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, Store, Summarise, Together, drive
-from app.core.summary.gate import Answer
+from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, StoreChunk, Summarise, Together, drive
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.providers.ledger import Ledger
-from app.store import StatementRefused, StoreUnavailable
-from app.store import Store as Database
+from app.store import StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
 from app.tasks.shared import Shared
 from app.tasks.threads import Work
@@ -55,7 +54,7 @@ class _Stored:
 class Compactor:
     def __init__(
         self,
-        store: Database,
+        store: Store,
         summariser: Summariser,
         tasks: OwnedTasks,
         work: Work,
@@ -244,10 +243,10 @@ def _imagine(flow: Flow) -> Compaction:
     def perform(effect: Effect) -> Reply:
         match effect:
             case Summarise(request):
-                return Answer(" a" * (request.max_tokens // 2))
+                return SummaryAnswer(" a" * (request.max_tokens // 2))
             case Together(flows):
                 return tuple(map(_imagine, flows))
-            case Store(chunk):
+            case StoreChunk(chunk):
                 return chunk
             case _:
                 return None

@@ -13,10 +13,10 @@ from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case, case_of
 from app.core.stages.policy import Policy
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Flow
 from app.core.summary.plan import Plan
-from app.core.summary.settings import SummarySettings
 from app.core.tokens.estimate import Cost, Count
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.lineages import Lineage
@@ -55,7 +55,7 @@ class Job:
     """For the ledger and the log."""
 
     @lazy
-    def summary(self) -> SummarySettings:
+    def summary(self) -> SummaryBrief:
         """As the windows are known when a summary is due first. Not in a thread: they are the event loop's."""
         return self.writing.settings(self.budget)
 
@@ -103,19 +103,19 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class CompactionStart:
     """A compaction the client is told of."""
 
     id: str
     messages: int
 
     @classmethod
-    def by(cls, plan: Plan) -> Started:
+    def by(cls, plan: Plan) -> CompactionStart:
         return cls(f"cmp_{plan.range.through_digest.hex()[:24]}", plan.messages)
 
 
-OnStart = Callable[[Started], None]
+OnStart = Callable[[CompactionStart], None]
 
 
-def nobody(_: Started) -> None:
+def nobody(_: CompactionStart) -> None:
     """For callers who need not be told."""

@@ -23,7 +23,7 @@ from time import monotonic
 
 import structlog
 
-from app.compaction.job import Job, Started
+from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer, log_compaction
 from app.compaction.progress import Progress
@@ -84,7 +84,7 @@ class LeasedCompaction:
             if not isinstance(lease, Lease):
                 self._quotas.end(*job.place)
         if isinstance(lease, Busy):
-            progress.tell(Started.by(plan))
+            progress.tell(CompactionStart.by(plan))
             return await self._wait(progress, plan)
         return await self._begin(progress, plan, lease)
 
@@ -93,7 +93,7 @@ class LeasedCompaction:
         return progress.asks_again() and not self._tasks.draining and await self._store.recovers()
 
     async def _begin(self, progress: Progress, plan: Plan, lease: Lease) -> Compaction:
-        job, case, told = progress.job, progress.case, Started.by(plan)
+        job, case, told = progress.job, progress.case, CompactionStart.by(plan)
         known = frozenset(chunk.id for chunk in case.chunks)
         running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(told))
         work = self._tasks.start(running, f"compaction {told.id}")

@@ -19,12 +19,12 @@ from app.core.summary.flow import (
     Failure,
     Flow,
     Reply,
-    Store,
+    StoreChunk,
     Summarise,
     Together,
     drive_async,
 )
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
@@ -61,7 +61,7 @@ class Performer:
                     return await self._ask(request, job)
                 case Together(flows):
                     return await self._together(flows, job, keep)
-                case Store(chunk):
+                case StoreChunk(chunk):
                     return await keep(chunk)
 
         return await drive_async(flow, perform, lambda step: job.beside(self._work, step))
@@ -77,18 +77,18 @@ class Performer:
             tasks = [group.create_task(one(flow)) for flow in flows]
         return tuple(task.result() for task in tasks)
 
-    async def _ask(self, request: SummaryRequest, job: Job) -> Answer | Failure:
+    async def _ask(self, request: SummaryRequest, job: Job) -> SummaryAnswer | Failure:
         prefix = None
         if (view := request.shown) is not None:
             prefix = await job.beside(self._work, lambda: job.writing.prefix(view))
         deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
-        if isinstance(reply, Answer):
+        if isinstance(reply, SummaryAnswer):
             self._ledger.record(_summary_call(job, reply))
             self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
         return reply
 
-    async def _tokens(self, job: Job, request: SummaryRequest, answer: Answer) -> int:
+    async def _tokens(self, job: Job, request: SummaryRequest, answer: SummaryAnswer) -> int:
         """Of the whole call; estimated where the provider does not say."""
         told = answer.usage
         if told.prompt is None:
@@ -115,7 +115,7 @@ def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *
     )
 
 
-def _summary_call(job: Job, answer: Answer) -> Call:
+def _summary_call(job: Job, answer: SummaryAnswer) -> Call:
     """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
     return Call(
         tenant=job.tenant,

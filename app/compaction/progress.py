@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
 
-from app.compaction.job import Job, OnStart, Started
+from app.compaction.job import CompactionStart, Job, OnStart
 from app.core.reasons import Reasons
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
@@ -66,7 +66,7 @@ class Progress:
         """What was found while the database was away is forgotten: it knows better."""
         self.case, self.latest = self.case.without_memories(), None
 
-    def tell(self, compaction: Started) -> None:
+    def tell(self, compaction: CompactionStart) -> None:
         if not self.told:
             self.told = True
             self.on_start(compaction)

@@ -13,12 +13,12 @@ import structlog
 from app.compaction.breakers import ModelBreaker
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
-from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Answering, Headers, Upstream, read_into
+from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.wire.format import AnswerReader, Manners, SummaryDialect
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
@@ -135,7 +135,7 @@ class Summariser:
         deadline: float,
         tenant: str,
         undertaking: Hashable = None,
-    ) -> Answer | Failure:
+    ) -> SummaryAnswer | Failure:
         """One summary for a tenant, from the first route that gives one by the deadline (of the clock, in seconds).
 
         Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
@@ -153,17 +153,17 @@ class Summariser:
                 self._fails(call, (PAUSED,))
                 continue
             reply = await self._ask(call)
-            if isinstance(reply, Answer) or reply.overflow:
+            if isinstance(reply, SummaryAnswer) or reply.overflow:
                 return reply
             failure = reply
         return failure or Failure((PAUSED,))
 
-    async def _ask(self, call: _Call) -> Answer | Failure:
+    async def _ask(self, call: _Call) -> SummaryAnswer | Failure:
         while True:
             manners, dialect, most = self._manners_of(call), call.route.dialect, call.request.max_tokens
             options = dialect.options(manners, call.route.model, most, self._reasoning_allowance, self._parameters)
             reply = await self._send(call, call.body(options))
-            if isinstance(reply, Answer):
+            if isinstance(reply, SummaryAnswer):
                 self._answered.add(call.tenant)
                 self._works(call)
                 return replace(reply, model=call.route.model, upstream=call.route.name)
@@ -209,7 +209,7 @@ class Summariser:
                 seconds=ended[1],
             )
 
-    async def _send(self, call: _Call, body: bytes) -> Answer | _Setback:
+    async def _send(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
         dialect = call.route.dialect
         reader = dialect.reader()
@@ -249,7 +249,7 @@ class Summariser:
         return call.deadline - self._clock()
 
 
-async def _read(reader: AnswerReader, answering: Answering) -> None:
+async def _read(reader: AnswerReader, answering: UpstreamAnswer) -> None:
     async for chunk in answering.chunks():
         reader.feed(chunk)
         if reader.done or _too_large(reader):
@@ -261,7 +261,7 @@ def _too_large(reader: AnswerReader) -> bool:
     return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
 
 
-def _refused(answering: Answering, body: bytes, prefix: Prefix | None) -> _Setback:
+def _refused(answering: UpstreamAnswer, body: bytes, prefix: Prefix | None) -> _Setback:
     status = answering.status
     overflow = _is_overflow(status, decoded(body), prefix)
     return _Setback(

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-from app.compaction.job import Job, Started
+from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer, log_compaction
 from app.compaction.progress import Progress
@@ -65,7 +65,7 @@ class UnstoredCompaction:
                 break
             if (work := self._of_use(job, plan)) is None:
                 return await self._begin(progress, plan, undertaking)
-            progress.tell(Started.by(plan))
+            progress.tell(CompactionStart.by(plan))
             await asyncio.wait({work}, timeout=progress.seconds_left)
             await self.recall(progress)
         return ()
@@ -81,7 +81,7 @@ class UnstoredCompaction:
         return next(found, None)
 
     async def _begin(self, progress: Progress, plan: Plan, undertaking: Lineage) -> Reasons:
-        job, told = progress.job, Started.by(plan)
+        job, told = progress.job, CompactionStart.by(plan)
         if (too_much := self._quotas.begin(*job.place)) is not None:
             return because(too_much)
         running = self._run(job, job.flow(progress.case, plan), plan, undertaking, lambda: progress.tell(told))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
-from app.core.summary.settings import SummarySettings
+from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
 from app.headers.credentials import for_anybody
 from app.headers.relayed import Headers, for_summary
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
-from app.settings.policies import Rules
+from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Estimator
 
 INPUT_SHARE = 0.85
@@ -23,7 +23,7 @@ PART_SHARE = 0.50
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    rules: Rules
+    rules: AppliedPolicy
     provider: Provider
     """Where the conversation itself goes."""
     model: str
@@ -38,7 +38,7 @@ class Writing:
     prefix: Callable[[View], Prefix]
     """The conversation itself, for a summariser that reads that."""
 
-    def settings(self, budget: Budget) -> SummarySettings:
+    def settings(self, budget: Budget) -> SummaryBrief:
         """As the windows are known now."""
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(summary.upstream)
@@ -47,7 +47,7 @@ class Writing:
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
-        return SummarySettings(
+        return SummaryBrief(
             model=summariser,
             prompt=prompt,
             update_prompt=(own.update_prompt if own else summary.update_prompt) or "",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.headers.credentials import CREDENTIALS
-from app.headers.forwarding import FAMILIES as TOLD_BY_PROXIES_FAMILIES
-from app.headers.forwarding import TOLD_BY_PROXIES
 from app.headers.hops import HOPS
+from app.headers.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
+from app.headers.proxies import TOLD_BY_PROXIES
 
 Headers = list[tuple[bytes, bytes]]
 

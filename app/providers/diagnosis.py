@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from app.errors import LoopDetected, StenoError
-from app.providers.discovery import Listing, ListingRefused
+from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.providers import Provider
-from app.providers.windows import Told
+from app.providers.windows import ListingOutcome
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import POINT_AT_PROVIDER, Finding
 
 
-async def judge_upstream(provider: Provider, told: Told, key_in: str | None) -> Finding:
+async def judge_upstream(provider: Provider, told: ListingOutcome, key_in: str | None) -> Finding:
     """Any answer shows that the provider is there; only some tell its models.
 
     `key_in` is the variable whose key it was asked with. An API that is not at the base URL is looked for.
@@ -20,7 +20,7 @@ async def judge_upstream(provider: Provider, told: Told, key_in: str | None) -> 
         why = f" ({told.__cause__})" if told.__cause__ and str(told.__cause__) else ""
         remedy = f"Check {address}, and that this machine may connect to it."
         return Finding("problem", subject, f"{told.message}{why}", remedy)
-    if isinstance(told, Listing) and told.models:
+    if isinstance(told, ModelListing) and told.models:
         return Finding("ok", subject, f"reachable, lists {len(told.models)} models")
     if isinstance(told, ListingRefused) and told.status == LoopDetected.status:
         text = f"leads back to a Steno that the request went through already ({told.status})"

@@ -73,7 +73,7 @@ class ListingRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ModelListing:
     """What a provider said of its models."""
 
     models: Mapping[str, Window | None]
@@ -85,14 +85,14 @@ class Listing:
     changes: bool = False
     """Windows depend on how a model is loaded at the moment."""
 
-    def beside(self, other: Listing, most: int) -> Listing:
+    def beside(self, other: ModelListing, most: int) -> ModelListing:
         """This list, and what another one told beyond it; this one alone where together they are too long."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
         if len(models) > most:
             return self
-        return Listing(
+        return ModelListing(
             models,
             dict(other.aliases) | dict(self.aliases),
             self.any_name or other.any_name,
@@ -116,14 +116,14 @@ class Discovery:
         self._shown: dict[tuple[str, str | float | None], Window] = {}
         self._loaded: dict[str, int] = {}
 
-    async def listing(self, headers: Headers = ()) -> Listing:
+    async def listing(self, headers: Headers = ()) -> ModelListing:
         """Raises `ListingRefused` or the upstream errors."""
         headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
         answer = await self._upstream.ask(b"/v1/models", headers, self._seconds)
         if answer.status != 200 or _decoded(answer.body) is None:
             raise ListingRefused(answer.status)
         entries = {name: entry for entry in _entries(answer.body, "data") if (name := _name(entry, "id"))}
-        listing = Listing(_windows(entries), _aliases(entries))
+        listing = ModelListing(_windows(entries), _aliases(entries))
         owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
         try:
             if "llamacpp" in owners:
@@ -152,7 +152,7 @@ class Discovery:
                 return path
         return None
 
-    async def _llama_cpp(self, listing: Listing, headers: Headers) -> Listing:
+    async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
         if len(listing.models) != 1:
             return listing  # A router before several servers.
         [(name, window)] = listing.models.items()
@@ -162,7 +162,7 @@ class Discovery:
             window = _window(_number(settings, ("n_ctx",))) if isinstance(settings, dict) else None
         return replace(listing, models={name: window}, any_name=window)
 
-    async def _lm_studio(self, listing: Listing, headers: Headers) -> Listing:
+    async def _lm_studio(self, listing: ModelListing, headers: Headers) -> ModelListing:
         windows = dict(listing.models)
         for entry in _entries(await self._body("/api/v0/models", headers), "data"):
             loaded, most = _number(entry, ("loaded_context_length",)), _number(entry, ("max_context_length",))
@@ -171,7 +171,7 @@ class Discovery:
                 windows[name] = window
         return replace(listing, models=windows, changes=True)
 
-    async def _ollama(self, listing: Listing, entries: Mapping[str, Entry], headers: Headers) -> Listing:
+    async def _ollama(self, listing: ModelListing, entries: Mapping[str, Entry], headers: Headers) -> ModelListing:
         loaded = {}
         for entry in _entries(await self._body("/api/ps", headers), "models"):
             if (name := _name(entry, "name")) and (context := _number(entry, ("context_length",))):

@@ -23,7 +23,7 @@ _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Bedrock's regions and vendors: `us.anthropic.claude-...`."""
 
 
-class Known(NamedTuple):
+class BundledModel(NamedTuple):
     """A model's numbers, in tokens."""
 
     context: int
@@ -33,11 +33,11 @@ class Known(NamedTuple):
     max_output: int | None
 
 
-Models = Mapping[str, Known]
+Models = Mapping[str, BundledModel]
 
 
 class _Table(msgspec.Struct):
-    models: dict[str, Known]
+    models: dict[str, BundledModel]
 
 
 @cache
@@ -46,7 +46,7 @@ def bundled() -> Models:
     return msgspec.json.decode(DATA.read_bytes(), type=_Table).models
 
 
-def look_up(model: str, models: Models) -> tuple[str, Known] | None:
+def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
     """The entry that fits the name best, with the entry's own name."""
     return next(((name, models[name]) for name in names_of(model) if name in models), None)
 

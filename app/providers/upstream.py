@@ -28,7 +28,7 @@ CHUNKS_AT_ONCE = 32
 """Chunks that are passed on before others have their turn: one read can bring ten thousand of one byte each."""
 
 
-class Answering(Protocol):
+class UpstreamAnswer(Protocol):
     """A provider's answer whose status and headers have arrived."""
 
     @property
@@ -49,7 +49,7 @@ class Answering(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class WholeAnswer:
     """A whole answer."""
 
     status: int
@@ -60,20 +60,20 @@ class Completed:
 class Upstream(Protocol):
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> Answering:
+    ) -> UpstreamAnswer:
         """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
         ...
 
     def completion(
         self, target: bytes, body: bytes, headers: Headers, seconds: float
-    ) -> AbstractAsyncContextManager[Answering]:
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         """A call of our own, to be read as it arrives, within so many seconds from its start to its end.
 
         Raises the upstream errors, also where the block that reads it takes too long.
         """
         ...
 
-    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
         """A question of our own about the provider, within so many seconds: GET, or POST with a body."""
         ...
 
@@ -152,7 +152,7 @@ class HttpxUpstream:
 
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> Answering:
+    ) -> UpstreamAnswer:
         request = self._request(method.decode("ascii"), target, headers, content, self._first_byte)
         response = await self._send(request, replayable=isinstance(content, bytes))
         # The timeout is per read: patient until the first byte, which may take minutes, then less so.
@@ -162,7 +162,7 @@ class HttpxUpstream:
     @asynccontextmanager
     async def completion(
         self, target: bytes, body: bytes, headers: Headers, seconds: float
-    ) -> AsyncIterator[Answering]:
+    ) -> AsyncIterator[UpstreamAnswer]:
         try:
             async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
                 answering = await self.relay(b"POST", target, headers, body)
@@ -173,7 +173,7 @@ class HttpxUpstream:
         except TimeoutError as error:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
-    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> Completed:
+    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
         return await self._own("POST" if body else "GET", target, headers, seconds, body)
 
     async def close(self) -> None:
@@ -204,14 +204,14 @@ class HttpxUpstream:
             query = without_keys(query)
         return path + question_mark + query
 
-    async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> Completed:
+    async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> WholeAnswer:
         try:
             async with asyncio.timeout(seconds):
                 return await self._whole(self._request(method, target, headers, body, seconds))
         except TimeoutError as error:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
-    async def _whole(self, request: httpx.Request) -> Completed:
+    async def _whole(self, request: httpx.Request) -> WholeAnswer:
         answer = _HttpxAnswering(await self._send(request, replayable=True))
         body = bytearray()
         try:
@@ -219,7 +219,7 @@ class HttpxUpstream:
                 raise UpstreamDisconnected(f"The answer is larger than {LARGEST_OWN_ANSWER} bytes.")
         finally:
             await answer.close()
-        return Completed(answer.status, answer.headers, bytes(body))
+        return WholeAnswer(answer.status, answer.headers, bytes(body))
 
     async def _send(self, request: httpx.Request, replayable: bool) -> httpx.Response:
         """Sends once. One replay where a pooled connection turned out closed, with 0 bytes of an answer received."""

@@ -26,7 +26,7 @@ from app.errors import StenoError, UpstreamTimedOut
 from app.headers.credentials import CREDENTIALS
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.sightings import AnsweredTenants, Sightings
-from app.providers.discovery import Discovery, Listing, ListingRefused
+from app.providers.discovery import Discovery, ListingRefused, ModelListing
 from app.providers.registry import bundled, look_up
 from app.providers.upstream import Headers, Upstream
 from app.settings import ModelSettings, UpstreamSettings, entry_of
@@ -65,7 +65,7 @@ ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """What a listing may depend on."""
 
 
-Told = Listing | ListingRefused | StenoError
+ListingOutcome = ModelListing | ListingRefused | StenoError
 """How a provider answered when it was asked for its models."""
 
 
@@ -89,9 +89,9 @@ class Windows:
         self._clock = clock
         self._route = at.base_url
         self._discovery = Discovery(upstream, urlsplit(self._route).path, ASK_SECONDS)
-        self._listing: Listing | None = None
+        self._listing: ModelListing | None = None
         self._asking: asyncio.Task[None] | None = None
-        self._told: Told | None = None
+        self._told: ListingOutcome | None = None
         self._asked_at = 0.0
         self._due = 0.0
         self._wants_key = False
@@ -216,7 +216,7 @@ class Windows:
             except Exception:
                 log.exception("the provider's list of models was not understood")
 
-    async def discover(self, headers: Headers = (), tenant: str = NOBODY) -> Listing:
+    async def discover(self, headers: Headers = (), tenant: str = NOBODY) -> ModelListing:
         """Asks now; with `headers` of a tenant, only the tenant is shown the names. Raises `ListingRefused` or the
         upstream errors."""
         try:
@@ -233,14 +233,14 @@ class Windows:
         self._cache.clear()
         return listing
 
-    async def told(self, headers: Headers = (), tenant: str = NOBODY) -> Told:
+    async def told(self, headers: Headers = (), tenant: str = NOBODY) -> ListingOutcome:
         """How the provider answers now."""
         try:
             return await self.discover(headers, tenant)
         except (ListingRefused, StenoError) as error:
             return error
 
-    async def first_told(self) -> Told | None:
+    async def first_told(self) -> ListingOutcome | None:
         """How it answered when it was asked at the start; None where it is not asked, or was not understood."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
@@ -266,7 +266,7 @@ class Windows:
         except Exception:
             log.exception("the provider's list of models was not understood")
         else:
-            if isinstance(told, Listing):
+            if isinstance(told, ModelListing):
                 pause = REFRESH_CHANGING_SECONDS if told.changes else REFRESH_SECONDS
             elif isinstance(told, ListingRefused) and told.wants_key and self._at.api_key_env is None:
                 self._wants_key = True

@@ -72,7 +72,7 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def until_disconnect(
-    receive: Receive, answer: Answer, work: Coroutine[Any, Any, None], arrived: asyncio.Event | None = None
+    receive: Receive, answer: ClientAnswer, work: Coroutine[Any, Any, None], arrived: asyncio.Event | None = None
 ) -> None:
     """Does the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
 
@@ -105,7 +105,7 @@ async def _disconnected(receive: Receive, arrived: asyncio.Event | None) -> None
         pass
 
 
-class Answer:
+class ClientAnswer:
     """One answer to the client."""
 
     def __init__(self, send: Send) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from app.core.history.identity import Identity
-from app.core.history.recognition import Head, Recognised, heads_of, possible_heads, recognise
+from app.core.history.recognition import Head, Recognition, heads_of, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.memory.bounded import BoundedMap
 from app.store import Store, StoreUnavailable
@@ -24,14 +24,14 @@ class Conversations:
 
     async def identify(
         self, tenant: str, named: str | None, conversation: Conversation, remember: bool = True
-    ) -> Recognised:
+    ) -> Recognition:
         """The conversation of a request, remembered from here on unless it is only asked about.
 
         `named` is the client's own name for it.
         """
         transcript, chain = conversation.transcript, conversation.chain
         if named is not None:
-            found = Recognised(named, by_name=True)
+            found = Recognition(named, by_name=True)
         else:
             known = self._remembered(tenant, possible_heads(transcript, chain))
             if not known and len(transcript) > 1:

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from app.compaction.job import Started
+from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
 from app.errors import StenoError, UpstreamUnreadable
 from app.headers.relayed import EVENT_STREAM, Headers, is_encoded, media_type
-from app.providers.upstream import LONGEST_REFUSAL, Answering, read_into
+from app.providers.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.providers.upstream import Headers as Received
-from app.proxy.asgi import Answer
+from app.proxy.asgi import ClientAnswer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
 from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
@@ -32,11 +32,11 @@ HEADERS: Headers = [
 
 @dataclass(slots=True)
 class EarlyStream:
-    answer: Answer
+    answer: ClientAnswer
     facts: Facts
-    started: Started
+    started: CompactionStart
     decided: asyncio.Future[Decision]
-    relay: Callable[[Answering, AnswerEditor, Observation], Awaitable[None]]
+    relay: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     failed: Callable[[StenoError], None]
     """Is told of an error of ours that becomes a frame."""
@@ -44,7 +44,7 @@ class EarlyStream:
     tells: bool
     """Whether the status stands in the chunks."""
 
-    async def serve(self, obtaining: asyncio.Future[tuple[Observation, Answering]]) -> None:
+    async def serve(self, obtaining: asyncio.Future[tuple[Observation, UpstreamAnswer]]) -> None:
         answer, facts = self.answer, self.facts
         events = facts.format.early(facts.request, facts.events, self.started.id)
         await answer.start(200, [*HEADERS, *context_headers(facts, None)])
@@ -60,7 +60,7 @@ class EarlyStream:
             self.failed(error)
             await answer.end(facts.format.error_frame(error))
 
-    async def _relay(self, answering: Answering, observed: Observation, events: EarlyFrames) -> None:
+    async def _relay(self, answering: UpstreamAnswer, observed: Observation, events: EarlyFrames) -> None:
         if answering.status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
@@ -88,7 +88,7 @@ class EarlyStream:
 class Streamed:
     """An answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
-    answering: Answering
+    answering: UpstreamAnswer
     format: WireFormat
     request: WireRequest
 

@@ -16,8 +16,8 @@ from app.core.stages.ladder import Decision
 from app.errors import StenoError
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
-from app.providers.upstream import Answering
-from app.proxy.asgi import AbortedAnswer, Answer, ClientDisconnected, peer_of, read_body, until_disconnect
+from app.providers.upstream import UpstreamAnswer
+from app.proxy.asgi import AbortedAnswer, ClientAnswer, ClientDisconnected, peer_of, read_body, until_disconnect
 from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.early import EarlyStream
@@ -27,7 +27,7 @@ from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
-from app.proxy.record import REQUEST, Record
+from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
 from app.proxy.services import Services
@@ -38,7 +38,7 @@ log = structlog.get_logger("steno.chat")
 INTERNAL_ERROR = "internal_error"
 """The reason where our own code failed; the log has the rest."""
 
-Obtained = tuple[Observation, Answering]
+Obtained = tuple[Observation, UpstreamAnswer]
 """What was sent, and how it was answered."""
 
 
@@ -48,7 +48,7 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, limits = self._services, self._services.limits
-        answer, record = Answer(send), scope[REQUEST]
+        answer, record = ClientAnswer(send), scope[REQUEST]
         headers: Headers = list(scope["headers"])
         exchange = None
         with services.in_flight.counted() as count:
@@ -75,9 +75,9 @@ class Exchange:
     """One chat request on its way to the provider and back."""
 
     services: Services
-    answer: Answer
+    answer: ClientAnswer
     caller: Caller
-    record: Record
+    record: RequestRecord
     body: bytes
     target: bytes
     """The client's raw path and query."""
@@ -175,7 +175,7 @@ class Exchange:
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, facts, decision))
 
-    async def _recovered(self, observed: Observation, answering: Answering, milestones: Milestones) -> Obtained:
+    async def _recovered(self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones) -> Obtained:
         """The answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
         for _ in range(self.services.overflow_retries):
@@ -205,7 +205,7 @@ class Exchange:
             milestones.decide(observed.decision)
         return observed, answering
 
-    async def _answer(self, observed: Observation, answering: Answering) -> None:
+    async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """The provider's status first, then its bytes."""
         facts, decision = observed.facts, observed.decision
         own = self.own_headers = context_headers(facts, decision)

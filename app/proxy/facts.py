@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.compaction.job import Job
-from app.core.history.recognition import Recognised
+from app.core.history.recognition import Recognition
 from app.core.limits.budget import Budget, Window
 from app.core.stages.ladder import Decision
 from app.providers.providers import Provider
-from app.settings.policies import Rules
+from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireFormat, WireRequest
 
@@ -26,7 +26,7 @@ class Measure:
     tools: bool
     """Whether the model is shown tools."""
     window: Window
-    rules: Rules
+    rules: AppliedPolicy
     budget: Budget
 
 
@@ -38,7 +38,7 @@ class Facts:
     job: Job
     """What is decided upon."""
     prompt: Prompt
-    recognised: Recognised
+    recognised: Recognition
     events: EventShape
 
     @property

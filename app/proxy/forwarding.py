@@ -10,12 +10,12 @@ import structlog
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
-from app.providers.upstream import Answering
+from app.providers.upstream import UpstreamAnswer
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
 from app.proxy.peeking import read_first_piece, read_refusal, refusal_in
-from app.proxy.record import Record
+from app.proxy.record import RequestRecord
 from app.proxy.services import Services
 from app.wire.retries import is_repeatable
 
@@ -31,9 +31,9 @@ class Forwarding:
     """The client's raw path and query."""
     headers: Headers
     """The client's."""
-    record: Record
+    record: RequestRecord
 
-    async def send(self, body: bytes, provider: Provider, model: str | None = None) -> Answering:
+    async def send(self, body: bytes, provider: Provider, model: str | None = None) -> UpstreamAnswer:
         """One call. Raises the upstream errors."""
         headers = forwarded(self.headers, read_here=True)
         self.record.goes_to(provider, model)
@@ -41,7 +41,7 @@ class Forwarding:
         self.record.answered(answering)
         return answering
 
-    async def obtain(self, observed: Observation, milestones: Milestones) -> Answering:
+    async def obtain(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """The provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as it would.
 
         Raises the upstream errors.
@@ -63,7 +63,7 @@ class Forwarding:
                 log.info("asked once more", request_id=request_id, status=status, seconds=round(pause, 3))
             await asyncio.sleep(pause)
 
-    async def _ask(self, observed: Observation, milestones: Milestones) -> Answering:
+    async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """An answer. A refusal is read first; where it is the question for the usage, it is not asked."""
         answering = await self._send_observed(observed, milestones)
         if answering.status in REFUSALS:
@@ -79,7 +79,7 @@ class Forwarding:
             return peeked
         return answering
 
-    async def _send_observed(self, observed: Observation, milestones: Milestones) -> Answering:
+    async def _send_observed(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         facts = observed.facts
         body = await facts.job.beside(self.services.work, observed.payload)
         answering = milestones.own(await self.send(body, facts.provider, facts.job.model))

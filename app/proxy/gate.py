@@ -18,10 +18,10 @@ from app.headers.hops import check_hops
 from app.headers.relayed import shadowed_by, shown
 from app.memory.repeats import Repeats
 from app.providers.ledger import new_request_id
-from app.proxy.asgi import Answer
+from app.proxy.asgi import ClientAnswer
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
-from app.proxy.record import LONGEST_PATH, REQUEST, Record
+from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
 from app.wire.format import WireFormat
 
 TARGET = "steno.target"
@@ -85,10 +85,10 @@ class Gate:
             app = self._route(scope)
         except StenoError as error:
             record.failed(error)
-            await Answer(send).error(error)
+            await ClientAnswer(send).error(error)
             return
         if page is not None and is_preflight(scope["method"], headers):
-            answer = Answer(send)
+            answer = ClientAnswer(send)
             await answer.start(204, preflight_headers(headers))
             await answer.end()
             return
@@ -194,8 +194,8 @@ def _shared(send: Send, page: bytes) -> Send:
     return shared
 
 
-def _record_of(scope: Scope, repeats: Repeats) -> Record:
-    return Record(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_PATH].decode("latin-1"), repeats)
+def _record_of(scope: Scope, repeats: Repeats) -> RequestRecord:
+    return RequestRecord(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_PATH].decode("latin-1"), repeats)
 
 
 def _signed(send: Send, request_id: bytes) -> Send:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
-from app.core.history.recognition import Recognised
+from app.core.history.recognition import Recognition
 from app.core.limits.budget import HEURISTIC_CAUTION, budget_for
 from app.core.stages.policy import Strategy
 from app.core.tokens.rules import rules_for
@@ -101,7 +101,7 @@ async def digest(
 
 async def recognise(
     services: Services, request: WireRequest, caller: Caller, conversation: Conversation, *, remember: bool
-) -> Recognised:
+) -> Recognition:
     """Which conversation it is: by its name, or by its history."""
     named = name_of(services, request, caller)
     return await services.conversations.identify(caller.tenant, named, conversation, remember)
@@ -142,7 +142,7 @@ def _job(
     measured: Measure,
     conversation: Conversation,
     prompt: Prompt,
-    recognised: Recognised,
+    recognised: Recognition,
     events: EventShape,
 ) -> Job:
     rules = measured.rules

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from app.compaction.job import Started
+from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
-from app.providers.upstream import Answering
+from app.providers.upstream import UpstreamAnswer
 from app.proxy.learning import Observation
 
-A = TypeVar("A", bound=Answering)
+A = TypeVar("A", bound=UpstreamAnswer)
 
 
 class Milestones:
@@ -19,9 +19,9 @@ class Milestones:
     def __init__(self, *, tells: bool) -> None:
         """`tells`: whether a stream begins with the news of a summary that is being made."""
         self._tells = tells
-        self._answers: list[Answering] = []
+        self._answers: list[UpstreamAnswer] = []
         loop = asyncio.get_running_loop()
-        self.started: asyncio.Future[Started] = loop.create_future()
+        self.started: asyncio.Future[CompactionStart] = loop.create_future()
         self.decided: asyncio.Future[Decision] = loop.create_future()
         self.observed: list[Observation] = []
         """Its calls to the provider."""
@@ -31,7 +31,7 @@ class Milestones:
         """Whether the client's stream has begun before the provider's answer."""
         return self._tells and self.started.done()
 
-    def on_start(self, compaction: Started) -> None:
+    def on_start(self, compaction: CompactionStart) -> None:
         if not self.started.done():
             self.started.set_result(compaction)
 

@@ -14,7 +14,7 @@ from app.proxy.caller import Caller
 from app.proxy.naming import name_in_header, name_in_json
 from app.proxy.services import Services
 from app.settings import UpstreamSettings
-from app.settings.policies import Rules, read_preset, read_trigger
+from app.settings.policies import AppliedPolicy, read_preset, read_trigger
 from app.wire.format import EVENT_SHAPES, EventShape, WireRequest
 
 log = structlog.get_logger("steno.intake")
@@ -27,7 +27,7 @@ PATIENCE_SHARE = 0.8
 """Of the timeout a client announces, what a compaction may use."""
 
 
-def rules_of(services: Services, at: UpstreamSettings, request: WireRequest, caller: Caller) -> Rules:
+def rules_of(services: Services, at: UpstreamSettings, request: WireRequest, caller: Caller) -> AppliedPolicy:
     """By which rules it is compacted. Raises `InvalidRequest` for a preset or a trigger that is none."""
     options = request.options
     in_body, in_header = options.get("preset"), value_of(caller.headers, b"x-context-preset")
@@ -86,7 +86,7 @@ def event_shape(request: WireRequest, headers: Headers, usual: EventShape) -> Ev
     return shape if request.stream and request.choices == 1 else "off"
 
 
-def wait_seconds(rules: Rules, events: EventShape, headers: Headers) -> float:
+def wait_seconds(rules: AppliedPolicy, events: EventShape, headers: Headers) -> float:
     """How long a compaction may hold the request; without keep-alives less than the client says it will wait."""
     wait = rules.compaction.wait_seconds
     if events != "off":

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.headers.relayed import Headers, forwarded, value_of
-from app.proxy.asgi import Answer, ClientDisconnected, body_pieces, peer_of, until_disconnect
+from app.proxy.asgi import ClientAnswer, ClientDisconnected, body_pieces, peer_of, until_disconnect
 from app.proxy.bypass import bypassed, bypassed_path, log_bypass, not_compacted, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
@@ -25,7 +25,7 @@ class PassthroughEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = Answer(send)
+        answer = ClientAnswer(send)
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
         path = bypassed_path(scope["method"], scope[TARGET])
@@ -45,7 +45,13 @@ class PassthroughEndpoint:
             await answer.error(error, own)
 
     async def _relay(
-        self, scope: Scope, headers: Headers, receive: Receive, arrived: asyncio.Event, answer: Answer, own: Headers
+        self,
+        scope: Scope,
+        headers: Headers,
+        receive: Receive,
+        arrived: asyncio.Event,
+        answer: ClientAnswer,
+        own: Headers,
     ) -> None:
         provider, record = self._services.providers.named(scope[UPSTREAM]), scope[REQUEST]
         record.goes_to(provider)

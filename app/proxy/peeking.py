@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.providers.upstream import LONGEST_REFUSAL, Answering, Headers, read_into
+from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
 from app.wire.format import AnswerEditor
 from app.wire.sse import FrameSplitter
 
@@ -17,7 +17,7 @@ FIRST_PIECE_SECONDS = 1.0
 class PeekedAnswer:
     """An answer whose beginning was read to see what it is. It is passed on as it came."""
 
-    answering: Answering
+    answering: UpstreamAnswer
     rest: AsyncIterator[bytes]
     read: bytes = b""
     reading: asyncio.Future[bytes] | None = None
@@ -49,7 +49,7 @@ class PeekedAnswer:
         await self.answering.close()
 
 
-async def read_refusal(answering: Answering) -> PeekedAnswer:
+async def read_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
     """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
     peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
     await read_into(body, peeked.rest, LONGEST_REFUSAL)
@@ -57,7 +57,7 @@ async def read_refusal(answering: Answering) -> PeekedAnswer:
     return peeked
 
 
-async def read_first_piece(answering: Answering) -> PeekedAnswer:
+async def read_first_piece(answering: UpstreamAnswer) -> PeekedAnswer:
     """The first piece of a stream if it comes soon: an error that other providers send with its status does."""
     peeked = PeekedAnswer(answering, answering.chunks())
     reading = asyncio.ensure_future(anext(peeked.rest, b""))

@@ -17,7 +17,7 @@ from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, Upstr
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
 from app.providers.providers import Provider
-from app.providers.upstream import Answering
+from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
 
 log = structlog.get_logger("steno.requests")
@@ -32,7 +32,7 @@ _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 
 
 @dataclass(slots=True)
-class Record:
+class RequestRecord:
     request_id: str
     """Steno's own, in log, ledger, REST and `x-context-request-id`; where the provider has none, in `x-request-id`."""
     method: str
@@ -66,7 +66,7 @@ class Record:
             seconds=round(monotonic() - began, 3),
         )
 
-    def answered(self, answering: Answering) -> None:
+    def answered(self, answering: UpstreamAnswer) -> None:
         """The provider's status is there."""
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from app.errors import StenoError, UpstreamDisconnected
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
-from app.providers.upstream import Answering, read_into
-from app.proxy.asgi import AbortedAnswer, Answer
+from app.providers.upstream import UpstreamAnswer, read_into
+from app.proxy.asgi import AbortedAnswer, ClientAnswer
 from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
-from app.proxy.record import Record
+from app.proxy.record import RequestRecord
 from app.wire.format import LARGEST_WHOLE, AnswerEditor, WireFormat
 from app.wire.sse import FrameSplitter
 
@@ -19,7 +19,7 @@ FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
 
 
-async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: Record) -> None:
+async def relay_raw(answering: UpstreamAnswer, answer: ClientAnswer, own: Headers, record: RequestRecord) -> None:
     """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
     # A 304 has the length of a body that does not come; uvicorn would wait for it.
     await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
@@ -36,15 +36,15 @@ async def relay_raw(answering: Answering, answer: Answer, own: Headers, record: 
 class Relay:
     """Passes answers on, and tells an observation what they say of themselves."""
 
-    answer: Answer
-    record: Record
+    answer: ClientAnswer
+    record: RequestRecord
     format: WireFormat
 
-    async def start(self, answering: Answering, own: Headers) -> None:
+    async def start(self, answering: UpstreamAnswer, own: Headers) -> None:
         """Status and headers of an answer to whose body something is added."""
         await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
 
-    async def as_sent(self, answering: Answering, own: Headers) -> None:
+    async def as_sent(self, answering: UpstreamAnswer, own: Headers) -> None:
         """Nothing is added to the body, but a stream that is cut still ends with an error."""
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
             await self.start(answering, own)
@@ -52,7 +52,7 @@ class Relay:
         else:
             await relay_raw(answering, self.answer, own, self.record)
 
-    async def plain(self, answering: Answering, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
+    async def plain(self, answering: UpstreamAnswer, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
         """With our members, but for an answer too large to be held: it passes as it comes."""
         body, chunks = bytearray(), answering.chunks()
         if not await read_into(body, chunks, LARGEST_WHOLE):
@@ -61,7 +61,9 @@ class Relay:
         headers = returned(answering.headers, own, body_changed=True)
         await self.answer.whole(answering.status, headers, _told(bytes(body), editor, observed))
 
-    async def stream(self, answering: Answering, editor: AnswerEditor, observed: Observation | None = None) -> None:
+    async def stream(
+        self, answering: UpstreamAnswer, editor: AnswerEditor, observed: Observation | None = None
+    ) -> None:
         """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
         broken = await self._frames(answering, splitter, editor)
@@ -80,7 +82,9 @@ class Relay:
         # frame of its own.
         await self.answer.end((b"\n\n" if splitter.overran else b"") + self.format.error_frame(broken))
 
-    async def _frames(self, answering: Answering, splitter: FrameSplitter, editor: AnswerEditor) -> StenoError | None:
+    async def _frames(
+        self, answering: UpstreamAnswer, splitter: FrameSplitter, editor: AnswerEditor
+    ) -> StenoError | None:
         """Passes the complete frames on. Why they broke off, if they did."""
         try:
             async for chunk in answering.chunks():

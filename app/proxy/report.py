@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from app.compaction.job import Started
+from app.compaction.job import CompactionStart
 from app.core.history.recognition import heads_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
@@ -15,7 +15,7 @@ from app.headers.relayed import Headers
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name
 from app.store import ConversationSeen
-from app.wire.format import UNTOLD, AnswerEditor, EarlyFrames, Told
+from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames
 
 LONGEST_REASON = 1_000
 """Characters of a reason in a header."""
@@ -48,7 +48,7 @@ def status_members(facts: Facts, decision: Decision) -> bytes:
     return status_member(decision) + b',"context":' + msgspec.json.encode(context_of(facts, decision))
 
 
-def announcement(facts: Facts, started: Started) -> dict[str, Any]:
+def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
     """What a `compaction_started` event tells."""
     tokens = {
         "estimated": facts.job.budget.line.reported(facts.job.conversation.tokens),
@@ -108,5 +108,5 @@ def editor_of(
     facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, tells: bool = True
 ) -> AnswerEditor:
     """Tells an answer what was done. `early` are the frames that were sent before the provider's."""
-    told = Told(status_member(decision), status_members(facts, decision)) if tells else UNTOLD
+    told = ContextMembers(status_member(decision), status_members(facts, decision)) if tells else UNTOLD
     return facts.format.editor(told, facts.request, early, hides_usage=hides_usage)

@@ -21,7 +21,7 @@ from app.store import Store
 from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
-from app.wire.format import Bounds, WireFormat
+from app.wire.format import BodyBounds, WireFormat
 from app.wire.reader import MessageReader
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Services:
     quotas: Quotas
     in_flight: BytesInFlight
     work: Work
-    bounds: Bounds
+    bounds: BodyBounds
     """Of a chat request that is read."""
     limits: LimitSettings
     naming: IdentitySettings

@@ -8,7 +8,7 @@ from typing import Literal
 from app.core.history.identity import Identity
 from app.errors import MissingCredentials
 from app.headers.credentials import keys_in
-from app.headers.forwarding import Network, is_from_this_machine
+from app.headers.proxies import Network, is_from_this_machine
 
 ANONYMOUS = "anonymous"
 

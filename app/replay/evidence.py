@@ -36,7 +36,7 @@ Reduction = Literal["shortened", "cleared"]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SentMessage:
     """One element of `messages`, with its own bytes."""
 
     raw: bytes
@@ -54,7 +54,7 @@ class Message:
     frame: bytes
     """All of it but its texts and the arguments of its calls."""
 
-    def reduces(self, original: Message) -> Reduction | None:
+    def reduces(self, original: SentMessage) -> Reduction | None:
         """How it stands for an original of which not everything is left; None where it does not."""
         if self.frame != original.frame or self.pieces == original.pieces:
             return None
@@ -66,7 +66,7 @@ class Message:
         calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
         return "shortened" if calls and self._shortens_texts(original) else None
 
-    def _shortens_texts(self, original: Message) -> bool:
+    def _shortens_texts(self, original: SentMessage) -> bool:
         """Whether each text is whole, or head and tail of itself, or the first one of all of them."""
         texts, wholes = self.pieces[: self.texts], original.pieces[: self.texts]
         if texts == wholes:
@@ -76,14 +76,14 @@ class Message:
         together = is_shortened(texts[0], "\n".join(wholes)) and not any(texts[1:])
         return together or all(map(lambda text, whole: text == whole or is_shortened(text, whole), texts, wholes))
 
-    def repairs(self, original: Message) -> bool:
+    def repairs(self, original: SentMessage) -> bool:
         """Whether it is the message without those of its calls that nothing answers."""
         texts = self.role, self.pieces[: self.texts]
         return texts == (original.role, original.pieces[: original.texts]) and set(self.calls) < set(original.calls)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ShownSection:
     """A part of what a summary call was shown."""
 
     heading: str
@@ -91,7 +91,7 @@ class Section:
     quoted: bool = True
     """It stands in a transcript; otherwise it is a message of the conversation itself."""
 
-    def quotes(self, message: Message) -> bool:
+    def quotes(self, message: SentMessage) -> bool:
         """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
         if message.role not in _WORD.findall(self.heading):
             return False
@@ -113,7 +113,7 @@ class SummaryCall:
     """One call to the summariser, as the provider logged it."""
 
     sequence: int
-    sections: tuple[Section, ...]
+    sections: tuple[ShownSection, ...]
     text: str
 
 
@@ -167,7 +167,7 @@ def is_shortened(piece: str, whole: str) -> bool:
     return len(notice) <= LONGEST_NOTICE and len(whole) in sizes
 
 
-def _is_placeholder(message: Message) -> bool:
+def _is_placeholder(message: SentMessage) -> bool:
     first, *others = message.pieces or ("",)
     return message.texts == len(message.pieces) and _PLACEHOLDER.fullmatch(first) is not None and not any(others)
 
@@ -181,17 +181,17 @@ def _are_fewer_arguments(piece: str, whole: str) -> bool:
     return isinstance(cut, dict) and isinstance(full, dict) and len(piece) < len(whole)
 
 
-class MessageReader:
+class SentMessages:
     """Raw messages to messages; a replay resends them all, so each is read once."""
 
     def __init__(self) -> None:
-        self._read: dict[bytes, Message] = {}
+        self._read: dict[bytes, SentMessage] = {}
 
-    def split(self, body: bytes) -> list[Message]:
+    def split(self, body: bytes) -> list[SentMessage]:
         """The messages of a chat request's body."""
         return [self.read(raw) for raw in raw_messages(body)]
 
-    def read(self, raw: bytes) -> Message:
+    def read(self, raw: bytes) -> SentMessage:
         if raw not in self._read:
             self._read[raw] = _message(raw)
         return self._read[raw]
@@ -213,14 +213,14 @@ def messages_of(body: bytes) -> bytes:
         return b""
 
 
-def sections_of(body: bytes) -> tuple[Section, ...]:
+def sections_of(body: bytes) -> tuple[ShownSection, ...]:
     """What a summary call was shown: a transcript in its last message, or else its messages, the last one being the
     order to summarise."""
     messages = [_message(raw) for raw in raw_messages(body)]
     return _quoted_in(messages[-1]) or _shown_in(messages[:-1]) if messages else ()
 
 
-def _quoted_in(message: Message) -> tuple[Section, ...]:
+def _quoted_in(message: SentMessage) -> tuple[ShownSection, ...]:
     """The part of a text that stands under headings with one fence."""
     lines = message.pieces[0].split("\n") if message.pieces else []
     first = _FIRST_HEADING.fullmatch(lines[0]) if lines else None
@@ -229,19 +229,19 @@ def _quoted_in(message: Message) -> tuple[Section, ...]:
     opening = f"<{first[1]} "
     places = [number for number, line in enumerate(lines) if line.startswith(opening) and line.endswith(">")]
     return tuple(
-        Section(heading, "\n".join(lines[start + 1 : stop]))
+        ShownSection(heading, "\n".join(lines[start + 1 : stop]))
         for start, stop in pairwise(places)
         if (heading := lines[start][len(opening) : -1]) != "end"
     )
 
 
-def _shown_in(messages: Sequence[Message]) -> tuple[Section, ...]:
+def _shown_in(messages: Sequence[SentMessage]) -> tuple[ShownSection, ...]:
     """The conversation itself, as the calls that hit the provider's prompt cache hold it."""
     talk = dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages)
-    return tuple(Section(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
+    return tuple(ShownSection(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
 
 
-def split_pairs(messages: Iterable[Message]) -> frozenset[str]:
+def split_pairs(messages: Iterable[SentMessage]) -> frozenset[str]:
     """Ids of tool calls without a result directly behind them, and of results without their call before them."""
     split: set[str] = set()
     waiting: set[str] = set()
@@ -275,14 +275,14 @@ def _longest(most: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _message(raw: bytes) -> Message:
+def _message(raw: bytes) -> SentMessage:
     decoded = msgspec.json.decode(raw)
     value: Mapping[str, Any] = decoded if isinstance(decoded, dict) else {}
     texts = _texts(value.get("content"))
     calls = [call for call in value.get("tool_calls") or () if isinstance(call, dict)]
     functions: Sequence[Mapping[str, Any]] = [call.get("function") or {} for call in calls]
     called = [str(function.get(key) or "") for function in functions for key in ("name", "arguments")]
-    return Message(
+    return SentMessage(
         raw=raw,
         role=str(value.get("role")),
         pieces=tuple(texts + called),

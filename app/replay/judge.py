@@ -13,11 +13,11 @@ from typing import Literal
 
 from app.replay.evidence import (
     INSTRUCTION_ROLES,
-    Message,
-    MessageReader,
     Named,
     Report,
-    Section,
+    SentMessage,
+    SentMessages,
+    ShownSection,
     SummaryCall,
     common_prefix,
     messages_of,
@@ -82,7 +82,7 @@ class Verdict:
     """It does not extend the previous payload."""
     previous_bytes: int = 0
     kept_bytes: int = 0
-    places: Mapping[int, Message] = field(default_factory=dict)
+    places: Mapping[int, SentMessage] = field(default_factory=dict)
     """What stands in the payload, whole or shortened, by the message's place in the history."""
     verbatim: int = 0
     summarised: int = 0
@@ -93,7 +93,7 @@ class Verdict:
     lost: int = 0
     summaries: tuple[str, ...] = ()
     """The texts of those in the payload."""
-    payload: tuple[Message, ...] = ()
+    payload: tuple[SentMessage, ...] = ()
 
 
 class SummaryCalls:
@@ -114,7 +114,7 @@ class SummaryCalls:
     def with_text(self, text: str) -> Sequence[SummaryCall]:
         return self._by_text.get(text, ())
 
-    def standing_in(self, message: Message) -> Sequence[SummaryCall]:
+    def standing_in(self, message: SentMessage) -> Sequence[SummaryCall]:
         """The calls whose summary this message holds: the longest text, as a fold may repeat what it was made from."""
         if message.raw not in self._standing:
             content = "\n".join(message.pieces)
@@ -124,7 +124,7 @@ class SummaryCalls:
             self._standing[message.raw] = found
         return self._by_text[self._standing[message.raw]]
 
-    def held_in(self, section: Section) -> Sequence[SummaryCall]:
+    def held_in(self, section: ShownSection) -> Sequence[SummaryCall]:
         """The calls whose summary another call was shown there, alone or in the message that holds it."""
         if exact := self.with_text(section.body):
             return exact
@@ -154,7 +154,7 @@ class _Range:
 class Judge:
     """Judges the requests of one conversation, in order."""
 
-    def __init__(self, conversation: str, calls: SummaryCalls, reader: MessageReader) -> None:
+    def __init__(self, conversation: str, calls: SummaryCalls, reader: SentMessages) -> None:
         self._conversation = conversation
         self._calls = calls
         self._reader = reader
@@ -201,7 +201,7 @@ class Judge:
             payload=tuple(walk.payload),
         )
 
-    def _walk(self, history: Sequence[Message], payload: Sequence[Message], report: Report) -> _Walk:
+    def _walk(self, history: Sequence[SentMessage], payload: Sequence[SentMessage], report: Report) -> _Walk:
         """Steno is asked what it left out only where something is missing, or where it says so itself."""
         walk = _Walk(self._calls, history, payload)
         if walk.is_complete and not LEAVE_OUT & report.actions:
@@ -262,14 +262,14 @@ class _Walk:
     """One payload read from its beginning, with the place in the history that each message belongs to."""
 
     calls: SummaryCalls
-    history: Sequence[Message]
-    payload: Sequence[Message]
+    history: Sequence[SentMessage]
+    payload: Sequence[SentMessage]
     named: Named = NOTHING_NAMED
     verbatim: list[int] = field(default_factory=list)
     summarised: list[int] = field(default_factory=list)
     reduced: list[int] = field(default_factory=list)
     """Messages of which head and tail are there, or a placeholder."""
-    places: dict[int, Message] = field(default_factory=dict)
+    places: dict[int, SentMessage] = field(default_factory=dict)
     standing: list[SummaryCall] = field(default_factory=list)
     _found: list[tuple[Kind, str]] = field(default_factory=list)
     _position: int = 0
@@ -330,7 +330,7 @@ class _Walk:
         self._found.append(("instructions", "The payload does not begin with the client's instructions, verbatim."))
         return _leading_instructions(self.payload)
 
-    def _step(self, place: int, message: Message) -> None:
+    def _step(self, place: int, message: SentMessage) -> None:
         if self._carried and message.raw == self.history[self._carried[0]].raw:
             self._keep(self._carried.pop(0))
             return
@@ -353,7 +353,7 @@ class _Walk:
             text = f"Message {place + 1} of the payload ({message.role}) is neither a message of the client's nor a"
             self._found.append(("changed", f"{text} summary that the log knows of."))
 
-    def _is_next(self, message: Message) -> bool:
+    def _is_next(self, message: SentMessage) -> bool:
         """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
         expected = self.history[self._position]
         if message.raw == expected.raw:
@@ -369,7 +369,7 @@ class _Walk:
         self.verbatim.append(index)
         self.places[index] = self.history[index]
 
-    def _jump(self, message: Message) -> None:
+    def _jump(self, message: SentMessage) -> None:
         """A message of the client's in another place than the next: what lies between is lost, or stands twice."""
         places = self._places[message.raw]
         index = next((index for index in places if index >= self._position), places[-1])
@@ -423,7 +423,9 @@ class _Walk:
             reached = list(dict.fromkeys(ways))
         return [replace(r, carried=self._kept(r)) for r in reached if r.stop > start]
 
-    def _with(self, section: Section, before: _Range, children: Sequence[SummaryCall], start: int) -> Iterator[_Range]:
+    def _with(
+        self, section: ShownSection, before: _Range, children: Sequence[SummaryCall], start: int
+    ) -> Iterator[_Range]:
         """What a range that began at `start` may become by the next section."""
         for child in children:
             for after in self._ranges(child, before.stop):
@@ -433,14 +435,14 @@ class _Walk:
         if not children:
             yield from self._shown(section, before)
 
-    def _is_before(self, section: Section, start: int) -> bool:
+    def _is_before(self, section: ShownSection, start: int) -> bool:
         return any(section.quotes(message) for message in self.history[:start])
 
     def _kept(self, reached: _Range) -> tuple[int, ...]:
         """What has to stay verbatim of a range."""
         return *reached.carried, *self._to_carry(reached.quoted_from, reached.stop)
 
-    def _shown(self, section: Section, before: _Range) -> Iterator[_Range]:
+    def _shown(self, section: ShownSection, before: _Range) -> Iterator[_Range]:
         """One message longer, or without one that summaries carried so far."""
         released = next((i for i in before.carried if section.quotes(self.history[i])), None)
         if released is not None:
@@ -450,7 +452,7 @@ class _Walk:
         if self._is_quoted(section, before.stop):
             yield replace(before, stop=before.stop + 1)
 
-    def _is_quoted(self, section: Section, index: int) -> bool:
+    def _is_quoted(self, section: ShownSection, index: int) -> bool:
         if index >= len(self.history):
             self._objection = "its call was shown more messages than the conversation has."
             return False
@@ -491,7 +493,7 @@ def _acceptance(record: Record) -> Found:
         yield "refused", f"The provider answered with status {record.status} to {record.prompt_tokens} prompt tokens."
 
 
-def _leading_instructions(messages: Sequence[Message]) -> int:
+def _leading_instructions(messages: Sequence[SentMessage]) -> int:
     return next((i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES), len(messages))
 
 

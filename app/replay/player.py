@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import openai
 
-from app.replay.evidence import Message, MessageReader, Report
+from app.replay.evidence import Report, SentMessage, SentMessages
 from app.replay.judge import Judge, SummaryCalls, Verdict, Violation
 from app.replay.recordings import Recording
-from app.replay.stage import Provider
+from app.replay.stage import LoggingProvider
 from app.replay.tally import Tally
 from app.simulator import Record
 
@@ -61,7 +61,7 @@ class Player:
     """Plays against a Steno and judges by the log of the provider behind it."""
 
     base_url: str
-    provider: Provider
+    provider: LoggingProvider
     model: str
     count: Callable[[str], int]
     stream: bool | None = None
@@ -72,7 +72,7 @@ class Player:
 
     def __post_init__(self) -> None:
         self._sent = b""
-        self._reader = MessageReader()
+        self._reader = SentMessages()
         self._tokens: dict[bytes, int] = {}
         self._rest: httpx2.Client
 
@@ -152,10 +152,10 @@ class Player:
             time.sleep(COVERAGE_PAUSE)
         return ()
 
-    def _prompt_tokens(self, messages: Sequence[Message]) -> int:
+    def _prompt_tokens(self, messages: Sequence[SentMessage]) -> int:
         return sum(map(self._message_tokens, messages))
 
-    def _message_tokens(self, message: Message) -> int:
+    def _message_tokens(self, message: SentMessage) -> int:
         if message.raw not in self._tokens:
             self._tokens[message.raw] = MESSAGE_TOKENS + sum(map(self.count, message.pieces))
         return self._tokens[message.raw]

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from app.errors import StenoError
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpxUpstream
-from app.replay.evidence import MessageReader, raw_messages
+from app.replay.evidence import SentMessages, raw_messages
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
 from app.wire.format import read_answer
@@ -72,7 +72,7 @@ class Recorder:
             await answering.close()
 
     def _record(self, scope: Scope, body: bytes) -> Record:
-        reader = MessageReader()
+        reader = SentMessages()
         messages = [reader.read(raw) for raw in raw_messages(body)]
         record = Record(
             sequence=self._log.next_sequence(),

@@ -21,7 +21,7 @@ DIGEST_KEY = "digests of a replay are the same each time"
 """The server secret where the database ends with the replay."""
 
 
-class Provider(Protocol):
+class LoggingProvider(Protocol):
     """A provider that logs what it receives."""
 
     @property
@@ -36,7 +36,7 @@ class Provider(Protocol):
 class Stage:
     base_url: str
     """Steno's."""
-    provider: Provider
+    provider: LoggingProvider
     count: Callable[[str], int]
 
 
@@ -54,7 +54,9 @@ def stage(
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
     count = Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
-    provider: Provider = Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
+    provider: LoggingProvider = (
+        Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
+    )
     storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
     if database_url is None:
         storage["secret"] = DIGEST_KEY

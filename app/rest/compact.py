@@ -22,7 +22,7 @@ from app.proxy.caller import Caller
 from app.proxy.facts import Facts
 from app.proxy.intake import count, read, take_in
 from app.proxy.naming import encoded_name
-from app.proxy.record import REQUEST, Record
+from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
 from app.proxy.services import Services
 from app.rest.dependencies import (
@@ -66,7 +66,7 @@ router = APIRouter(prefix="/context", tags=["context"])
 @router.post("/compact", openapi_extra=CHAT_BODY, response_model=CompactionOut)
 async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
     """What Steno would send for this chat completions body. Summaries are made and kept; the model is asked nothing."""
-    record: Record = request.scope[REQUEST]
+    record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
     caller = Caller(tenant, request.scope["headers"], record.request_id, services.format)
     with readable():
@@ -81,7 +81,7 @@ async def compact_conversation(
 ) -> Response:
     """Summarises now what would be summarised when the window is full. The body is a chat completions request;
     `instructions` says what the summary is to look after."""
-    record: Record = request.scope[REQUEST]
+    record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
     await known(services, tenant, conversation_id)
     chat = await services.work.do(tenant, lambda: _read_forced(services, body))
@@ -153,7 +153,7 @@ async def _chunks(services: Services, facts: Facts) -> dict[str, SummaryChunk]:
     return {chunk.id: chunk for chunk in found}
 
 
-async def _prepare(services: Services, facts: Facts, record: Record) -> Decision:
+async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> Decision:
     """As for a chat request: what it showed is remembered, so that the next one is recognised."""
     began = monotonic()
     decision = await services.compactor.prepare(facts.job)

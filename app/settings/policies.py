@@ -13,7 +13,7 @@ from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
-from app.core.view.mask import MaskSettings
+from app.core.view.mask import MaskPolicy
 from app.errors import InvalidRequest
 from app.settings import (
     CompactionSettings,
@@ -35,7 +35,7 @@ REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "r
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AppliedPolicy:
     """What decides about one request."""
 
     preset: PresetName
@@ -57,7 +57,7 @@ class Policies:
 
     def of(
         self, at: UpstreamSettings, model: str, preset: PresetName | None = None, trigger: TriggerSettings | None = None
-    ) -> Rules:
+    ) -> AppliedPolicy:
         """The request's own choice, else the model's, else that of the upstream it goes to, else that of all."""
         of_model = self._settings.of_model(model)
         of_upstream = at if isinstance(at, NamedUpstreamSettings) else None
@@ -80,11 +80,11 @@ class Policies:
             SummarySettings.model_validate({**given.get("summary", {}), **reached}),
         )
 
-    def _rules_of(self, name: PresetName, trigger: TriggerSettings | None) -> Rules:
+    def _rules_of(self, name: PresetName, trigger: TriggerSettings | None) -> AppliedPolicy:
         compaction, summary = self._presets[name]
         if trigger is not None:
             compaction = compaction.model_copy(update={"trigger": trigger})
-        return Rules(name, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
+        return AppliedPolicy(name, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
@@ -112,7 +112,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
     mask, session, position = compaction.mask, compaction.session_pruning, compaction.position_pruning
     return Policy(
         strategy=compaction.strategy,
-        mask=MaskSettings(**_members(mask, "enabled")) if mask.enabled else None,
+        mask=MaskPolicy(**_members(mask, "enabled")) if mask.enabled else None,
         session_pruning=None if session.mode == "off" else SessionPruning(**_members(session)),
         position_pruning=PositionPruning(**_members(position, "enabled")) if position.enabled else None,
         window=SlidingWindow(compaction.window.turns, compaction.window.tokens),

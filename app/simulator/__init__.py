@@ -2,7 +2,7 @@
 
 from app.simulator.log import Record
 from app.simulator.requests import Model
-from app.simulator.script import Fault, Script, ToolCall
+from app.simulator.script import Fault, Script, ScriptedCall
 from app.simulator.simulator import Simulator
 
-__all__ = ["Fault", "Model", "Record", "Script", "Simulator", "ToolCall"]
+__all__ = ["Fault", "Model", "Record", "Script", "ScriptedCall", "Simulator"]

@@ -10,7 +10,7 @@ from typing import Any
 from app.core.tokens.estimate import Count
 from app.simulator.extract import summarise
 from app.simulator.messages import texts_of
-from app.simulator.requests import ChatRequest
+from app.simulator.requests import AcceptedRequest
 from app.simulator.script import Fault
 
 EPOCH = 1_767_225_600
@@ -23,7 +23,7 @@ class Answer:
     """One completion, before it is written."""
 
     sequence: int
-    request: ChatRequest
+    request: AcceptedRequest
     fault: Fault
     text: str | None
     tool_calls: Sequence[Mapping[str, Any]]
@@ -57,7 +57,7 @@ def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None, 
     return notes
 
 
-def compose(sequence: int, request: ChatRequest, fault: Fault, text: str, count: Count) -> Answer:
+def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
     """The answer with this text, as the fault wants it and within the caller's token limit."""
     calls = [
         {
@@ -168,7 +168,7 @@ def _tail() -> dict[str, Any]:
     return {"service_tier": "default", "system_fingerprint": "fp_simulator"}
 
 
-def _usage(request: ChatRequest, completion_tokens: int) -> dict[str, Any]:
+def _usage(request: AcceptedRequest, completion_tokens: int) -> dict[str, Any]:
     spent = completion_tokens * request.choices
     return {
         "prompt_tokens": request.prompt_tokens,

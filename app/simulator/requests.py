@@ -51,7 +51,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RequestRules:
     """The simulator's settings for one request."""
 
     models: Mapping[str, Model] | Literal["any"]
@@ -64,7 +64,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class AcceptedRequest:
     """An acceptable request."""
 
     model: str
@@ -119,7 +119,7 @@ class Reader:
         self._recent = PromptCache()
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
 
-    def read(self, body: bytes, rules: Rules, counted: Callable[[int], None]) -> ChatRequest:
+    def read(self, body: bytes, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
         raw = _decode(body, dict[str, msgspec.Raw])
         arguments = {name: _decode(value) for name, value in raw.items() if name != "messages"}
@@ -138,7 +138,7 @@ class Reader:
         head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
         shared = self._recent.shared_parts([head, *parts])
         cached = round(rules.skew * (extras + sum(costs.messages[: shared - 1]))) if shared > 1 else 0
-        return ChatRequest(model.name, messages, arguments, total, min(total, cached))
+        return AcceptedRequest(model.name, messages, arguments, total, min(total, cached))
 
     def _inspect_afresh(self, raw: bytes, lenient: bool) -> _Seen:
         value = _decode(raw)
@@ -163,7 +163,7 @@ def _decode(body: bytes | msgspec.Raw, kind: Any = Any) -> Any:
         raise Refused(unreadable()) from None
 
 
-def _check_model(arguments: Mapping[str, Any], rules: Rules) -> Model:
+def _check_model(arguments: Mapping[str, Any], rules: RequestRules) -> Model:
     name = arguments.get("model")
     if name is None or name == "":
         raise Refused(Refusal("you must provide a model parameter"))
@@ -176,7 +176,7 @@ def _check_model(arguments: Mapping[str, Any], rules: Rules) -> Model:
     return rules.models[name]
 
 
-def _message_parts(raw: Mapping[str, msgspec.Raw], rules: Rules) -> list[msgspec.Raw]:
+def _message_parts(raw: Mapping[str, msgspec.Raw], rules: RequestRules) -> list[msgspec.Raw]:
     if "messages" not in raw:
         raise Refused(missing("messages"))
     try:
@@ -199,7 +199,7 @@ def _accepted(seen: Iterable[_Seen]) -> list[Any]:
     return messages
 
 
-def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules: Rules) -> None:
+def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules: RequestRules) -> None:
     check_tool_pairs(messages)
     if rules.strict_roles:
         check_alternation(messages)
@@ -214,7 +214,7 @@ def _check_window(total: int, functions: int, completion: int | None, window: in
         raise Refused(over_the_window(window, total - functions, functions, completion))
 
 
-def _scaled(tokens: int, rules: Rules) -> int:
+def _scaled(tokens: int, rules: RequestRules) -> int:
     return round(rules.skew * tokens) + rules.offset
 
 

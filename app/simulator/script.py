@@ -16,7 +16,7 @@ Headers = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ScriptedCall:
     """A call for the model to make."""
 
     name: str
@@ -59,7 +59,7 @@ class Fault:
     """Bring the text to so many words: cut, or filled up."""
     refusal: str | None = None
     """Given instead of the text."""
-    tool_calls: Sequence[ToolCall] = ()
+    tool_calls: Sequence[ScriptedCall] = ()
     """Made instead of a text, unless `text` is given too."""
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None

@@ -26,7 +26,7 @@ from app.simulator.endpoints import respond
 from app.simulator.listings import Shape
 from app.simulator.log import Kind, Log, Record
 from app.simulator.refusals import Refused, no_such_method
-from app.simulator.requests import ChatRequest, Model, Reader, Rules
+from app.simulator.requests import AcceptedRequest, Model, Reader, RequestRules
 from app.simulator.script import Fault, Predicate, Script, fault_of
 from app.simulator.server import RunningServer, serve
 from app.tokens.tokenizer import Tokenizer
@@ -183,7 +183,7 @@ class Simulator:
 
     async def _answer(self, record: Record, connection: Connection) -> None:
         """Refuse, or answer as the script says. A refused request uses up no fault."""
-        request: ChatRequest | None = None
+        request: AcceptedRequest | None = None
         content: Content | None = None
         fault = Fault()
         try:
@@ -203,10 +203,10 @@ class Simulator:
         elif request is not None:
             await self._complete(record, request, fault, delivery)
 
-    def _read_chat(self, record: Record) -> ChatRequest:
+    def _read_chat(self, record: Record) -> AcceptedRequest:
         if record.method != "POST":
             raise Refused(no_such_method(record.method, record.path))
-        rules = Rules(
+        rules = RequestRules(
             self.models,
             self.window,
             self.skew,
@@ -219,7 +219,7 @@ class Simulator:
             record.body, rules, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
         )
 
-    async def _complete(self, record: Record, request: ChatRequest, fault: Fault, delivery: Delivery) -> None:
+    async def _complete(self, record: Record, request: AcceptedRequest, fault: Fault, delivery: Delivery) -> None:
         text = fault.text if fault.text is not None else self._text(record.kind, request)
         answer = compose(record.sequence, request, fault, text, self.count)
         self._log.update(record.sequence, text=answer.text, usage=answer.usage)
@@ -228,7 +228,7 @@ class Simulator:
         else:
             await delivery.content(json_content(completion(answer)))
 
-    def _text(self, kind: Kind, request: ChatRequest) -> str:
+    def _text(self, kind: Kind, request: AcceptedRequest) -> str:
         if kind == "summary":
             return summary_of(request.messages, self.summary_words, request.max_tokens, self.count)
         return self.reply(list(request.messages))

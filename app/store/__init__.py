@@ -18,7 +18,7 @@ from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
 from app.store.pins import Pin
-from app.store.usage_records import StoredUsage, TurnUsage, Usage, UsageRecord, UsageSum, UsageSums
+from app.store.usage_records import StoredUsage, TurnUsage, UsagePage, UsageRecord, UsageSum, UsageSums
 from app.store.words import words_in
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
     "StoredUsage",
     "TurnUsage",
     "UnknownCursor",
-    "Usage",
+    "UsagePage",
     "UsageRecord",
     "UsageSum",
     "UsageSums",

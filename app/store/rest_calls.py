@@ -12,7 +12,7 @@ from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_rows import StoredConversation
 from app.store.pages import Order, Page
 from app.store.pins import Pin
-from app.store.usage_records import Usage
+from app.store.usage_records import UsagePage
 
 ERASED_ROWS = 500
 EXPORT_ROWS = 100
@@ -94,7 +94,9 @@ class RestCalls(Calls):
         """The new pins; None if nobody knows the conversation."""
         return await self._rest(tenant, self._write_patiently(pins.replace_pins, tenant, conversation_id, positions))
 
-    async def usage(self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order) -> Usage:
+    async def usage(
+        self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+    ) -> UsagePage:
         """A page of the conversation's records with its sums. Raises UnknownCursor if `after` is none of them."""
         return await self._rest(
             tenant,

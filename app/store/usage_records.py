@@ -92,7 +92,7 @@ class TurnUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsagePage:
     """A page of a conversation's records, the turns they belong to, and the sums of all its records."""
 
     page: Page[StoredUsage]
@@ -110,7 +110,7 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
 
 async def read_usage(
     connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
-) -> Usage:
+) -> UsagePage:
     """Empty where nobody knows the conversation. Raises UnknownCursor if `after` is none of its records."""
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     rows = select(usage_records).where(*own)
@@ -118,7 +118,7 @@ async def read_usage(
     shown = list(dict.fromkeys(stored.record.turn for stored in page.data))
     turns = await _turns(connection, own, shown)
     found = await connection.execute(_sums().where(*own).group_by(usage_records.c.purpose))
-    return Usage(page, [turns[turn] for turn in shown], _by_purpose(found.all()))
+    return UsagePage(page, [turns[turn] for turn in shown], _by_purpose(found.all()))
 
 
 async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:

@@ -24,7 +24,7 @@ from app.core.tokens.estimate import (
     system_text,
     unit_tokens,
 )
-from app.core.tokens.rules import Rules, rules_for
+from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Costs
 from app.memory.bounded import BoundedMap
 from app.tokens.tokenizer import by_bytes
@@ -59,7 +59,7 @@ class Estimator:
         self._counters = counters
         self._remembered: BoundedMap[Key, Tokens] = BoundedMap(most_remembered)
         self._ready: set[str] = set()
-        self._tags: dict[Rules, int] = {}
+        self._tags: dict[CountingRules, int] = {}
         """A number for each set of rules: what is remembered holds for one."""
         self._lock = Lock()
 
@@ -89,7 +89,7 @@ class Estimator:
         """Encodings whose tables are missing."""
         return self._counters.missing
 
-    def counter(self, rules: Rules) -> Count:
+    def counter(self, rules: CountingRules) -> Count:
         counter = self._counters.counter(rules.encoding)
         self._ready.add(rules.encoding)
         return counter
@@ -125,7 +125,7 @@ class _Declaration:
     def __init__(
         self,
         estimator: Estimator,
-        rules: Rules,
+        rules: CountingRules,
         tag: int,
         messages: Sequence[Message],
         declared: bytes,
@@ -159,7 +159,7 @@ class Prompt:
     """One request's messages and declarations; what was not seen before is counted when that is needed."""
 
     estimator: Estimator
-    rules: Rules
+    rules: CountingRules
     count: Count
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
     """Each with its key, and its tokens where they are known."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from app.core.history.messages import Message
 from app.core.reasons import Code
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
 from app.core.view.view import Conversation, View
@@ -51,14 +51,14 @@ class TooManyMessages(Unreadable):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BodyBounds:
     """How large a body may be that is read: one that passes them goes to the provider as it is."""
 
     values: int = 200_000
     messages: int = 10_000
 
 
-BOUNDS = Bounds()
+BOUNDS = BodyBounds()
 
 
 class WireRequest(Protocol):
@@ -178,7 +178,7 @@ Raises `Unreadable` where it is none.
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ContextMembers:
     """What an answer is told of its context: JSON members without their braces, the same in every format."""
 
     status: bytes = b""
@@ -187,7 +187,7 @@ class Told:
     """Where the answer ends, or in one that is whole: that and the `context` object."""
 
 
-UNTOLD = Told()
+UNTOLD = ContextMembers()
 
 
 class AnswerEditor(Protocol):
@@ -265,7 +265,7 @@ class AnswerReader(Protocol):
     """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON."""
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> SummaryAnswer | None:
         """The answer, once it has come to an end of its own."""
 
     @property
@@ -355,7 +355,7 @@ class WireFormat(Protocol):
     @property
     def summaries(self) -> SummaryDialect: ...
 
-    def read(self, body: bytes, bounds: Bounds = BOUNDS) -> WireRequest:
+    def read(self, body: bytes, bounds: BodyBounds = BOUNDS) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours."""
 
     def model_in(self, body: bytes) -> str:
@@ -375,7 +375,7 @@ class WireFormat(Protocol):
 
     def editor(
         self,
-        told: Told = UNTOLD,
+        told: ContextMembers = UNTOLD,
         request: WireRequest | None = None,
         early: EarlyFrames | None = None,
         *,
@@ -408,7 +408,7 @@ class WireFormat(Protocol):
         """Whether a refusal is about our asking a stream what it cost."""
 
 
-def read_answer(dialect: SummaryDialect, body: bytes) -> Answer | None:
+def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:
     """What a summary call was answered, out of all of its bytes; None if they are no answer, or a part of one."""
     reader = dialect.reader()
     reader.feed(body)

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from app.replay.evidence import MessageReader, messages_of
+from app.replay.evidence import SentMessages, messages_of
 from app.replay.judge import Judge, Kind, SummaryCalls
 from app.simulator import Record, Simulator
 from tests.chaos.talkers import Asked
@@ -46,7 +46,7 @@ class Views:
         """Of every summary call the text, by its place in the log; None if its caller left before it."""
         self._simulator = simulator
         self._calls = SummaryCalls()
-        self._reader = MessageReader()
+        self._reader = SentMessages()
         self._read: set[int] = set()
         self._payloads: dict[str, list[Record]] = {}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.core.history.messages import Kind
-from app.core.summary.gate import Answer, Ending
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.tokens.usage import Tokens
 from tests.conformance.samples import Samples
 
@@ -158,14 +158,14 @@ SAMPLES = Samples(
     answers=(
         (
             _answered(*BEGINNING, chunk({}, "stop"), chunk(usage=USAGE)),
-            Answer("The note is: 42.", usage=Tokens(70, 9, 64)),
+            SummaryAnswer("The note is: 42.", usage=Tokens(70, 9, 64)),
         ),
-        (_answered(chunk({"content": "t"}, "length")), Answer("t", Ending.CUT_OFF, "length")),
-        (_answered(chunk({"refusal": "No."}), chunk({}, "stop")), Answer("", Ending.REFUSED, "refusal")),
-        (_answered(chunk({"tool_calls": [{}]}, "tool_calls")), Answer("", Ending.CALLED, "tool_calls")),
-        (_answered(chunk({"content": "t"}, "odd")), Answer("t", Ending.OTHER, "odd")),
-        (_whole({"content": "t"}, usage={"prompt_tokens": 5}), Answer("t", usage=Tokens(5))),
-        (_whole({"content": "t"}, "content_filter"), Answer("t", Ending.REFUSED, "content_filter")),
+        (_answered(chunk({"content": "t"}, "length")), SummaryAnswer("t", Ending.CUT_OFF, "length")),
+        (_answered(chunk({"refusal": "No."}), chunk({}, "stop")), SummaryAnswer("", Ending.REFUSED, "refusal")),
+        (_answered(chunk({"tool_calls": [{}]}, "tool_calls")), SummaryAnswer("", Ending.CALLED, "tool_calls")),
+        (_answered(chunk({"content": "t"}, "odd")), SummaryAnswer("t", Ending.OTHER, "odd")),
+        (_whole({"content": "t"}, usage={"prompt_tokens": 5}), SummaryAnswer("t", usage=Tokens(5))),
+        (_whole({"content": "t"}, "content_filter"), SummaryAnswer("t", Ending.REFUSED, "content_filter")),
     ),
     no_answers=(
         b"",

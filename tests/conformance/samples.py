@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from app.core.history.messages import Kind
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.tokens.usage import Tokens
 
 
@@ -67,7 +67,7 @@ class Samples:
     refusal: tuple[int, bytes, str]
     """Status, body and message of any other refusal."""
 
-    answers: tuple[tuple[bytes, Answer], ...]
+    answers: tuple[tuple[bytes, SummaryAnswer], ...]
     """Answers to summary calls, streamed and whole, of all endings."""
     no_answers: tuple[bytes, ...]
     """What is no answer, or only a part of one."""

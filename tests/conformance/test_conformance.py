@@ -33,7 +33,16 @@ from app.core.view.view import (
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.proxy.peeking import refusal_in
 from app.settings.sections.summary import SAID_BY_STENO
-from app.wire.format import EVENT_SHAPES, Bounds, EventShape, Manners, Told, TooManyMessages, WireFormat, read_answer
+from app.wire.format import (
+    EVENT_SHAPES,
+    BodyBounds,
+    ContextMembers,
+    EventShape,
+    Manners,
+    TooManyMessages,
+    WireFormat,
+    read_answer,
+)
 from app.wire.formats import FORMATS
 from app.wire.members import TooManyValues, Unreadable
 from app.wire.reader import MessageReader
@@ -42,7 +51,7 @@ from tests.conformance.samples import Samples, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count
 
 STATUS = b'"context_status":"summarized"'
-TOLD = Told(STATUS, STATUS + b',"context":{"status":"summarized","tokens":{}}')
+TOLD = ContextMembers(STATUS, STATUS + b',"context":{"status":"summarized","tokens":{}}')
 SHAPES = [shape for shape in EVENT_SHAPES if shape != "off"]
 ERROR = UpstreamDisconnected("The provider's stream ended.")
 
@@ -102,9 +111,9 @@ def test_what_is_no_request_is_left_to_the_provider(spoken: WireFormat, samples:
 
 def test_a_body_is_read_within_its_bounds_only(spoken: WireFormat, samples: Samples) -> None:
     with pytest.raises(TooManyValues, match=r"limits\.values"):
-        spoken.read(samples.request, Bounds(values=10))
+        spoken.read(samples.request, BodyBounds(values=10))
     with pytest.raises(TooManyMessages, match=r"limits\.messages"):
-        spoken.read(samples.request, Bounds(messages=len(samples.kinds) - 1))
+        spoken.read(samples.request, BodyBounds(messages=len(samples.kinds) - 1))
 
 
 def test_stenos_own_members_are_read(spoken: WireFormat, samples: Samples) -> None:
@@ -358,7 +367,7 @@ def test_a_stream_is_told_the_status_first_and_everything_at_its_end(spoken: Wir
 
 
 def test_a_status_of_another_steno_is_replaced(spoken: WireFormat, samples: Samples) -> None:
-    once = spoken.editor(Told(STATUS, STATUS + b',"context":{"status":"full"}')).whole(samples.whole)
+    once = spoken.editor(ContextMembers(STATUS, STATUS + b',"context":{"status":"full"}')).whole(samples.whole)
     assert spoken.editor(TOLD).whole(once) == spoken.editor(TOLD).whole(samples.whole)
 
 

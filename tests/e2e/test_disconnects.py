@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy.asgi import Answer, until_disconnect
+from app.proxy.asgi import ClientAnswer, until_disconnect
 from app.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
@@ -191,7 +191,7 @@ async def test_work_goes_on_after_the_end_of_the_answer() -> None:
         await asyncio.sleep(0.1)
         tidied = True
 
-    answering = Answer(send_nowhere)
+    answering = ClientAnswer(send_nowhere)
     await until_disconnect(receive, answering, work())
     assert tidied
 

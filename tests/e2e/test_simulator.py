@@ -18,7 +18,7 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import Fault, Model, Simulator, ToolCall
+from app.simulator import Fault, Model, ScriptedCall, Simulator
 from app.simulator.server import RunningServer, serve
 
 MODEL = "gpt-4o"
@@ -147,7 +147,7 @@ def test_text_is_brought_to_a_length(simulator: Simulator, client: openai.OpenAI
 
 
 def test_tool_calls_and_their_results_round_trip(simulator: Simulator, client: openai.OpenAI) -> None:
-    simulator.next_chat(tool_calls=[ToolCall(name="look_up", arguments='{"id": 1}')])
+    simulator.next_chat(tool_calls=[ScriptedCall(name="look_up", arguments='{"id": 1}')])
     answer = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[TOOL])
     message = answer.choices[0].message
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -180,7 +180,7 @@ def test_stream_ends_with_usage_only_if_asked(client: openai.OpenAI) -> None:
 
 def test_sdk_assembles_streamed_tool_calls(simulator: Simulator, client: openai.OpenAI) -> None:
     arguments = json.dumps({"ids": list(range(30))})
-    simulator.next_chat(tool_calls=[ToolCall(name="look_up", arguments=arguments), ToolCall(name="look_up")])
+    simulator.next_chat(tool_calls=[ScriptedCall(name="look_up", arguments=arguments), ScriptedCall(name="look_up")])
     with client.chat.completions.stream(model=MODEL, messages=HELLO, tools=[TOOL]) as stream:
         answer = stream.get_final_completion()
     calls = answer.choices[0].message.tool_calls

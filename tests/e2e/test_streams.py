@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.simulator import Fault, Simulator, ToolCall
+from app.simulator import Fault, ScriptedCall, Simulator
 from app.wire.format import EVENT_SHAPES
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body
@@ -422,7 +422,7 @@ def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Sim
 def test_tool_calls_survive_an_early_start(simulator: Simulator, steno: StartSteno) -> None:
     """clients.md: the SDK assembles them as without Steno."""
     simulator.next_chat(
-        tool_calls=[ToolCall(name="look_up", arguments='{"order": "ORD-0007"}'), ToolCall(name="look_up")]
+        tool_calls=[ScriptedCall(name="look_up", arguments='{"order": "ORD-0007"}'), ScriptedCall(name="look_up")]
     )
     tool: Any = {
         "type": "function",

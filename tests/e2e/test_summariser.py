@@ -15,14 +15,14 @@ from structlog.testing import capture_logs
 from app.compaction.summariser import Prefix, Route, Summariser
 from app.core.reasons import Code, Reason
 from app.core.summary.flow import Failure
-from app.core.summary.gate import Answer, Ending
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
 from app.core.tokens.usage import Tokens
 from app.headers.hops import new_instance
 from app.headers.relayed import for_summary
 from app.providers.upstream import HttpxUpstream
 from app.simulator import Fault, Model, Simulator
-from app.simulator.script import ToolCall
+from app.simulator.script import ScriptedCall
 from app.simulator.server import RunningServer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.usage import read_usage
@@ -93,7 +93,7 @@ def summariser(
     return Summariser(seconds, 8_192, parameters or {}, clock or Clock())
 
 
-async def ask(*servers: Any, seconds: float = 20.0, between_bytes: float = 5.0) -> Answer | Failure:
+async def ask(*servers: Any, seconds: float = 20.0, between_bytes: float = 5.0) -> SummaryAnswer | Failure:
     async with routed(*servers, between_bytes=between_bytes) as routes:
         return await summariser(seconds).ask(request(), routes, None, monotonic() + PATIENCE, TENANT)
 
@@ -110,7 +110,7 @@ async def test_a_summary_is_streamed_and_tells_its_usage_and_its_model(
 ) -> None:
     answer = await ask(provider)
     (record,) = simulator.summaries
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SummaryAnswer)
     assert (answer.text, answer.ending, answer.model) == (record.text, Ending.FINISHED, "gpt-4o")
     assert answer.usage == read_usage(record.usage)
     assert record.payload["stream"] is True
@@ -122,13 +122,13 @@ async def test_a_provider_that_answers_in_one_piece_is_understood(
 ) -> None:
     choice = {"message": {"role": "assistant", "content": "Notes."}, "finish_reason": "stop"}
     simulator.next_summary(body=json.dumps({"choices": [choice], "usage": {"prompt_tokens": 7}}).encode())
-    assert await ask(provider) == Answer("Notes.", usage=Tokens(7), model="gpt-4o", upstream="number 1")
+    assert await ask(provider) == SummaryAnswer("Notes.", usage=Tokens(7), model="gpt-4o", upstream="number 1")
 
 
 async def test_bytes_that_keep_coming_keep_the_call_alive(simulator: Simulator, provider: RunningServer) -> None:
     simulator.next_summary(text="Notes " * 20, chunk_delay=0.1, chunk_size=6)
     began = monotonic()
-    assert isinstance(await ask(provider, between_bytes=0.6), Answer)
+    assert isinstance(await ask(provider, between_bytes=0.6), SummaryAnswer)
     assert monotonic() - began > 1.2
 
 
@@ -138,7 +138,7 @@ async def test_nothing_is_waited_for_after_the_end(scripted: ScriptedProvider) -
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
     scripted.then(head, frames, "hang")
     began = monotonic()
-    assert await ask(scripted) == Answer("Notes.", model="gpt-4o", upstream="number 1")
+    assert await ask(scripted) == SummaryAnswer("Notes.", model="gpt-4o", upstream="number 1")
     assert monotonic() - began < 4.0
 
 
@@ -170,7 +170,7 @@ LONG_SUMMARY = b'{"choices":[{"message":{"content":"%b"},"finish_reason":"stop"}
 )
 async def test_an_accident_is_tried_again_once(simulator: Simulator, provider: RunningServer, fault: Fault) -> None:
     simulator.next_summary(fault)
-    assert isinstance(await ask(provider), Answer)
+    assert isinstance(await ask(provider), SummaryAnswer)
     assert len(simulator.summaries) == 2
 
 
@@ -239,7 +239,7 @@ async def test_the_next_route_answers_where_the_first_does_not(
 ) -> None:
     simulator.summary_default = fault
     answer = await ask(provider, next_provider)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SummaryAnswer)
     assert answer.upstream == "number 2"
     assert statuses(spare) == [200]
 
@@ -249,7 +249,7 @@ async def test_an_unreachable_provider_is_tried_twice_and_then_the_next_one(next
         url = f"http://127.0.0.1:{closed_port()}"
 
     assert await ask(Nowhere) == failure("summariser_upstream_unreachable")
-    assert isinstance(await ask(Nowhere, next_provider), Answer)
+    assert isinstance(await ask(Nowhere, next_provider), SummaryAnswer)
 
 
 async def test_where_all_are_down_the_last_reason_is_given(
@@ -364,7 +364,7 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
         asked = replace(request(), transcript="")
         marked = [replace(route, headers=HEADERS) for route in routes]
         answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE, TENANT)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SummaryAnswer)
     assert "HB-40" in answer.text
     payload = simulator.summaries[-1].payload
     assert payload["tool_choice"] == "none"
@@ -383,7 +383,7 @@ async def test_what_a_model_refuses_is_left_out_and_remembered(simulator: Simula
     async with routed(provider, model="o9") as routes:
         asking = summariser()
         for _ in range(2):
-            assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), Answer)
+            assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), SummaryAnswer)
     # Without a stream it has no options either, if that was refused first.
     assert statuses(simulator)[-2:] == [200, 200]
     assert statuses(simulator)[:-2] in ([400] * 3, [400] * 4)
@@ -396,7 +396,7 @@ async def test_the_operators_parameters_go_with_each_call(simulator: Simulator, 
     simulator.window = 128_000
     async with routed(provider, model="o9") as routes:
         asking = summariser(parameters=given)
-        assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), Answer)
+        assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), SummaryAnswer)
         prefix = Prefix((b'{"role": "user", "content": "Hello"}', b'{"role": "assistant", "content": "Hello."}'), {})
         await asking.ask(request(), routes, prefix, monotonic() + PATIENCE, TENANT)
     for record in simulator.summaries:
@@ -412,7 +412,9 @@ async def test_a_parameter_that_a_model_refuses_is_left_out_remembered_and_told(
     async with routed(provider) as routes:
         with capture_logs() as lines:
             for _ in range(2):
-                assert isinstance(await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), Answer)
+                assert isinstance(
+                    await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT), SummaryAnswer
+                )
     assert statuses(simulator) == [400, 400, 400, 400, 200, 200]
     assert set(simulator.summaries[-1].payload) == {"model", "messages", "max_completion_tokens", "stream", "seed"}
     assert sorted(line["parameter"] for line in lines) == ["temperature", "top_k"]
@@ -438,7 +440,7 @@ async def test_usage_is_done_without_where_it_cannot_be_asked_for(
 ) -> None:
     simulator.models = {"gpt-4o": Model("gpt-4o", unsupported=frozenset({"stream_options"}))}
     answer = await ask(provider)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, SummaryAnswer)
     assert answer.usage == Tokens()
     assert simulator.summaries[-1].payload["stream"] is True
 
@@ -458,19 +460,19 @@ async def test_a_model_that_fails_three_times_is_left_alone_by_everybody_and_the
     async with routed(provider, next_provider) as routes:
         asking = summariser(clock=clock)
 
-        async def once(*on: Route) -> Answer | Failure:
+        async def once(*on: Route) -> SummaryAnswer | Failure:
             return await asking.ask(request(), on, None, clock() + PATIENCE, TENANT)
 
         for _ in range(3):
             assert await once(routes[0]) == failure("summariser_status_503")
         assert await once(routes[0]) == failure("summariser_status_503, summariser_paused")
         assert len(simulator.summaries) == 3
-        assert isinstance(await once(*routes), Answer)
+        assert isinstance(await once(*routes), SummaryAnswer)
         assert len(spare.summaries) == 1
         clock.ahead = 31.0
         simulator.summary_default = Fault()
         for _ in range(2):
-            assert isinstance(await once(routes[0]), Answer)
+            assert isinstance(await once(routes[0]), SummaryAnswer)
     assert len(simulator.summaries) == 5
 
 
@@ -549,8 +551,8 @@ THOUGHT = b'data: {"choices":[{"delta":{"reasoning_content":"Hm."},"finish_reaso
         (Fault(body=THOUGHT), "summary_empty"),
         (Fault(refusal="I'm sorry, I can't help with that."), "summary_not_finished:refusal"),
         (Fault(text="I'm sorry, but I cannot help with that."), "summary_refused"),
-        (Fault(tool_calls=(ToolCall(name="book"),)), "summary_is_a_tool_call"),
-        (Fault(text="Notes.", tool_calls=(ToolCall(name="book"),)), "summary_is_a_tool_call"),
+        (Fault(tool_calls=(ScriptedCall(name="book"),)), "summary_is_a_tool_call"),
+        (Fault(text="Notes.", tool_calls=(ScriptedCall(name="book"),)), "summary_is_a_tool_call"),
         (Fault(words=5_000), "summary_not_finished:length"),
         (Fault(finish_reason="length"), "summary_not_finished:length"),
         (Fault(finish_reason="content_filter"), "summary_not_finished:content_filter"),
@@ -596,7 +598,7 @@ FAILING: dict[str, Fault] = {
     "error in the stream": Fault(error_frame={"message": "The server had an error."}, after=3),
     "empty": Fault(text=""),
     "refusal": Fault(refusal="I'm sorry, I can't help with that."),
-    "tool call": Fault(tool_calls=(ToolCall(name="book"),)),
+    "tool call": Fault(tool_calls=(ScriptedCall(name="book"),)),
     "too long": Fault(words=5_000),
 }
 

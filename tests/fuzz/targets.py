@@ -25,7 +25,7 @@ from app.headers.credentials import keys_in
 from app.headers.hops import check_hops, hops_in, with_hop
 from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.main import create_app
-from app.proxy.asgi import Answer
+from app.proxy.asgi import ClientAnswer
 from app.proxy.gate import Gate
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
@@ -327,7 +327,7 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
 
     async def app(scope: Any, _: Any, send: Any) -> None:
         assert isinstance(scope["path"], str)
-        await Answer(send).whole(204, [], b"")
+        await ClientAnswer(send).whole(204, [], b"")
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":

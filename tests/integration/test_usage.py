@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from app.core.tokens.usage import Price, Tokens
-from app.store import Store, StoreUnavailable, UnknownCursor, Usage, UsageRecord, UsageSum, write_behind
+from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
 from app.store.tables import usage_records
 from app.store.usage_records import write_usage
 from tests.faults.proxy import FaultProxy
@@ -45,7 +45,7 @@ def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any)
     return replace(first, **changes)
 
 
-async def usage(store: Store, conversation_id: str = "c1", **options: Any) -> Usage:
+async def usage(store: Store, conversation_id: str = "c1", **options: Any) -> UsagePage:
     return await store.usage(TENANT, conversation_id, **{"limit": 100, "after": None, "order": "asc", **options})
 
 

@@ -15,13 +15,13 @@ from app.core.stages import masking
 from app.core.stages.case import Case
 from app.core.stages.policy import Policy
 from app.core.summary import plan
-from app.core.summary.flow import Compaction, Effect, Flow, Reply, Store, Summarise, Together
+from app.core.summary.brief import SummaryBrief
+from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together
 from app.core.summary.flow import drive as drive_flow
-from app.core.summary.gate import Answer
-from app.core.summary.settings import SummarySettings
+from app.core.summary.gate import SummaryAnswer
 from app.core.view import reading
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, Masking, MaskSettings
+from app.core.view.mask import Boundary, Masking, MaskPolicy
 from app.core.view.reading import Path
 from app.core.view.view import Conversation, Costs, View
 from app.wire.chat_completions.messages import KINDS
@@ -31,7 +31,7 @@ TENANT = "tenant"
 WHY = because(Code.SUMMARISER_UPSTREAM_TIMEOUT)
 TOO_LARGE = because(Code.SUMMARISER_STATUS, "400")
 """Why a summary failed."""
-SETTINGS = SummarySettings(
+SETTINGS = SummaryBrief(
     model="m",
     prompt="Summarise.",
     input_tokens=10_000,
@@ -150,7 +150,7 @@ def widest_path(talk: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
 
 
 def plan_compaction(
-    talk: Conversation, chunks: Iterable[SummaryChunk], limits: Budget, summary: SummarySettings, series: str
+    talk: Conversation, chunks: Iterable[SummaryChunk], limits: Budget, summary: SummaryBrief, series: str
 ) -> plan.Plan | None:
     return plan.plan_compaction(talk, widest_path(talk, chunks), limits, summary, series)
 
@@ -160,7 +160,7 @@ def plan_mask(
     chunks: Iterable[SummaryChunk],
     limits: Budget,
     found: Masking,
-    settings: MaskSettings = masking.FLAT,
+    settings: MaskPolicy = masking.FLAT,
 ) -> Boundary | None:
     return masking.plan_mask(talk, widest_path(talk, chunks), limits, found, settings)
 
@@ -205,7 +205,7 @@ def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect
                 return tuple(compaction for _, compaction in played)
             case Summarise():
                 return next(replies)
-            case Store(made) if keep:
+            case StoreChunk(made) if keep:
                 return made
             case _:
                 return None
@@ -214,8 +214,8 @@ def _play(flow: Flow, replies: Iterator[Reply], keep: bool) -> tuple[list[Effect
     return effects, compaction
 
 
-def notes(size: int = 30) -> Answer:
-    return Answer(words(size, "note"))
+def notes(size: int = 30) -> SummaryAnswer:
+    return SummaryAnswer(words(size, "note"))
 
 
 def drive(flow: Generator[Any, Any, Any], *answers: Any) -> list[str]:

@@ -12,7 +12,7 @@ from app.core.stages.ladder import settle
 from app.core.stages.masking import due_mask
 from app.core.stages.policy import Policy
 from app.core.summary.plan import plan_compaction
-from app.core.view.mask import Boundary, MaskSettings
+from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Note, Pins
 from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, turns
 
@@ -44,11 +44,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def begun(**changes: Any) -> Case:
-    return case_of(TALK, Policy(mask=MaskSettings(**changes)), budget(), cost, Pins())
+    return case_of(TALK, Policy(mask=MaskPolicy(**changes)), budget(), cost, Pins())
 
 
 def test_all_that_a_request_asks_of_a_case_is_worked_out_once(counted: Counter[str]) -> None:
-    asked = case(LARGE, policy=Policy(mask=MaskSettings()))
+    asked = case(LARGE, policy=Policy(mask=MaskPolicy()))
     for _ in range(2):
         due_mask(asked)
         assert not asked.is_settled

@@ -18,7 +18,7 @@ from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request
-from app.wire.format import Bounds, TooManyMessages
+from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
 from app.wire.reader import MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
@@ -43,7 +43,7 @@ def digest(message: dict[str, Any], ignore: tuple[str, ...] = ()) -> bytes:
     return reader(ignore).read([json.dumps(message).encode()])[0].digest
 
 
-LIMITS = Bounds(values=1_000, messages=100)
+LIMITS = BodyBounds(values=1_000, messages=100)
 
 
 @pytest.mark.parametrize(

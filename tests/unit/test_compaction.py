@@ -8,6 +8,7 @@ import pytest
 
 from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import (
     Announce,
@@ -17,15 +18,14 @@ from app.core.summary.flow import (
     Flow,
     Outcome,
     Reply,
-    Store,
+    StoreChunk,
     Summarise,
     Together,
     drive_async,
 )
-from app.core.summary.gate import Answer, Ending
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.plan import MOST_PARTS
 from app.core.summary.prompts import SummaryRequest
-from app.core.summary.settings import SummarySettings
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Part, Pruned, Verbatim
 from tests.unit.conversations import (
@@ -55,7 +55,7 @@ BUDGET = budget()
 def flow(
     talk: Conversation = TALK,
     stored: tuple[SummaryChunk, ...] = (),
-    settings: SummarySettings = SETTINGS,
+    settings: SummaryBrief = SETTINGS,
     **changes: int,
 ) -> Flow:
     limits = budget(**changes)
@@ -66,7 +66,7 @@ def flow(
 
 def test_the_client_is_told_before_the_summary_is_asked_for() -> None:
     effects, compaction = play(flow(), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
     assert effects[0] == Announce(messages=14)
     assert compaction.is_whole
 
@@ -93,7 +93,7 @@ def test_the_summariser_is_shown_every_message_and_only_those_it_replaces() -> N
 
 
 def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
-    effects, compaction = play(flow(), Answer("short"), notes())
+    effects, compaction = play(flow(), SummaryAnswer("short"), notes())
     first, second = (effect.request for effect in effects if isinstance(effect, Summarise))
     assert second.max_tokens == 2 * first.max_tokens
     assert "summary_too_short" in second.instructions
@@ -101,8 +101,8 @@ def test_a_refused_answer_is_asked_for_once_more_with_more_room() -> None:
 
 
 def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
-    effects, compaction = play(flow(), Answer("short"), Answer("I'm sorry, but I cannot do that."))
-    assert not any(isinstance(effect, Store) for effect in effects)
+    effects, compaction = play(flow(), SummaryAnswer("short"), SummaryAnswer("I'm sorry, but I cannot do that."))
+    assert not any(isinstance(effect, StoreChunk) for effect in effects)
     assert compaction.made == ()
     assert joined(compaction.why) == "summary_refused"
 
@@ -136,7 +136,7 @@ async def test_the_two_drivers_do_the_same_and_one_takes_each_step_where_it_is_t
 
     async def perform(effect: Effect) -> Reply:
         asked.append(effect)
-        return notes() if isinstance(effect, Summarise) else effect.chunk if isinstance(effect, Store) else None
+        return notes() if isinstance(effect, Summarise) else effect.chunk if isinstance(effect, StoreChunk) else None
 
     async def beside(step: Callable[[], Effect | Compaction]) -> Effect | Compaction:
         taken["beside"] += 1
@@ -195,7 +195,7 @@ def test_an_overflowing_part_is_halved_at_most_three_times() -> None:
 
 
 def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
-    cut_off = Answer(notes(70).text, Ending.CUT_OFF, "length")
+    cut_off = SummaryAnswer(notes(70).text, Ending.CUT_OFF, "length")
     _, compaction = play(flow(), cut_off, cut_off, notes(), notes())
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 6), (7, 13)]
 
@@ -207,7 +207,7 @@ FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 def test_of_a_summary_of_everything_that_is_made_in_parts_only_the_last_is_kept(strategy: Strategy) -> None:
     """A shorter one would be used for as long as it fits, and leave more verbatim than was planned."""
     effects, compaction = play(flow(settings=replace(FULL, strategy=strategy)), *[notes()] * 3)
-    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 3, Store]
+    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 3, StoreChunk]
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 13)]
     asked = [effect.request for effect in effects if isinstance(effect, Summarise)]
     assert all("note note" in request.transcript for request in asked[1:])
@@ -323,7 +323,7 @@ def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
 def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     effects, compaction = play(flow(stored=stored), notes(), notes(20))
-    assert [type(effect) for effect in effects] == [Announce, Summarise, Store, Summarise, Store]
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk, Summarise, StoreChunk]
     new, fold = compaction.made
     assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
     assert (fold.first_index, fold.last_index, fold.level) == (0, 5, 1)
@@ -389,7 +389,10 @@ def test_a_fold_stands_for_no_more_than_another_summary() -> None:
     talk = conversation(*turns(14, size=40), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     effects, compaction = play(flow(talk, stored, replace(SETTINGS, source_tokens=400)), *[notes(20)] * 4)
-    assert [type(effect) for effect in effects if not isinstance(effect, Summarise | Store)] == [Announce, Together]
+    assert [type(effect) for effect in effects if not isinstance(effect, Summarise | StoreChunk)] == [
+        Announce,
+        Together,
+    ]
     assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
         (0, 18, 21),
         (1, 0, 7),
@@ -434,19 +437,19 @@ def test_a_plan_without_spans_only_folds() -> None:
     talk = conversation(*turns(4), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=120) for n in (0, 2, 4, 6))
     effects, compaction = play(flow(talk, stored), notes(20))
-    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
     assert [made.level for made in compaction.made] == [1]
 
 
 @pytest.mark.parametrize("thinking", ["<think>so many words here</think>", "\n<thinking>\nhm\n</thinking>\n"])
 def test_reasoning_before_the_summary_is_left_out(thinking: str) -> None:
-    _, compaction = play(flow(), Answer(thinking + notes().text))
+    _, compaction = play(flow(), SummaryAnswer(thinking + notes().text))
     assert compaction.made[0].text == notes().text
 
 
 def test_one_large_old_chunk_is_not_folded_by_itself() -> None:
     effects, compaction = play(flow(stored=(chunk(TALK, 0, 2, tokens=300),)), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
     assert compaction.is_whole
 
 

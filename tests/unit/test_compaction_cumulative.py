@@ -10,11 +10,11 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.stages.policy import Strategy
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
-from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, Store, Summarise
-from app.core.summary.gate import Answer, Ending
+from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, StoreChunk, Summarise
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest, fence_of
-from app.core.summary.settings import SummarySettings
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Summary, Verbatim, View
 from tests.unit.conversations import (
@@ -44,7 +44,7 @@ SMALL_CALLS: Any = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, 
 def flow(
     talk: Conversation = TALK,
     stored: tuple[SummaryChunk, ...] = (),
-    settings: SummarySettings = SETTINGS,
+    settings: SummaryBrief = SETTINGS,
     **changes: int,
 ) -> Flow:
     limits = budget(**changes)
@@ -62,9 +62,9 @@ def holds(text: str, *messages: Message) -> list[bool]:
 
 
 @pytest.mark.parametrize("settings", [ROLLING, FULL, CHECKPOINT])
-def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummarySettings) -> None:
+def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummaryBrief) -> None:
     effects, compaction = play(flow(settings=replace(settings, update_prompt="Renew.")), notes())
-    assert [type(effect) for effect in effects] == [Announce, Summarise, Store]
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
     assert [(made.first_index, made.last_index, made.level) for made in compaction.made] == [(0, 13, 0)]
     [request] = asked(effects)
     assert request.instructions.startswith("Summarise.")
@@ -72,7 +72,7 @@ def test_the_first_summary_is_made_with_the_usual_prompt(settings: SummarySettin
 
 
 @pytest.mark.parametrize("settings", [ROLLING, CHECKPOINT])
-def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: SummarySettings) -> None:
+def test_the_next_one_is_made_from_the_last_and_what_came_after_it(settings: SummaryBrief) -> None:
     stored = chunk(TALK, 0, 8)
     effects, compaction = play(flow(stored=(stored,), settings=replace(settings, update_prompt="Renew.")), notes())
     [request], [made] = asked(effects), compaction.made
@@ -131,7 +131,7 @@ def test_of_several_parts_each_goes_on_from_the_one_before_and_the_last_is_kept(
     settings = replace(ROLLING, input_tokens=300, part_tokens=200)
     answers = [notes(30 + number) for number in range(4)]
     effects, compaction = play(flow(settings=settings, **SMALL_CALLS), *answers)
-    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 4, Store]
+    assert [type(effect) for effect in effects] == [Announce, *[Summarise] * 4, StoreChunk]
     assert [(made.first_index, made.last_index, made.text) for made in compaction.made] == [(0, 15, answers[3].text)]
     for request, before in zip(asked(effects)[1:], answers, strict=False):
         assert f"\n{before.text}\n" in request.transcript
@@ -178,7 +178,7 @@ def test_a_full_summary_is_told_the_last_one_beside_the_originals() -> None:
 
 
 def test_a_summariser_that_went_on_with_the_conversation_is_shown_a_transcript() -> None:
-    called = Answer("", Ending.CALLED)
+    called = SummaryAnswer("", Ending.CALLED)
     effects, compaction = play(flow(settings=replace(FULL, style="prefix")), called, notes())
     first, second = asked(effects)
     assert first.shown is not None

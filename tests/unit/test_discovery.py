@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from app.core.limits.budget import Window
-from app.providers.discovery import Discovery, Listing, ListingRefused, announced
+from app.providers.discovery import Discovery, ListingRefused, ModelListing, announced
 from tests.unit.providers import MockedUpstream, listing
 
 pytestmark = pytest.mark.usefixtures("network")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("network")
 MODELS = "/v1/models"
 
 
-async def ask(upstream: MockedUpstream, root: str = "") -> Listing:
+async def ask(upstream: MockedUpstream, root: str = "") -> ModelListing:
     return await Discovery(upstream, root, 5.0).listing()
 
 

@@ -29,7 +29,18 @@ from app.core.tokens.estimate import (
     unit_tokens,
     utf8_length,
 )
-from app.core.tokens.rules import CLAUDE, GPT_4, GPT_4O, GPT_5, GPT_5_4, GPT_5_6, GUIDED, HIDING, O_SERIES, Rules
+from app.core.tokens.rules import (
+    CLAUDE,
+    GPT_4,
+    GPT_4O,
+    GPT_5,
+    GPT_5_4,
+    GPT_5_6,
+    GUIDED,
+    HIDING,
+    O_SERIES,
+    CountingRules,
+)
 from app.tokens.tokenizer import TABLES, Tokenizer
 from app.wire.chat_completions.messages import KINDS
 
@@ -53,7 +64,7 @@ def message(role: str, *texts: str, **members: Any) -> Message:
     return Message(kind, role, texts, b"", b"", by_place=role == "function", **{**answered, **members})
 
 
-def cost(*unit: Message, rules: Rules = GPT_4O) -> tuple[int, ...]:
+def cost(*unit: Message, rules: CountingRules = GPT_4O) -> tuple[int, ...]:
     return unit_tokens(unit, rules, n)
 
 
@@ -206,7 +217,9 @@ def test_several_callers_in_one_unit_each_keep_their_results() -> None:
 # Declarations
 
 
-def declared(declarations: Declarations, system: str | None = None, calls: bool = False, rules: Rules = GPT_4O) -> int:
+def declared(
+    declarations: Declarations, system: str | None = None, calls: bool = False, rules: CountingRules = GPT_4O
+) -> int:
     return declared_tokens(declarations, system, calls, rules, n)
 
 
@@ -436,7 +449,7 @@ def units(messages: Sequence[Message]) -> list[Sequence[Message]]:
 
 @given(MESSAGES, DECLARATIONS, RULES, st.sampled_from(COUNTS))
 def test_an_estimate_is_the_sum_of_its_parts_and_never_exceeds_its_bytes(
-    messages: list[Message], declarations: Declarations, rules: Rules, count: Callable[[str], int]
+    messages: list[Message], declarations: Declarations, rules: CountingRules, count: Callable[[str], int]
 ) -> None:
     parts = [unit_tokens(unit, rules, count) for unit in units(messages)]
     holds_calls = any(message.calls for message in messages)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.core.summary.gate import Answer, Ending, objection
+from app.core.summary.gate import Ending, SummaryAnswer, objection
 from app.wire.chat_completions.summaries import ENDINGS
 from tests.unit.conversations import count, words
 
 
 def judged(text: str, finish: str = "stop", *, calls: bool = False, at_most: int = 100, replaces: int = 1_000) -> str:
     ending = Ending.CALLED if calls else ENDINGS.get(finish, Ending.OTHER)
-    found = objection(Answer(text, ending, finish), count(text), at_most, replaces)
+    found = objection(SummaryAnswer(text, ending, finish), count(text), at_most, replaces)
     return found.text if found else "accepted"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.registry import Known
+from app.providers.registry import BundledModel
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "generate_models.py"
 
@@ -37,9 +37,11 @@ def prompt_table(**entries: tuple[str, int, int]) -> dict[str, Any]:
     }
 
 
-def known(generator: ModuleType, name: str, table: dict[str, Any], *totals: tuple[str, int, bool]) -> Known | None:
+def known(
+    generator: ModuleType, name: str, table: dict[str, Any], *totals: tuple[str, int, bool]
+) -> BundledModel | None:
     claims = [generator.Claim(name, context, None, vendor) for name, context, vendor in totals]
-    models: dict[str, Known] = generator.collect(generator.read_litellm(table), claims)
+    models: dict[str, BundledModel] = generator.collect(generator.read_litellm(table), claims)
     return models.get(name)
 
 
@@ -50,18 +52,20 @@ def test_tables_that_differ_by_more_than_twice_are_overruled_by_three_hosts(gene
         gmi__minimax_m9=("gmi", 196_608, 8_000),
     )
     hosted = ("other/minimax_m9", 204_800, False)
-    assert known(generator, "minimax_m9", table, hosted, ("minimax_m9", 200_000, True)) == Known(200_000, None, 8_000)
-    assert known(generator, "minimax_m9", table, hosted) == Known(204_800, None, 8_000)
+    assert known(generator, "minimax_m9", table, hosted, ("minimax_m9", 200_000, True)) == BundledModel(
+        200_000, None, 8_000
+    )
+    assert known(generator, "minimax_m9", table, hosted) == BundledModel(204_800, None, 8_000)
 
 
 def test_fewer_hosts_overrule_no_vendor(generator: ModuleType) -> None:
     table = prompt_table(minimax__minimax_m9=("minimax", 1_000_000, 8_000), novita__minimax_m9=("novita", 204_800, 0))
-    assert known(generator, "minimax_m9", table, ("minimax_m9", 204_800, False)) == Known(1_000_000, None, 8_000)
+    assert known(generator, "minimax_m9", table, ("minimax_m9", 204_800, False)) == BundledModel(1_000_000, None, 8_000)
 
 
 def test_a_host_tells_how_much_of_openais_total_the_prompt_may_have(generator: ModuleType) -> None:
     table = prompt_table(gpt_9=("openai", 400_000, 272_000), azure__gpt_9=("azure", 272_000, 128_000))
-    assert known(generator, "gpt_9", table, ("gpt_9", 400_000, True)) == Known(400_000, 272_000, 128_000)
+    assert known(generator, "gpt_9", table, ("gpt_9", 400_000, True)) == BundledModel(400_000, 272_000, 128_000)
 
 
 def test_what_was_corrected_by_hand_stays_so_whatever_the_tables_say(generator: ModuleType) -> None:

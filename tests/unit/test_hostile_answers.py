@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.providers.upstream import LONGEST_REFUSAL, Completed, HttpxUpstream, read_into
+from app.providers.upstream import LONGEST_REFUSAL, HttpxUpstream, WholeAnswer, read_into
 from app.wire import sse
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
@@ -305,8 +305,8 @@ class Listed(HttpxUpstream):
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    async def ask(self, target: bytes, *_: object) -> Completed:
-        return Completed(200, [], self._body if target == b"/v1/models" else b"{}")
+    async def ask(self, target: bytes, *_: object) -> WholeAnswer:
+        return WholeAnswer(200, [], self._body if target == b"/v1/models" else b"{}")
 
 
 async def test_a_list_of_models_without_an_end_is_read_in_part_or_not_at_all() -> None:

@@ -15,11 +15,11 @@ from app.core.history.messages import Media, Message, ToolCall
 from app.core.quoting import LONGEST_WORD, one_line, quoted, word
 from app.core.stages.policy import Strategy
 from app.core.stages.prune import prune
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Summarise
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, fence_of, quote_chunks, quote_messages
-from app.core.summary.settings import SummarySettings
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Note, Verbatim, View
 from tests.unit.conversations import (
@@ -202,7 +202,7 @@ def test_a_summary_stands_between_its_own_two_marks_in_the_payload(text: str) ->
     assert headings(chunk_text(hostile), fence) == []
 
 
-def requests(talk: Conversation, settings: SummarySettings, *stored_texts: str) -> list[SummaryRequest]:
+def requests(talk: Conversation, settings: SummaryBrief, *stored_texts: str) -> list[SummaryRequest]:
     """What the summariser is sent in a compaction of this conversation."""
     stored = tuple(
         replace(chunk(talk, 2 * n, 2 * n + 2, tokens=120), text=text, series=settings.strategy)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.replay.evidence import MessageReader, Report
+from app.replay.evidence import Report, SentMessages
 from app.replay.judge import Judge, SummaryCalls, Verdict
 from app.simulator import Record
 
@@ -52,7 +52,7 @@ class Conversation:
     """Requests and the log that grows with them."""
 
     def __init__(self, calls: SummaryCalls | None = None) -> None:
-        self._judge = Judge("one", calls or SummaryCalls(), MessageReader())
+        self._judge = Judge("one", calls or SummaryCalls(), SentMessages())
         self._requests, self._sequence = count(1), count(1)
 
     def request(

@@ -14,7 +14,7 @@ from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masking, Masks, MaskSettings
+from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, View
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, turns, words
@@ -220,7 +220,7 @@ def test_a_trigger_over_the_limit_does_not_let_a_view_over_it_pass() -> None:
 @pytest.mark.parametrize(("pressure", "altered"), [(0.20, 2), (0.50, 1), (0.60, 0)])
 def test_from_its_pressure_on_all_that_can_be_masked_is_under_the_trigger_too(pressure: float, altered: int) -> None:
     """The instructions are no part of it: messages alone take 560 of 1,000 tokens."""
-    settings = MaskSettings(pressure=pressure)
+    settings = MaskPolicy(pressure=pressure)
     steps = [
         part
         for name in "ab"

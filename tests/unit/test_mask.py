@@ -10,7 +10,7 @@ from app.core.history.messages import Message
 from app.core.limits.trigger import over
 from app.core.stages.ladder import settle
 from app.core.view.coverage import coverage_of
-from app.core.view.mask import Boundary, Masking, Masks, MaskSettings
+from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
 from app.core.view.view import Altered, Conversation, Verbatim
@@ -32,7 +32,7 @@ def agent(*steps: list[Message]) -> Conversation:
 
 
 def masks(talk: Conversation, **settings: Any) -> Masks:
-    return Masks(talk.transcript, MaskSettings(**settings), cost)
+    return Masks(talk.transcript, MaskPolicy(**settings), cost)
 
 
 def masked(talk: Conversation, boundary: int, start: int = 0, **settings: Any) -> list[int]:
@@ -96,9 +96,9 @@ def test_tools_can_be_named_and_denial_wins(settings: dict[str, Any], expected: 
 
 
 def test_each_settings_have_a_name_of_their_own() -> None:
-    kinds = [MaskSettings(), MaskSettings(400), MaskSettings(allow=("a",)), MaskSettings(deny=("a",))]
+    kinds = [MaskPolicy(), MaskPolicy(400), MaskPolicy(allow=("a",)), MaskPolicy(deny=("a",))]
     assert len({settings.key for settings in kinds}) == 4
-    assert MaskSettings().key == MaskSettings().key
+    assert MaskPolicy().key == MaskPolicy().key
 
 
 def test_what_is_saved_is_what_the_view_loses() -> None:
@@ -195,7 +195,7 @@ def test_masks_go_only_as_far_as_the_target_needs() -> None:
 
 
 def test_under_pressure_all_is_masked_that_was_answered() -> None:
-    pressed = MaskSettings(pressure=0.5)
+    pressed = MaskPolicy(pressure=0.5)
     assert plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), pressed) == Boundary(61, 0)
 
 

@@ -24,7 +24,7 @@ from app.core.stages.ladder import Decision, settle, untouched
 from app.core.stages.masking import due_mask
 from app.core.stages.policy import Policy
 from app.core.summary.compaction import compact
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.tokens.declarations import Declarations
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, Masks
@@ -128,7 +128,7 @@ class Steno:
         plan = plan_compaction(asked.talk, self.chunks.values(), self.budget, self.summary, series)
         if plan is None:
             return because(Code.NOTHING_TO_SUMMARISE)
-        note = Answer(" ".join(["note"] * 25))
+        note = SummaryAnswer(" ".join(["note"] * 25))
         _, compaction = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
         self.calls += 1
         self.chunks |= {chunk.id: chunk for chunk in compaction.made}

@@ -9,7 +9,7 @@ from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
-from app.core.view.mask import MaskSettings
+from app.core.view.mask import MaskPolicy
 from tests.unit.conversations import budget, conversation, message, turns
 
 QUESTION = message("user", "the last question")
@@ -40,8 +40,8 @@ def test_a_history_over_the_limit_is_never_left_alone() -> None:
     ("policy", "quiet"),
     [
         (Policy(fade=True, mask=None), 799),
-        (Policy(mask=MaskSettings(pressure=0.60)), 599),
-        (Policy(mask=MaskSettings(pressure=None)), 900),
+        (Policy(mask=MaskPolicy(pressure=0.60)), 599),
+        (Policy(mask=MaskPolicy(pressure=None)), 900),
         (Policy(mask=None, window=SlidingWindow(tokens=300)), 300),
     ],
 )
@@ -88,5 +88,5 @@ def test_what_surely_stays_as_it_is_need_not_be_counted() -> None:
     assert not Policy().needs_count(small, limits)
     assert Policy().needs_count(large, limits)
     assert Policy(position_pruning=PositionPruning()).needs_count(small, limits)
-    assert Policy(mask=MaskSettings(pressure=0.5)).needs_count(small, limits)
+    assert Policy(mask=MaskPolicy(pressure=0.5)).needs_count(small, limits)
     assert Policy(window=SlidingWindow(turns=1)).needs_count(small, limits)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.replay.evidence import MessageReader
+from app.replay.evidence import SentMessages
 from app.replay.judge import Verdict
 from app.replay.player import Played
 from app.replay.recall import Distribution, Reached, Recall, answered_in
@@ -35,7 +35,7 @@ def recording(folder: Path, name: str = "talk", qa: Any = None) -> Recording:
 
 def last(recording: Recording, *shown: int, summaries: tuple[str, ...] = (), accepted: bool = True) -> Played:
     """The conversation's last request: these of its messages were in the payload, and these summaries."""
-    reader = MessageReader()
+    reader = SentMessages()
     places = {index: reader.read(json.dumps(recording.messages[index]).encode()) for index in shown}
     verdict = Verdict(accepted=accepted, places=places, summaries=summaries)
     return Played(recording, 1, verdict, 100)
@@ -93,7 +93,7 @@ def test_nothing_is_reachable_in_a_payload_that_was_refused(tmp_path: Path) -> N
 
 def test_remark_that_was_cut_out_of_its_message_is_not_reachable(tmp_path: Path) -> None:
     talk = recording(tmp_path)
-    reader = MessageReader()
+    reader = SentMessages()
     cut = {2: reader.read(b'{"role": "user", "content": "Near Tu[27]"}')}
     assert reached(Played(talk, 1, Verdict(accepted=True, places=cut), 1))[0].verbatim == 0
 

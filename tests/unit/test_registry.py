@@ -8,9 +8,13 @@ import re
 import pytest
 
 from app.core.tokens.rules import LONGEST_MODEL
-from app.providers.registry import DATA, Known, bundled, look_up, names_of
+from app.providers.registry import DATA, BundledModel, bundled, look_up, names_of
 
-MODELS = {"gpt-4": Known(8_192, None, None), "gpt-4o": Known(128_000, None, 16_384), "vendor/x-1": Known(9, None, None)}
+MODELS = {
+    "gpt-4": BundledModel(8_192, None, None),
+    "gpt-4o": BundledModel(128_000, None, 16_384),
+    "vendor/x-1": BundledModel(9, None, None),
+}
 
 
 def test_every_entry_is_plausible() -> None:
@@ -88,7 +92,7 @@ def test_no_name_is_kept_that_another_one_stands_for() -> None:
 def test_well_known_models_are_known(model: str, context: int, max_input: int | None, max_output: int | None) -> None:
     found = look_up(model, bundled())
     assert found is not None
-    assert found[1] == Known(context, max_input, max_output)
+    assert found[1] == BundledModel(context, max_input, max_output)
 
 
 def test_a_correction_by_hand_holds_for_every_host_in_the_tables() -> None:

@@ -16,7 +16,7 @@ from app.core.tokens.rules import (
     HIDING,
     O_SERIES,
     SMALL,
-    Rules,
+    CountingRules,
     rules_for,
 )
 
@@ -64,7 +64,7 @@ from app.core.tokens.rules import (
         ("", GPT_4O),
     ],
 )
-def test_a_models_family_is_found_behind_routers_dates_and_fine_tunes(model: str, rules: Rules) -> None:
+def test_a_models_family_is_found_behind_routers_dates_and_fine_tunes(model: str, rules: CountingRules) -> None:
     assert rules_for(model) == rules
 
 

@@ -9,7 +9,7 @@ from app.core.stages.alter import alter, results
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.summary.prompts import failed_results, quote_chunks, quote_messages
-from app.core.view.mask import Masks, MaskSettings
+from app.core.view.mask import MaskPolicy, Masks
 from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import Altered, Pruned, Verbatim, View
@@ -79,7 +79,7 @@ def test_a_sealed_message_is_not_altered_and_not_masked() -> None:
         cut = alter(talk, whole(talk), "shortened", cost, lambda _, m: replace(m, texts=tuple("x" for _ in m.texts)))
         assert any(isinstance(part, Altered) and part.index == 2 for part in cut.parts) is may
         assert (2 in results(talk, whole(talk))) is may
-        masks = Masks(talk.transcript, MaskSettings(), cost)
+        masks = Masks(talk.transcript, MaskPolicy(), cost)
         assert [index for index, _ in masks.between(0, 4)] == ([2] if may else [])
 
 

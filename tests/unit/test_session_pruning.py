@@ -8,7 +8,7 @@ import pytest
 
 from app.core.history.messages import Media, Message
 from app.core.stages.session_pruning import SessionPruning, is_quiet, prune_session
-from app.core.view.mask import Masks, MaskSettings
+from app.core.view.mask import MaskPolicy, Masks
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Pins, View
 from tests.unit.conversations import chunk, conversation, cost, message
@@ -154,7 +154,7 @@ def test_pinned_copies_are_passed_over() -> None:
 def test_what_is_masked_already_is_taken_as_it_is() -> None:
     """By its own size it would be trimmed, which gives back most of what the mask took, and then cleared."""
     talk = talk_of(*(used(f"c{number}", text(10_000)) for number in range(20)))
-    masked = build_view(talk, Path(), Masks(talk.transcript, MaskSettings(), cost), len(talk.transcript) - 1)
+    masked = build_view(talk, Path(), Masks(talk.transcript, MaskPolicy(), cost), len(talk.transcript) - 1)
     assert masked.actions == ("masked",)
     assert pruned(talk, fill=20.0, view=masked) == masked
 

@@ -10,9 +10,9 @@ import pytest
 
 from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import Refusal, Refused
-from app.simulator.requests import ChatRequest, Reader, Rules
+from app.simulator.requests import AcceptedRequest, Reader, RequestRules
 
-RULES = Rules("any", 100, 1.0, 0, False, False, None)
+RULES = RequestRules("any", 100, 1.0, 0, False, False, None)
 
 
 def one_each(text: str) -> int:
@@ -24,12 +24,12 @@ def user(words: int) -> dict[str, Any]:
     return {"role": "user", "content": "word " * words}
 
 
-def read(reader: Reader, messages: list[Any], rules: Rules = RULES, **arguments: Any) -> ChatRequest:
+def read(reader: Reader, messages: list[Any], rules: RequestRules = RULES, **arguments: Any) -> AcceptedRequest:
     body = msgspec.json.encode({"model": "m", "messages": messages, **arguments})
     return reader.read(body, rules, lambda _: None)
 
 
-def refusal(messages: list[Any], rules: Rules = RULES, **arguments: Any) -> Refusal:
+def refusal(messages: list[Any], rules: RequestRules = RULES, **arguments: Any) -> Refusal:
     with pytest.raises(Refused) as caught:
         read(Reader(one_each), messages, rules, **arguments)
     return caught.value.refusal

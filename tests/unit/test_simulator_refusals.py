@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from app.simulator.refusals import Refusal, Refused
-from app.simulator.requests import ChatRequest, Model, Reader, Rules
+from app.simulator.requests import AcceptedRequest, Model, Reader, RequestRules
 
-RULES = Rules(
+RULES = RequestRules(
     models={"m": Model("m"), "o": Model("o", unsupported=frozenset({"max_tokens"}))},
     window=1_000,
     skew=1.0,
@@ -29,12 +29,12 @@ TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type
 UNSET = object()
 
 
-def read(payload: Any, rules: Rules = RULES) -> ChatRequest:
+def read(payload: Any, rules: RequestRules = RULES) -> AcceptedRequest:
     body = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
     return Reader(len).read(body, rules, lambda _: None)
 
 
-def refusal(payload: Any, rules: Rules = RULES) -> Refusal:
+def refusal(payload: Any, rules: RequestRules = RULES) -> Refusal:
     with pytest.raises(Refused) as caught:
         read(payload, rules)
     return caught.value.refusal

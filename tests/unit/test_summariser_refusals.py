@@ -13,7 +13,7 @@ import respx
 from app.compaction.summariser import Route, Summariser
 from app.core.reasons import Code, because
 from app.core.summary.flow import Failure
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpxUpstream
@@ -33,7 +33,7 @@ async def upstream(network: respx.MockRouter) -> AsyncIterator[HttpxUpstream]:  
     await upstream.close()
 
 
-async def ask(upstream: HttpxUpstream, model: str = "m") -> Answer | Failure:
+async def ask(upstream: HttpxUpstream, model: str = "m") -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
     return await Summariser(5.0, 8_192, {}).ask(
         request, [Route(model, upstream, ChatSummaries(), [])], None, monotonic() + 10.0, "t"
@@ -85,7 +85,7 @@ async def test_what_a_provider_does_not_know_is_left_out(
 ) -> None:
     refused = answer(status, json.dumps(refusal).encode())
     route = network.post(URL).mock(side_effect=[refused, answer(200, DONE, content_type="text/event-stream")])
-    assert isinstance(await ask(upstream, model), Answer)
+    assert isinstance(await ask(upstream, model), SummaryAnswer)
     first, second = sent(route)
     assert first.keys() == (FIRST_OF_REASONING if model == "o3" else FIRST)
     assert second == {name: first[name] for name in first if name != without} | instead

@@ -14,7 +14,7 @@ import respx
 from app.compaction.summariser import PAUSED, TAUGHT_SECONDS, Route, Summariser
 from app.core.reasons import Code, because
 from app.core.summary.flow import Failure
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpxUpstream
@@ -62,7 +62,7 @@ async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  #
     upstream = HttpxUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
     summariser = Summariser(5.0, 8_192, {}, clock)
 
-    async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> Answer | Failure:
+    async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> SummaryAnswer | Failure:
         request = summary_request("Do.", said, 300, 300)
         return await summariser.ask(
             request, [Route("m", upstream, ChatSummaries(), [])], None, clock() + 10.0, tenant, undertaking
@@ -78,8 +78,8 @@ async def test_a_refusal_in_one_tenants_words_changes_no_other_tenants_calls(
     for _ in range(3):
         await ask("a", "a poisoned one")
     asked.clear()
-    assert isinstance(await ask("a"), Answer)
-    assert isinstance(await ask("b"), Answer)
+    assert isinstance(await ask("a"), SummaryAnswer)
+    assert isinstance(await ask("b"), SummaryAnswer)
     own, others = asked
     assert own.keys() != FIRST, "it learnt for itself"
     assert others.keys() == FIRST
@@ -89,7 +89,7 @@ async def test_what_two_tenants_were_refused_is_asked_of_nobody_for_a_day(
     ask: Any, asked: list[dict[str, Any]], clock: Clock
 ) -> None:
     for tenant in ("a", "b"):
-        assert isinstance(await ask(tenant, "a poisoned one"), Answer)
+        assert isinstance(await ask(tenant, "a poisoned one"), SummaryAnswer)
     asked.clear()
     await ask("c")
     clock.later = TAUGHT_SECONDS
@@ -102,7 +102,7 @@ async def test_an_outage_that_one_tenant_sees_pauses_that_tenant_alone(ask: Any,
         assert isinstance(await ask("a", "an unlucky one", undertaking), Failure)
     asked.clear()
     assert await ask("a") == Failure((*because(Code.SUMMARISER_STATUS, "500"), PAUSED))
-    assert isinstance(await ask("b"), Answer)
+    assert isinstance(await ask("b"), SummaryAnswer)
     assert len(asked) == 1
     for undertaking in "123":
         await ask("b", "an unlucky one", undertaking)

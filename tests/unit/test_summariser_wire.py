@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.summary.gate import Answer, Ending
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.core.tokens.usage import Tokens
 from app.wire.chat_completions.summaries import STREAMED, STRING_BYTES, ChatSummaries, CompletionReader
@@ -110,34 +110,34 @@ def test_a_stream_is_read_whichever_pieces_it_comes_in(size: int, newline: str) 
     for start in range(0, len(stream), size):
         reader.feed(stream[start : start + size])
     assert reader.done
-    assert reader.answer == Answer("Grüße, Notes.", usage=Tokens(9, 2))
+    assert reader.answer == SummaryAnswer("Grüße, Notes.", usage=Tokens(9, 2))
 
 
 @pytest.mark.parametrize(
     ("stream", "expected"),
     [
-        (frame({"content": "t"}) + DONE, Answer("t")),  # A finish that is absent where it is over.
-        (frame({"content": "t"}, "eos"), Answer("t")),
-        (frame({"content": "t"}) + frame({}, "length") + DONE, Answer("t", Ending.CUT_OFF, "length")),
-        (frame({"tool_calls": [{}]}) + frame({}, "tool_calls") + DONE, Answer("", Ending.CALLED, "tool_calls")),
-        (frame({"function_call": {"name": "f"}}) + DONE, Answer("", Ending.CALLED)),
-        (frame({"refusal": "No."}) + frame({}, "stop") + DONE, Answer("", Ending.REFUSED, "refusal")),
-        (frame({"content": "t"}, "stop") + b'data: {"usa', Answer("t")),  # Half a frame after the end.
-        (frame({"content": "t"}) + DONE.strip(), Answer("t")),
+        (frame({"content": "t"}) + DONE, SummaryAnswer("t")),  # A finish that is absent where it is over.
+        (frame({"content": "t"}, "eos"), SummaryAnswer("t")),
+        (frame({"content": "t"}) + frame({}, "length") + DONE, SummaryAnswer("t", Ending.CUT_OFF, "length")),
+        (frame({"tool_calls": [{}]}) + frame({}, "tool_calls") + DONE, SummaryAnswer("", Ending.CALLED, "tool_calls")),
+        (frame({"function_call": {"name": "f"}}) + DONE, SummaryAnswer("", Ending.CALLED)),
+        (frame({"refusal": "No."}) + frame({}, "stop") + DONE, SummaryAnswer("", Ending.REFUSED, "refusal")),
+        (frame({"content": "t"}, "stop") + b'data: {"usa', SummaryAnswer("t")),  # Half a frame after the end.
+        (frame({"content": "t"}) + DONE.strip(), SummaryAnswer("t")),
         (
             b'data: {"choices": [{"message": {"content": "t"},\ndata: "finish_reason": "stop"}]}\n\n',
-            Answer("t"),
+            SummaryAnswer("t"),
         ),
         (
             frame({"content": "t"}) + b'data: {"choices":[{"index":1,"delta":{"content":"u"}}]}\n\n' + DONE,
-            Answer("t"),
+            SummaryAnswer("t"),
         ),
         (frame({"content": "t"}), None),
         (frame({"content": "t"}) + b'data: {"choices": [{"del', None),
         (b": nothing\n\n", None),
     ],
 )
-def test_a_stream_is_an_answer_only_with_an_end_of_its_own(stream: bytes, expected: Answer | None) -> None:
+def test_a_stream_is_an_answer_only_with_an_end_of_its_own(stream: bytes, expected: SummaryAnswer | None) -> None:
     assert read_answer(DIALECT, stream) == expected
 
 

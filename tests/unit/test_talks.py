@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.replay.evidence import MessageReader, split_pairs
+from app.replay.evidence import SentMessages, split_pairs
 from app.replay.judge import Verdict
 from app.replay.player import Played
 from app.replay.recordings import Recording
@@ -45,7 +45,7 @@ def size(recording: Recording) -> int:
 
 
 def test_agent_calls_and_results_are_paired_with_an_id_for_each(sources: Path) -> None:
-    reader = MessageReader()
+    reader = SentMessages()
     messages = [
         reader.read(json.dumps(message).encode()) for message in talks.agent(30_000, words, root=sources).messages
     ]
@@ -113,7 +113,7 @@ def test_dialogues_are_joined_until_they_fill_a_window() -> None:
 
 def test_a_question_counts_once_its_evidence_was_said() -> None:
     talk = talks.chat(20_000, words).followed_by_a_question()
-    reader = MessageReader()
+    reader = SentMessages()
     places = {i: reader.read(json.dumps(message).encode()) for i, message in enumerate(talk.messages)}
     shown = Verdict(accepted=True, places=places)
     asked = [

@@ -37,7 +37,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/stages/prune.py": {"other": "in a stub: messages of a role that nobody knows"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},
-    "core/summary/settings.py": {"prefix": "a style of summary calls"},
+    "core/summary/brief.py": {"prefix": "a style of summary calls"},
     "core/summary/prompts.py": {
         "tool": "in the notes: a call whose tool has no name",
         "error": "a member of what tools answer, which is no format's",

@@ -32,7 +32,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class Recognition:
     conversation_id: str
     forked_from: str | None = None
     by_name: bool = False
@@ -74,7 +74,7 @@ def possible_heads(transcript: Transcript, chain: Chain) -> tuple[bytes, ...]:
 
 def recognise(
     transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: bytes
-) -> Recognised:
+) -> Recognition:
     """The conversation of the deepest known head, if that lies at most one turn behind its tip; else a new one.
 
     A history nobody knows gets an id derived from its own digest, so that replicas agree; a fork of an older branch
@@ -82,12 +82,12 @@ def recognise(
     """
     end = chain[len(transcript)]
     if not known:
-        return Recognised(_conversation_id(identity, end))
+        return Recognition(_conversation_id(identity, end))
     order = {digest: depth for depth, digest in enumerate(chain.digests)}
     deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
     if deepest.tip_turn - deepest.turn <= 1:
-        return Recognised(deepest.conversation_id)
-    return Recognised(_conversation_id(identity, end, fresh), forked_from=deepest.conversation_id)
+        return Recognition(deepest.conversation_id)
+    return Recognition(_conversation_id(identity, end, fresh), forked_from=deepest.conversation_id)
 
 
 def _conversation_id(identity: Identity, *seed: bytes) -> str:

@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right
 
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case
-from app.core.view.mask import Boundary, Masking, MaskSettings
+from app.core.view.mask import Boundary, Masking, MaskPolicy
 from app.core.view.reading import Path, unmasked_tokens
 from app.core.view.view import Conversation
 
-FLAT = MaskSettings()
+FLAT = MaskPolicy()
 
 
 def due_mask(case: Case) -> Boundary | None:
@@ -28,7 +28,7 @@ def plan_mask(
     base: Path,
     budget: Budget,
     masking: Masking,
-    settings: MaskSettings = FLAT,
+    settings: MaskPolicy = FLAT,
 ) -> Boundary | None:
     """The boundary that makes a summary after `base` unnecessary for now; None without one.
 

@@ -10,7 +10,7 @@ from app.core.stages.fade import FADE_AT
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning, is_quiet
-from app.core.view.mask import MaskSettings
+from app.core.view.mask import MaskPolicy
 from app.core.view.view import Conversation
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
@@ -25,7 +25,7 @@ SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
 @dataclass(frozen=True, slots=True)
 class Policy:
     strategy: Strategy = "additive"
-    mask: MaskSettings | None = field(default_factory=MaskSettings)
+    mask: MaskPolicy | None = field(default_factory=MaskPolicy)
     session_pruning: SessionPruning | None = None
     position_pruning: PositionPruning | None = None
     window: SlidingWindow = field(default_factory=SlidingWindow)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.limits.budget import Budget
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import FOLD_MINIMUM
 from app.core.summary.flow import Announce, Compaction, Failure, Flow, Together
 from app.core.summary.maker import ChunkMaker
 from app.core.summary.plan import Plan
-from app.core.summary.settings import SummarySettings
 from app.core.summary.spans import Span, halves, summary_tokens
 from app.core.tokens.estimate import Count
 from app.core.view.chunks import SummaryChunk
@@ -28,7 +28,7 @@ def compact(
     conversation_id: str,
     plan: Plan,
     budget: Budget,
-    settings: SummarySettings,
+    settings: SummaryBrief,
     count: Count,
 ) -> Flow:
     """Make the planned chunks, one call each, then fold all but the newest if they exceed their share.

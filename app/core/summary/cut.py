@@ -9,7 +9,7 @@ from math import ceil
 
 from app.core.history.messages import Transcript
 from app.core.limits.budget import Budget
-from app.core.summary.settings import SummarySettings
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
 from app.core.view.reading import Path, pinned_tokens, size_after
 from app.core.view.view import Conversation
@@ -21,7 +21,7 @@ AIMED_SHARE = 0.5
 """A summary is asked to take at most this share of what it replaces, so that the gate does not find it too large."""
 
 
-def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings) -> int | None:
+def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief) -> int | None:
     """Where the verbatim tail begins: as early as its share allows, later until the view meets the target.
 
     First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
@@ -68,7 +68,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
 
 
 def expected_view(
-    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummarySettings
+    conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget, summary: SummaryBrief
 ) -> int:
     """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
     transcript = conversation.transcript
@@ -81,7 +81,7 @@ def expected_view(
     return conversation.instruction_tokens + summaries + carried + pinned + transcript.tokens(cut)
 
 
-def _parts(tokens: int, summary: SummarySettings) -> int:
+def _parts(tokens: int, summary: SummaryBrief) -> int:
     """How many summaries stand for so many tokens."""
     if summary.cumulative or summary.source_tokens is None:
         return 1

@@ -1,11 +1,12 @@
 """Flows: a compaction as a generator of effects, which streaming, plain and dry runs drive alike.
 
 Theory: the generator alone decides what is to be done, in which order, and what next when something fails; and it does
-nothing itself. It yields an effect (`Summarise` this, `Store` that) and stands still until it is sent the reply, so it
-needs neither a clock nor a network nor a lock, and a test plays all of them with a list. A failure is a reply like any
-other. Whoever has a flow drives it with `drive` or `drive_async` and brings a function that performs one effect: the
-loop stands here, once for each kind of caller. What may be done side by side is one effect as well, `Together`, with
-flows of its own: whether they are, and how many at once, is the performer's choice. A flow returns what came of it.
+nothing itself. It yields an effect (`Summarise` this, `StoreChunk` that) and stands still until it is sent the reply,
+so it needs neither a clock nor a network nor a lock, and a test plays all of them with a list. A failure is a reply
+like any other. Whoever has a flow drives it with `drive` or `drive_async` and brings a function that performs one
+effect: the loop stands here, once for each kind of caller. What may be done side by side is one effect as well,
+`Together`, with flows of its own: whether they are, and how many at once, is the performer's choice. A flow returns
+what came of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from enum import Enum, auto
 from functools import partial
 
 from app.core.reasons import Code, Reasons, because
-from app.core.summary.gate import Answer
+from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 
@@ -31,13 +32,13 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Summarise:
-    """Ask the summariser. Reply: `Answer` or `Failure`."""
+    """Ask the summariser. Reply: `SummaryAnswer` or `Failure`."""
 
     request: SummaryRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreChunk:
     """Keep this chunk. Reply: the chunk as stored, or None if the right to store it was lost."""
 
     chunk: SummaryChunk
@@ -110,10 +111,10 @@ class Compaction:
         return because(_CODES[self.outcome])
 
 
-Effect = Announce | Summarise | Store | Together
+Effect = Announce | Summarise | StoreChunk | Together
 
 
-Reply = Answer | Failure | SummaryChunk | tuple[Compaction, ...] | None
+Reply = SummaryAnswer | Failure | SummaryChunk | tuple[Compaction, ...] | None
 
 
 Flow = Generator[Effect, Reply, Compaction]

@@ -46,7 +46,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SummaryAnswer:
     """What the summariser answered."""
 
     text: str
@@ -66,7 +66,7 @@ def visible_text(text: str) -> str:
     return REASONING.sub("", text).strip()
 
 
-def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> Reason | None:
+def objection(answer: SummaryAnswer, tokens: int, at_most: int, replaces: int) -> Reason | None:
     """Why an answer may not become a chunk, or None.
 
     `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
@@ -85,6 +85,6 @@ def objection(answer: Answer, tokens: int, at_most: int, replaces: int) -> Reaso
     return next((reason for failed, reason in checks if failed), None)
 
 
-def is_too_long(answer: Answer, found: Reason) -> bool:
+def is_too_long(answer: SummaryAnswer, found: Reason) -> bool:
     """Whether a summary of fewer messages may not meet the objection."""
     return answer.ending is Ending.CUT_OFF or found.code is Code.SUMMARY_TOO_LONG

@@ -11,11 +11,11 @@ from app.core.limits.budget import Budget
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
-from app.core.summary.flow import Effect, Failure, Outcome, Reply, Store, Summarise
-from app.core.summary.gate import MINIMUM_TOKENS, Answer, is_too_long, objection, visible_text
+from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
+from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
-from app.core.summary.settings import SummarySettings
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
@@ -42,7 +42,7 @@ class ChunkMaker:
     conversation_id: str
     plan: Plan
     budget: Budget
-    settings: SummarySettings
+    settings: SummaryBrief
     count: Count
 
     def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
@@ -170,7 +170,7 @@ class ChunkMaker:
             hints = (*self._focus, *notes, *beside, *stricter)
             cap = ceil(room * self.settings.ratio)
             reply = yield Summarise(prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown))
-            if not isinstance(reply, Answer):
+            if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
             found = objection(reply, self.count(text), room, source.replaces)
@@ -213,7 +213,7 @@ class ChunkMaker:
         """The chunk as it is stored; a failure stays one."""
         if isinstance(result, Failure):
             return result
-        stored = yield Store(result)
+        stored = yield StoreChunk(result)
         return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
 
 

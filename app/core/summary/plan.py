@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.limits.budget import Budget
+from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import FOLD_MINIMUM, choose_cut, expected_view
-from app.core.summary.settings import SummarySettings
 from app.core.summary.spans import SMALLEST_PART, Span, replaced_tokens, split_span, summary_tokens
 from app.core.view.chunks import ChunkRange
 from app.core.view.reading import Path, build_view, size_after, unmasked_tokens
@@ -40,7 +40,7 @@ class Plan:
 
 
 def plan_compaction(
-    conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings, series: str
+    conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief, series: str
 ) -> Plan | None:
     """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller."""
     if summary.cumulative:
@@ -63,7 +63,7 @@ def plan_compaction(
 
 
 def _plan_cumulative(
-    conversation: Conversation, base: Path, budget: Budget, summary: SummarySettings, series: str
+    conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief, series: str
 ) -> Plan | None:
     """One summary over everything before the tail; what is read for it is everything, or what the last one lacks."""
     empty = Path()
@@ -87,14 +87,14 @@ def _plan_cumulative(
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
 
 
-def _spans(conversation: Conversation, base: Path, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
+def _spans(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief) -> tuple[Span, ...]:
     """The span whole, where the summariser is shown the conversation up to its end; else as it can read it."""
     if is_shown(conversation, base, span, summary):
         return (span,)
     return split_span(conversation.transcript, span, summary)
 
 
-def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummarySettings) -> bool:
+def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief) -> bool:
     """Whether the summariser is to read the conversation itself up to the span's end, and can.
 
     Not where instructions stand in the middle of it: it would follow them. In a transcript they are quoted.
@@ -114,7 +114,7 @@ def _worth_it(
     base: Path,
     spans: Sequence[Span],
     budget: Budget,
-    summary: SummarySettings,
+    summary: SummaryBrief,
     *,
     is_last: bool,
 ) -> bool:

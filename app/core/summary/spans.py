@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from app.core.history.messages import Transcript
-from app.core.summary.settings import SummarySettings
+from app.core.summary.brief import SummaryBrief
 from app.core.view.chunks import SummaryChunk
 
 QUOTE_TOKENS = 6
@@ -26,7 +26,7 @@ class Span:
     stop: int
 
 
-def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> tuple[Span, ...]:
+def split_span(transcript: Transcript, span: Span, summary: SummaryBrief) -> tuple[Span, ...]:
     """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
 
     Cut between turns where one begins near, else between units. A single unit larger than a part stays whole: it is
@@ -53,7 +53,7 @@ def split_span(transcript: Transcript, span: Span, summary: SummarySettings) -> 
     return _with_neighbours(transcript, (*parts, Span(start, span.stop)))
 
 
-def _largest_part(transcript: Transcript, span: Span, summary: SummarySettings) -> int:
+def _largest_part(transcript: Transcript, span: Span, summary: SummaryBrief) -> int:
     fits_one_call = quoted_tokens(transcript, span.start, span.stop) <= summary.input_tokens
     readable = summary.input_tokens if fits_one_call else summary.part_tokens
     if summary.cumulative or summary.source_tokens is None:

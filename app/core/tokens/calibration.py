@@ -60,7 +60,7 @@ SCALE_STEP = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LineBounds:
     """What kind of line is looked for."""
 
     ratios: tuple[float, float]
@@ -76,8 +76,8 @@ class Bounds:
     """Whether a ratio above the prior's has to be confirmed, as one below has."""
 
 
-PROMPTS = Bounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
-PICTURES = Bounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
+PROMPTS = LineBounds((0.5, 5.0), (0.0, 1_500.0), (0.7, 1.8), large=2_000, least=0.5)
+PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, least=0.0, confirmed_above=True)
 """A ratio alone: what a picture's tokens by its family's rule are multiplied with."""
 
 
@@ -90,7 +90,7 @@ class Prior:
     """In tokens."""
     weight: float
     """How much has to speak against the ratio before it is left."""
-    bounds: Bounds = PROMPTS
+    bounds: LineBounds = PROMPTS
 
 
 @dataclass(frozen=True, slots=True)

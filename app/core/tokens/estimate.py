@@ -18,7 +18,7 @@ import msgspec
 from app.core.history.messages import Kind, Message, ToolCall, own_message, unit_starts
 from app.core.tokens import pictures
 from app.core.tokens.declarations import Declarations, ResponseFormat
-from app.core.tokens.rules import Rules
+from app.core.tokens.rules import CountingRules
 from app.core.tokens.typescript import comment_lines, functions_text
 
 Count = Callable[[str], int]
@@ -49,7 +49,7 @@ LONGEST_COMPACTED = 200_000
 _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 
-def estimate(messages: Sequence[Message], declarations: Declarations, rules: Rules, count: Count) -> int:
+def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
     """What a whole request costs."""
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
@@ -57,12 +57,12 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Rul
     return tokens + _messages_tokens(messages, rules, count)
 
 
-def byte_bound(messages: Sequence[Message], rules: Rules) -> int:
+def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
     """What the messages cost at most, without counting: the formula only adds, and a token has at least one byte."""
     return _messages_tokens(messages, rules, utf8_length)
 
 
-def picture_tokens(messages: Iterable[Message], rules: Rules) -> int | None:
+def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | None:
     """What all pictures cost; None where there is no picture, or one of unknown size, or media of another kind."""
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
@@ -79,7 +79,7 @@ def system_text(messages: Iterable[Message]) -> str | None:
     return next(("".join(m.texts) for m in messages if m.kind is Kind.INSTRUCTIONS), None)
 
 
-def unit_tokens(unit: Sequence[Message], rules: Rules, count: Count) -> tuple[int, ...]:
+def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
     """What each message of a unit costs.
 
     Parallel calls and their results are written as one each. A result is given what its own text costs, the caller
@@ -111,7 +111,7 @@ def unit_tokens(unit: Sequence[Message], rules: Rules, count: Count) -> tuple[in
 
 
 def declared_tokens(
-    declarations: Declarations, system: str | None, holds_calls: bool, rules: Rules, count: Count
+    declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
 ) -> int:
     """What a request costs beside its messages. `system`: the text before it, see `system_text`."""
     tokens = rules.reply_prime + sum(map(count, declarations.others))
@@ -129,7 +129,7 @@ def declared_tokens(
     return tokens
 
 
-def answer_tokens(declarations: Declarations, rules: Rules, count: Count) -> int:
+def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
     """What each assistant message that is text costs more: the name of the response format it follows."""
     if declarations.response_format is None or rules.gpt_5 or not rules.shows_schema:
         return 0
@@ -146,7 +146,9 @@ def note_tokens(text: str, count: Count) -> int:
     return 3 + count(own_message(text).role) + count(text)
 
 
-def _tools_tokens(declarations: Declarations, system: str | None, holds_calls: bool, rules: Rules, count: Count) -> int:
+def _tools_tokens(
+    declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
+) -> int:
     text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
     if rules.gpt_5:
         described = bool(declarations.tools[0].description)
@@ -183,12 +185,12 @@ def _written(value: Any, depth: int, names: bool = False) -> Any:
     }
 
 
-def _messages_tokens(messages: Sequence[Message], rules: Rules, count: Count) -> int:
+def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: Count) -> int:
     starts = (*unit_starts(messages), len(messages))
     return sum(sum(unit_tokens(messages[start:stop], rules, count)) for start, stop in pairwise(starts))
 
 
-def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -> int:
+def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
     """`called`: the function that a tool message is the result of."""
     tokens = 3 + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
     if message.is_paired:
@@ -203,11 +205,11 @@ def _message_tokens(message: Message, called: str, rules: Rules, count: Count) -
     return tokens
 
 
-def _media_tokens(message: Message, rules: Rules) -> int:
+def _media_tokens(message: Message, rules: CountingRules) -> int:
     return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale) for media in message.media)
 
 
-def _calls_tokens(message: Message, rules: Rules, count: Count) -> int:
+def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     """What calls cost at their message; parallel ones are counted with their results, but for gpt-5."""
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in message.calls if call.by_place)
     calls = _tool_calls(message)

@@ -15,7 +15,7 @@ LONGEST_MODEL = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class CountingRules:
     """How a family of models counts. There are few distinct values: counts are cached by them."""
 
     pictures: Tiles | Patches
@@ -37,10 +37,10 @@ class Rules:
     """What the tokens of pictures are multiplied with, as far as that was learnt."""
 
 
-GPT_4O = Rules(Tiles(85, 170))
+GPT_4O = CountingRules(Tiles(85, 170))
 GPT_4 = replace(GPT_4O, encoding="cl100k_base")
-O_SERIES = Rules(Tiles(75, 150), reply_prime=2, tools_alone=4)
-GPT_5 = Rules(Tiles(70, 140), reply_prime=2, tools_alone=85, gpt_5=True)
+O_SERIES = CountingRules(Tiles(75, 150), reply_prime=2, tools_alone=4)
+GPT_5 = CountingRules(Tiles(70, 140), reply_prime=2, tools_alone=85, gpt_5=True)
 
 SMALL = Fit(1_536, 2_048)
 HIGH = Fit(2_500, 2_048)
@@ -80,7 +80,7 @@ _FAMILIES = tuple(
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 
-def rules_for(model: str, host: str = "") -> Rules:
+def rules_for(model: str, host: str = "") -> CountingRules:
     """By the name after the last slash; that of a fine-tune (`ft:gpt-4o-mini:org::id`) holds its base model's.
 
     `host` is where the model is asked, as far as that matters.

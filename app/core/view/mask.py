@@ -19,7 +19,7 @@ from app.core.tokens.estimate import Cost
 
 
 @dataclass(frozen=True, slots=True)
-class MaskSettings:
+class MaskPolicy:
     characters: int = 300
     """What is left of a text: 70 % of it head, 30 % tail."""
     allow: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Masks:
     """What masking would do to one conversation, worked out as far as it is asked for."""
 
     def __init__(
-        self, transcript: Transcript, settings: MaskSettings, cost: Cost, untouchable: Collection[int] = ()
+        self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
     ) -> None:
         """`untouchable`: results at these positions are not masked: they are pinned."""
         self._transcript = transcript

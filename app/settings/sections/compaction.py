@@ -13,11 +13,11 @@ from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
-from app.core.view import mask
+from app.core.view.mask import MaskPolicy
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import OFF, Part, Preset, Ratio, Seconds, Section
 
-_POLICY, _SHARES, _MASK = Policy(), Shares(), mask.MaskSettings()
+_POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
 _SESSION, _POSITION = SessionPruning(), PositionPruning()
 
 

@@ -19,13 +19,13 @@ from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import (
     BOUNDS,
     UNTOLD,
-    Bounds,
+    BodyBounds,
+    ContextMembers,
     Draft,
     EarlyFrames,
     EventShape,
     Headers,
     SummaryDialect,
-    Told,
     WireFormat,
     WireRequest,
 )
@@ -41,7 +41,7 @@ class ChatCompletions:
     path = PATH
     summaries: SummaryDialect = ChatSummaries()
 
-    def read(self, body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
+    def read(self, body: bytes, bounds: BodyBounds = BOUNDS) -> ChatRequest:
         return read_request(body, bounds)
 
     def model_in(self, body: bytes) -> str:
@@ -58,7 +58,7 @@ class ChatCompletions:
 
     def editor(
         self,
-        told: Told = UNTOLD,
+        told: ContextMembers = UNTOLD,
         request: WireRequest | None = None,
         early: EarlyFrames | None = None,
         *,

@@ -14,7 +14,7 @@ from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoes
-from app.wire.format import BOUNDS, Bounds, Named, TooManyMessages
+from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
 from app.wire.options import read_focus, read_options, read_pins
 
@@ -146,7 +146,7 @@ class ChatRequest:
         return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
 
 
-def read_request(body: bytes, bounds: Bounds = BOUNDS) -> ChatRequest:
+def read_request(body: bytes, bounds: BodyBounds = BOUNDS) -> ChatRequest:
     """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
     What may be large is looked at here, so that it is done beside the event loop where the body is.

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.summary.gate import Answer, Ending
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.wire.chat_completions.request import PATH
 from app.wire.format import Manners
@@ -136,7 +136,7 @@ class CompletionReader:
         self._ended = False
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> SummaryAnswer | None:
         """The answer, once it has come to an end of its own: a reason to finish, or `[DONE]`."""
         return self._message.answer() if self._ended else None
 
@@ -239,12 +239,12 @@ class _Message:
         self._refused = self._refused or bool(said.get("refusal"))
         return True
 
-    def answer(self) -> Answer:
+    def answer(self) -> SummaryAnswer:
         word = "refusal" if self._refused else self.finish
         word = "length" if says_window_full(word) else word
         ending = Ending.CALLED if self._calls else ENDINGS.get(word, Ending.OTHER)
         word = "" if ending is Ending.FINISHED else word
-        return Answer("".join(self._texts), ending, word, read_usage(self._usage))
+        return SummaryAnswer("".join(self._texts), ending, word, read_usage(self._usage))
 
 
 def _is_first(choice: object) -> bool:

@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("sliding-window", "app.core.stages.prune._before_turns", lambda *_: 0, others.check_sliding_window),
     Mutant(
         "rolling",
-        "app.core.summary.settings.CUMULATIVE",
+        "app.core.summary.brief.CUMULATIVE",
         frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
         others.check_rolling,
     ),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from app.core.summary.prompts import FOLD_NOTE
-from app.simulator import Fault, Record, Simulator, ToolCall
+from app.simulator import Fault, Record, ScriptedCall, Simulator
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
 from tests.e2e.histories import chat, turns
@@ -474,7 +474,7 @@ SUMMARISER_FAULTS = {
     "too short": Fault(text="Notes."),
     "too long": Fault(words=5_000, text="Notes"),
     "refusal": Fault(text="I'm sorry, but I cannot help with that."),
-    "tool call": Fault(tool_calls=[ToolCall(name="read_report")]),
+    "tool call": Fault(tool_calls=[ScriptedCall(name="read_report")]),
     "cut off": Fault(finish_reason="length"),
     "filtered": Fault(finish_reason="content_filter"),
     "window full": Fault(finish_reason="model_context_window_exceeded"),

@@ -9,7 +9,7 @@ from app.core.stages.policy import CUMULATIVE, Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class SummarySettings:
+class SummaryBrief:
     """How chunks are made, and what the summariser can read, in tokens."""
 
     model: str
