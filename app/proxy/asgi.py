@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
 
@@ -78,12 +79,14 @@ async def until_disconnect(
 
     `arrived` is set once the work has taken the whole body: only then may anybody else listen to the client.
     """
-    working, has_left = asyncio.current_task(), False
+    working, has_left = cast("asyncio.Task[Any]", asyncio.current_task()), False
+    others = working.cancelling()
 
     async def watch() -> None:
         nonlocal has_left
-        await _disconnected(receive, arrived)
-        if working is not None and not answer.ended:  # To the server everybody has left once an answer has ended.
+        with suppress(Exception):  # Who cannot be listened to is gone.
+            await _disconnected(receive, arrived)
+        if not answer.ended:  # To the server everybody has left once an answer has ended.
             has_left = True
             working.cancel()
 
@@ -91,11 +94,12 @@ async def until_disconnect(
     try:
         await work
     except asyncio.CancelledError:
-        if working is None or not has_left:
+        if not has_left or working.cancelling() > others + 1:  # The server wants to end, too.
             raise
-        working.uncancel()
     finally:
         watching.cancel()
+        if has_left:
+            working.uncancel()  # Also where the work made something else of it.
 
 
 async def _disconnected(receive: Receive, arrived: asyncio.Event | None) -> None:
