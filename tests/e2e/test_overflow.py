@@ -97,6 +97,8 @@ def test_a_stream_is_told_of_the_summary_and_goes_on(simulator: Simulator, steno
     events = [f for f in answered.body.split(b"\n\n") if b'"compaction":' in f]
     assert [b"compaction_started" in f for f in events] == [True, False]
     assert b"compaction_completed" in events[1]
+    completed = json.loads(events[1].removeprefix(b"data: "))["compaction"]
+    assert (completed["status"], completed["actions"]) == ("summarized", ["summarized", "recovered"])
     assert answered.body.endswith(b"data: [DONE]\n\n")
     assert b'"error"' not in answered.body
     assert simulator.summaries
@@ -130,9 +132,12 @@ def test_a_second_refusal_brings_the_first_one_to_the_client(
 ) -> None:
     scripted.then(answer(ERROR, b"x-request-id: req_1", status=b"400 Bad Request"))
     scripted.default = (answer(ERROR.replace(b"9100", b"8500"), status=b"400 Bad Request"),)
-    answered = post(before_scripted(models=TRUSTING).url, chat(documents()))
+    proxy = before_scripted(models=TRUSTING)
+    answered = post(proxy.url, chat(documents()))
     assert (answered.status, answered.body, answered.header("x-request-id")) == (400, ERROR, "req_1")
     assert len(scripted.requests) == 2
+    kept = get(proxy.url, f"/context/conversations/{answered.header('x-context-conversation-id')}")
+    assert (kept.json["context_status"], answered.header("x-context-status")) == ("full", "full")
 
 
 REFUSALS: dict[str, tuple[Any, ...]] = {
