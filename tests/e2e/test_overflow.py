@@ -149,7 +149,13 @@ REFUSALS: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize(
     ("failing", "stream"),
-    [(("close",), False), (("reset",), True), ((b"SSH-2.0\r\n\r\n", "close"), False), (("hang",), True)],
+    [
+        (("close",), False),
+        (("reset",), True),
+        ((b"SSH-2.0\r\n\r\n", "close"), False),
+        (("hang",), True),
+        (REFUSALS["an error frame"], True),
+    ],
 )
 def test_a_second_attempt_that_is_not_answered_brings_the_refusal_to_the_client(
     failing: Any, stream: bool, scripted: ScriptedProvider, before_scripted: StartSteno
@@ -311,6 +317,20 @@ def test_a_large_stream_that_takes_its_time_is_not_held_up(
     scripted.default = (stream_head(), 1.3, chunked(end) + LAST_CHUNK)
     answered = post(before_scripted(models=TRUSTING).url, chat(documents(), stream=True))
     assert answered.body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize(("choices", "window"), [(1, 9_400), (2, 9_200)])
+def test_an_answer_that_the_window_cut_off_tells_the_window(
+    choices: int, window: int, scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """The next request is made smaller. Of several answers each had that window to itself."""
+    one = {"message": {"role": "assistant", "content": "And"}, "finish_reason": "model_context_window_exceeded"}
+    usage = {"prompt_tokens": 9_000, "completion_tokens": 400}
+    cut = {"choices": [{"index": index, **one} for index in range(choices)], "usage": usage}
+    scripted.then(answer(json.dumps(cut).encode()))
+    proxy = before_scripted(models=[{"match": "*", "context_window": 12_000}])
+    assert post(proxy.url, chat(n=choices)).header("x-context-window") == "12000"
+    assert post(proxy.url, chat()).header("x-context-window") == str(window)
 
 
 @pytest.mark.parametrize("limit", [1_500, 8_500], ids=["smaller", "larger"])

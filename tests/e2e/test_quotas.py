@@ -7,10 +7,13 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from app.simulator import Fault, Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno
+from tests.e2e.test_without_database import TOO_LONG, StoreUnavailable, fail_once, take_away
 
 FORCED = "/context/conversations/one/compact"
 OTHER_KEY = b"authorization: Bearer sk-other"
@@ -62,6 +65,45 @@ def test_many_conversations_of_a_tenant_have_their_turns_on_sqlite(
     assert outcome(other) == ("summarized", None)
     assert most_at_once(simulator) <= MOST + 1
     assert started.services.store.state == "ok"
+
+
+def test_a_compaction_that_is_over_makes_room_for_that_of_another_conversation(steno: StartSteno) -> None:
+    url = steno(limits={"compactions_per_tenant": 1}).url
+    told = [outcome(post(url, chat(long(number), conversation_id=f"c{number}"))) for number in (1, 2, 3)]
+    assert told == [("summarized", None)] * 3
+
+
+def test_who_waited_for_a_compaction_takes_no_room(simulator: Simulator, steno: StartSteno) -> None:
+    url = steno(limits={"compactions_per_tenant": 1}).url
+    simulator.summary_default = Fault(delay=0.5)
+
+    async def both() -> list[Answer]:
+        body = chat(long(1), conversation_id="c1")
+        return await asyncio.gather(*(asyncio.to_thread(post, url, body, timeout=60) for _ in range(2)))
+
+    assert [outcome(answer) for answer in asyncio.run(both())] == [("summarized", None)] * 2
+    assert len(simulator.summaries) == 1
+    assert outcome(post(url, chat(long(2), conversation_id="c2"))) == ("summarized", None)
+
+
+def test_what_the_database_kept_from_beginning_takes_no_room(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = steno(limits={"compactions_per_tenant": 1})
+    fail_once(started, monkeypatch, "acquire", StoreUnavailable("away"))
+    assert post(started.url, chat(long(1), conversation_id="c1")).status == 200
+    assert outcome(post(started.url, chat(long(2), conversation_id="c2"))) == ("summarized", None)
+
+
+def test_a_summary_that_cannot_be_stored_takes_room_only_while_it_is_made(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = steno(limits={"compactions_per_tenant": 1})
+    with monkeypatch.context() as gone:
+        take_away(started, gone)
+        told = outcome(post(started.url, chat(TOO_LONG, conversation_id="c1")))
+        assert told == ("summarized", "storage")
+    assert outcome(post(started.url, chat(long(2), conversation_id="c2"))) == ("summarized", None)
 
 
 def test_tokens_of_summaries_that_are_spent_end_the_summaries_of_one_tenant(
