@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from app.compaction import compactor, leased
 from app.simulator import Fault, Simulator
+from app.store import StoreUnavailable
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
@@ -115,6 +117,64 @@ def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_m
     assert (told["actions"], told["reason"]) == ([], "conversation_deleted")
     assert len(simulator.summaries) == 1
     assert stored_summaries(proxy) == []
+
+
+def test_what_was_read_of_a_conversation_is_not_used_once_another_process_deleted_it(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> None:
+    """It hears of the deletion when it cannot store what it makes; then the database goes away."""
+    proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
+    context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    simulator.summary_default = Fault(delay=1.0)
+    with ThreadPoolExecutor(1) as pool:
+        calls = len(simulator.summaries)
+        asked = pool.submit(post, proxy.url, chat(turns(40), conversation_id="one"))
+        assert simulator.wait_for(lambda _: len(simulator.summaries) > calls)
+        delete = request_bytes(None, method="DELETE", target="/context/conversations/one")
+        assert send(other.url, delete).status == 200
+        assert context(asked.result())["reason"] == "conversation_deleted"
+    take_away(proxy, monkeypatch)
+    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == ([], "storage")
+
+
+def test_a_summary_that_was_stored_before_the_lease_was_taken_is_not_made_again(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> None:
+    proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
+    acquire, made = proxy.services.store.acquire, list[Any]()
+
+    async def acquire_late(*given: Any) -> Any:
+        if not made:
+            made.append(await asyncio.to_thread(post, other.url, chat(long_history(), conversation_id="one")))
+        return await acquire(*given)
+
+    monkeypatch.setattr(proxy.services.store, "acquire", acquire_late)
+    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert told["chunks"] == context(made[0])["chunks"]
+    assert len(simulator.summaries) == 1
+
+
+def test_a_lease_is_kept_although_every_other_beat_is_missed(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.1)
+    simulator.summary_default = Fault(delay=1.0)
+    proxy, beats = steno(), list[bool]()
+    renew = proxy.services.store.renew
+
+    async def miss_every_other(held: Any) -> bool:
+        beats.append(True)
+        if len(beats) % 2:
+            raise StoreUnavailable("busy")
+        return await renew(held)
+
+    monkeypatch.setattr(proxy.services.store, "renew", miss_every_other)
+    told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    assert (told["actions"], told["reason"]) == (["summarized"], None)
+    assert (len(simulator.summaries), len(stored_summaries(proxy))) == (1, 1)
+    assert len(beats) > 4
 
 
 def test_a_summary_that_is_stored_late_belongs_to_the_conversation_that_needs_it(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -325,4 +326,47 @@ def test_a_summary_is_remembered_although_its_client_left(
     assert simulator.wait_for(lambda records: all(r.finished_at for r in records if r.kind == "summary"))
     calls = len(simulator.summaries)
     assert context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))["actions"] == ["summarized"]
+    assert len(simulator.summaries) == calls
+
+
+def test_nobody_waits_for_a_summary_of_another_history_while_the_database_is_away(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every history begins at the same place."""
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    simulator.when(lambda record: record.kind == "summary" and "ORD-0001" in str(record.messages), delay=3.0)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(post, proxy.url, chat(TOO_LONG))
+        assert simulator.wait_for(lambda records: any(record.kind == "summary" for record in records))
+        told = context(post(proxy.url, chat(turns(30, first=101))))
+        assert not slow.done()
+        assert told["actions"] == ["summarized"]
+        assert context(slow.result())["actions"] == ["summarized"]
+
+
+def test_a_summary_that_failed_while_the_database_is_away_is_tried_again(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    simulator.summary_default = Fault(status=400)
+    told = context(post(proxy.url, chat(TOO_LONG)))
+    assert (told["actions"], told["reason"]) == (["pruned", "stub"], "storage, summariser_status_400")
+    simulator.summary_default = Fault()
+    told = context(post(proxy.url, chat(TOO_LONG)))
+    assert (told["actions"], told["reason"]) == (["summarized"], "storage")
+
+
+def test_a_summary_that_keeps_failing_while_the_database_is_away_is_left_alone_for_a_while(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno()
+    take_away(proxy, monkeypatch)
+    simulator.summary_default = Fault(status=400)
+    told = [context(post(proxy.url, chat(TOO_LONG)))["reason"] for _ in range(2)]
+    calls = len(simulator.summaries)
+    told.append(context(post(proxy.url, chat(TOO_LONG)))["reason"])
+    once = "storage, summariser_status_400"
+    assert told == [once, once, f"{once}, summary_failed_lately"]
     assert len(simulator.summaries) == calls
