@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from app.simulator import Fault, Simulator
+from app.store import StoreUnavailable
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno
-from tests.e2e.test_without_database import TOO_LONG, StoreUnavailable, fail_once, take_away
+from tests.e2e.test_without_database import TOO_LONG, fail_once, take_away
 
 FORCED = "/context/conversations/one/compact"
 OTHER_KEY = b"authorization: Bearer sk-other"
