@@ -125,6 +125,7 @@ def test_what_was_read_of_a_conversation_is_not_used_once_another_process_delete
     """It hears of the deletion when it cannot store what it makes; then the database goes away."""
     proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
     context(post(proxy.url, chat(long_history(), conversation_id="one")))
+    assert stored_summaries(proxy)
     simulator.summary_default = Fault(delay=1.0)
     with ThreadPoolExecutor(1) as pool:
         calls = len(simulator.summaries)
@@ -160,7 +161,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.1)
-    simulator.summary_default = Fault(delay=1.0)
+    simulator.summary_default = Fault(delay=1.5)
     proxy, beats = steno(), list[bool]()
     renew = proxy.services.store.renew
 
@@ -174,7 +175,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert (len(simulator.summaries), len(stored_summaries(proxy))) == (1, 1)
-    assert len(beats) > 4
+    assert len(beats) > 3
 
 
 def test_a_summary_that_is_stored_late_belongs_to_the_conversation_that_needs_it(
