@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.compaction.breakers import VAIN_PASSES
+from app.compaction.compactor import Compactor
 from app.compaction.job import CompactionStart
 from app.compaction.progress import RECOVERIES, Progress
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
-from tests.unit.conversations import WHY, case, chunk, conversation, turns
+from app.memory.lineages import Lineage
+from tests.unit.conversations import WHY, budget, case, chunk, conversation, turns
 
 TALK = conversation(*turns(10, size=40))
+LINEAGE = Lineage("additive", (b"1",))
 OLDER, NEWER = chunk(TALK, 0, 6), chunk(TALK, 6, 12)
 
 
@@ -83,3 +90,35 @@ def test_nothing_is_told_of_what_went_well(outcome: Outcome) -> None:
 
 def test_nothing_is_told_where_nothing_was_due() -> None:
     assert progress().why == ()
+
+
+async def judged(*compactions: Compaction) -> Code | None:
+    """Why a history is left alone after requests whose own compactions came to this."""
+    job: Any = SimpleNamespace(conversation=TALK, budget=budget(), history=lambda: LINEAGE)
+
+    async def at_once(_: object, step: Callable[[], Any]) -> Any:
+        return step()
+
+    job.beside = at_once
+    nothing: Any = None
+    compactor = Compactor(nothing, nothing, nothing, nothing, nothing, nothing, holder="here")
+    for _ in range(VAIN_PASSES):
+        request = progress(job=job)
+        for compaction in compactions:
+            request.ended(compaction)
+            request.latest = compaction
+        await compactor._judge(request)
+    return compactor._breaker.blocks(LINEAGE, TALK.tokens, job.budget.limit, often=True)
+
+
+async def test_a_history_is_left_alone_whose_compactions_freed_hardly_anything() -> None:
+    useless = replace(OLDER, tokens=TALK.tokens)
+    assert await judged(Compaction((useless,))) is Code.COMPACTION_INEFFECTIVE
+    assert await judged(Compaction((OLDER,))) is None
+
+
+async def test_a_compaction_that_failed_or_could_not_be_stored_says_nothing_of_its_history() -> None:
+    useless = replace(OLDER, tokens=TALK.tokens)
+    for outcome in (Outcome.FAILED, Outcome.STORE_AWAY):
+        assert await judged(Compaction((useless,), outcome)) is None
+    assert await judged(Compaction((useless,)), Compaction((), Outcome.FAILED, WHY)) is None
