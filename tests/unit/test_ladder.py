@@ -193,6 +193,18 @@ def test_a_window_in_tokens_counts_them_as_the_provider_does() -> None:
     assert untouched(conversation(*turns(3, size=50), QUESTION), policy, budget(line=Line(ratio=2.0)), "m") is None
 
 
+def test_what_a_window_left_is_what_is_made_to_fit() -> None:
+    """Its last turn is too large alone: it is shortened, and the turns before the window stay out."""
+    step = (message("assistant", calls=["1"]), message("tool", "x " * 2_000, answers="1"), message("assistant", "ok"))
+    talk = conversation(*turns(6, size=40), message("user", "look"), *step, QUESTION)
+    policy = Policy(strategy="window", mask=None, stub=False, window=SlidingWindow(turns=2))
+    decision = settle(case(talk, policy=policy))
+    assert decision.actions == ("shortened", "pruned")
+    assert decision.view is not None
+    assert decision.view.tokens <= 1_000
+    assert decision.view.parts[0] == Pruned(0, 10)
+
+
 @pytest.mark.parametrize(
     ("stage", "action"),
     [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.sse import FrameSplitter, event
-from app.wire.usage import usage_of
+from app.wire.usage import LONGEST_USAGE, usage_of
 
 STREAM = (
     b': hello\n\ndata: {"id":"up","choices":[{"index":0,"delta":{"role":"assistant","content":""},'
@@ -222,3 +222,26 @@ def test_an_end_that_the_window_brought_is_remembered_with_what_was_written(reas
     editor.edit(event(b'{"choices":[],"usage":null}'))
     assert editor.window_full == full
     assert editor.text_bytes == len(rb"a \"b\" c") + len("why") + len("{}")
+
+
+def test_a_whole_answer_is_told_everything_at_its_end_and_says_what_it_cost() -> None:
+    editor = CompletionEditor(FIRST, FINISH)
+    choice = b'{"index":0,"message":{},"finish_reason":"model_context_window_exceeded"}'
+    body = b'{ "choices":[' + choice + b'], "usage":{"prompt_tokens":7} }'
+    assert editor.whole(body) == body[:-2] + b"," + FINISH + b" }"
+    assert editor.usage == usage_of({"prompt_tokens": 7})
+    assert (editor.window_full, editor.text_bytes, editor.complete) == (True, len(body), True)
+
+
+def test_a_usage_of_no_plausible_length_is_not_read_of_a_whole_answer() -> None:
+    editor = CompletionEditor(FIRST, FINISH)
+    body = b'{"choices":[],"usage":{"prompt_tokens":7,"more":"' + b"a" * LONGEST_USAGE + b'"}}'
+    assert editor.whole(body) == body[:-1] + b"," + FINISH + b"}"
+    assert editor.usage is None
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"a":1,"a":2}', b"nothing"])
+def test_a_whole_answer_that_cannot_be_read_passes_as_it_came(body: bytes) -> None:
+    editor = CompletionEditor(FIRST, FINISH)
+    assert editor.whole(body) == body
+    assert (editor.usage, editor.complete) == (None, False)
