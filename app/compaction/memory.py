@@ -47,13 +47,9 @@ class ChunkMemory:
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """What a conversation made that is to be deleted, or all of the tenant."""
-        gone = [
-            place
-            for place, held in self._chunks.items()
-            if place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
-        ]
-        for place in gone:
-            self._chunks.pop(place)
+        self._chunks.drop(
+            lambda place, held: place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
+        )
 
     def _held_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> Iterator[_Remembered]:
         digests = frozenset(chain)

@@ -81,6 +81,11 @@ class BoundedMap(Generic[K, V]):
         self._forget_beside(key, value)
         return value if held else None
 
+    def drop(self, gone: Callable[[K, V], bool]) -> None:
+        """Takes out all that this is true of, also what does not hold any more."""
+        for key in [key for key, value in self._held.items() if gone(key, value)]:
+            self.pop(key)
+
     def clear(self) -> None:
         self._held.clear()
         self._until.clear()

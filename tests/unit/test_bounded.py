@@ -152,3 +152,12 @@ def test_it_does_what_a_list_would_do(most: int, most_bytes: int, steps: list[tu
         assert list(held.items()) == naive.holding()
         assert list(held) == [key for key, _ in naive.holding()]
         assert (len(held), gone) == (len(naive.entries), naive.gone)
+
+
+def test_what_is_dropped_takes_up_no_room() -> None:
+    held: BoundedMap[str, bytes] = BoundedMap(most_bytes=10, size=len)
+    for key, size in (("a", 4), ("b", 2), ("c", 4)):
+        held.keep(key, b"1" * size)
+    held.drop(lambda key, value: key == "a" or len(value) == 2)
+    held.keep("d", b"123456")
+    assert list(held) == ["c", "d"]

@@ -45,6 +45,15 @@ def test_a_deleted_conversation_is_forgotten() -> None:
     assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["other"]
 
 
+def test_nothing_of_a_deleted_conversation_is_kept_although_it_is_too_old_to_be_used() -> None:
+    now = 0.0
+    held = ChunkMemory(lambda: now)
+    held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
+    now = SECONDS
+    held.forget("t", "conv")
+    assert [place for place, _ in held._chunks._held.items()] == [("t", "additive", "other")]
+
+
 def test_what_could_not_be_stored_is_given_out_once_to_be_stored() -> None:
     held = ChunkMemory()
     held.keep("t", [CHUNK])
