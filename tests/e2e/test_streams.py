@@ -289,6 +289,17 @@ def test_what_the_provider_called_its_answer_is_told_in_the_context(
     assert told[-1]["context"]["provider"] == json.loads(b"{" + own + b"}")
 
 
+def test_a_compressed_answer_to_a_stream_that_has_begun_is_an_error(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """Its bytes would stand between frames that are none of them."""
+    encoded = stream_head(b"content-encoding: gzip") + chunked(b"\x1f\x8b\x08") + LAST_CHUNK
+    scripted.then(answer(SUMMARY)).then(encoded)
+    told = stream_of(before_scripted())
+    assert b"\x1f" not in told
+    assert data(told)[-1]["error"]["code"] == "upstream_unreadable"
+
+
 def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
     """The client learns of it while the summary is being made, not after."""
     simulator.next_summary(delay=0.6)

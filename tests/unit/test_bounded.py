@@ -161,3 +161,11 @@ def test_what_is_dropped_takes_up_no_room() -> None:
     held.drop(lambda key, value: key == "a" or len(value) == 2)
     held.keep("d", b"123456")
     assert list(held) == ["c", "d"]
+
+
+def test_nothing_is_left_of_an_entry_that_went() -> None:
+    held: BoundedMap[int, int] = BoundedMap(2, seconds=10.0)
+    for number in range(5):
+        held.keep(number, number)
+    held.pop(3)
+    assert held._until.keys() == {4}

@@ -509,12 +509,13 @@ def test_where_roles_must_alternate_a_summary_joins_the_user_message_beside_it()
 
 def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former() -> None:
     agent = talk(
-        *({"role": role, "content": f"{role} {n}"} for n in range(3) for role in ("user", "assistant")),
+        *({"role": role, "content": f"{role} {n}", "name": "ann"} for n in range(3) for role in ("user", "assistant")),
         {"role": "assistant", "content": "more"},
     )
     chunks = (chunk(agent, 0, 5, carried=(4,)), chunk(agent, 5, 6))
     payload = render(agent, build_view(agent, Path(chunks, 6, 40)), alternate=True)
     assert [json.loads(raw)["role"] for raw in payload] == ["user", "assistant"]
+    assert json.loads(payload[0])["name"] == "ann"
     texts = [part["text"] for part in json.loads(payload[0])["content"]]
     assert texts[1] == "user 2"
     assert "notes on 5 to 6" in texts[2]
@@ -594,3 +595,19 @@ def test_a_message_with_a_key_that_stands_twice_is_cut_as_it_was_read() -> None:
     history = Conversation(read, IDENTITY, "t", lambda: Costs([1, 1], 0), 0)
     payload = render(history, View((Altered(0, ("cut",), 1, "masked"), Verbatim(1, 2)), 9))
     assert json.loads(payload[0]) == {"role": "tool", "content": "cut", "tool_call_id": "c"}
+
+
+def test_a_message_that_was_read_again_is_not_the_next_to_be_forgotten() -> None:
+    first, second, third = (b'{"role":"user","content":"%d"}' % number for number in range(3))
+    reading_ = reader(cache_bytes=2 * len(first))
+    for raw in (first, second, first, third):
+        reading_.read([raw])
+    assert [reading_.unread_bytes([raw]) for raw in (first, second, third)] == [0, len(second), 0]
+
+
+def test_a_message_that_two_threads_read_at_once_is_kept_once() -> None:
+    raw = b'{"role":"user","content":"a"}'
+    reading_ = reader()
+    first = reading_._remember(reading_._read(raw))
+    assert reading_._remember(reading_._read(raw)) is first
+    assert reading_.read([raw])[0] is first
