@@ -297,7 +297,9 @@ def test_a_compressed_answer_to_a_stream_that_has_begun_is_an_error(
     scripted.then(answer(SUMMARY)).then(encoded)
     told = stream_of(before_scripted())
     assert b"\x1f" not in told
-    assert data(told)[-1]["error"]["code"] == "upstream_unreadable"
+    error = data(told)[-1]["error"]
+    assert error["code"] == "upstream_unreadable"
+    assert "compressed" in error["message"]
 
 
 def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
