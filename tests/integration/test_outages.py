@@ -478,3 +478,23 @@ async def test_store_leaves_no_descriptor_behind(open_store: OpenStore, shared_u
         await store.close()
     await asyncio.sleep(0.1)
     assert descriptors() <= before
+
+
+async def test_who_writes_waits_for_others_of_its_process_longer_than_for_the_database(
+    open_store: OpenStore, sqlite_url: str
+) -> None:
+    """A request for two seconds, and what nobody waits for longer: the database is well, and says so."""
+    store = open_store(sqlite_url, 0.25)
+    await store.start()
+    held = await take(store, 0, 4)
+
+    async def write() -> None:
+        async with store._database.writing():
+            await asyncio.sleep(0.8)
+
+    writing = asyncio.ensure_future(write())
+    await asyncio.sleep(0.1)
+    kept = store.keep_mask(TENANT, "flat", digest(1), digest(0), "c1")
+    renewed, _, _ = await asyncio.gather(store.renew(held), kept, writing)
+    assert renewed
+    assert store.state == "ok"
