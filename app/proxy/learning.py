@@ -13,6 +13,7 @@ from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.usage import Tokens
+from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import Call
 from app.providers.providers import StreamedUsage
 from app.providers.upstream import LONGEST_REFUSAL, Headers
@@ -144,7 +145,7 @@ class Observation:
         """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
             windows, model = self.facts.provider.windows, self.facts.request.model
-            self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
+            self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
