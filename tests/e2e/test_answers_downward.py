@@ -59,7 +59,7 @@ def own(headers: tuple[tuple[str, str], ...]) -> set[str]:
 
 
 def test_end_to_end_headers_are_exact(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T4a, T4b: repeats stay repeats, and there is exactly one date and one server."""
+    """Repeats stay repeats, and there is exactly one date and one server."""
     hop_by_hop = (b"keep-alive: timeout=5", b"x-hop: 1", b"connection: keep-alive, X-Hop", b"trailer: x")
     kind = b"application/json; charset=UTF-8"
     scripted.then(answer(COMPLETION, *LINES, *hop_by_hop, kind=kind))
@@ -73,7 +73,6 @@ def test_end_to_end_headers_are_exact(scripted: ScriptedProvider, before_scripte
 
 
 def test_answers_without_date_and_server_get_one_each(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T4b"""
     scripted.default = (answer(COMPLETION),)
     steno = before_scripted()
     for answered in (
@@ -90,7 +89,7 @@ def test_answers_without_date_and_server_get_one_each(scripted: ScriptedProvider
 def test_plain_answer_is_the_providers_with_two_members_more(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T4d, T26a: taking them out gives the provider's bytes; the usage is the provider's."""
+    """Taking them out gives the provider's bytes; the usage is the provider's."""
     scripted.then(answer(COMPLETION))
     answered = post(before_scripted().url, chat())
     status = (
@@ -102,7 +101,7 @@ def test_plain_answer_is_the_providers_with_two_members_more(
 
 
 def test_plain_answer_tells_of_a_compaction(simulator: Simulator, steno: StartSteno) -> None:
-    """T4d, T26b: the body and the headers agree."""
+    """The body and the headers agree."""
     answered = post(steno().url, chat(long_history()))
     context = answered.json["context"]
     assert answered.json["context_status"] == context["status"] == "summarized"
@@ -125,7 +124,6 @@ def test_plain_answer_tells_of_a_compaction(simulator: Simulator, steno: StartSt
 def test_members_are_left_out_where_the_operator_says_so(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T4d"""
     scripted.default = (answer(COMPLETION),)
     answered = post(before_scripted(events={"body": False}).url, chat())
     assert answered.body == COMPLETION
@@ -147,7 +145,6 @@ def test_members_are_left_out_where_the_operator_says_so(
 def test_answer_that_is_no_json_object_passes_as_it_is(
     scripted: ScriptedProvider, before_scripted: StartSteno, body: bytes, kind: bytes
 ) -> None:
-    """T4a, T5a"""
     scripted.then(answer(body, kind=kind))
     answered = post(before_scripted().url, chat())
     assert (answered.status, answered.body) == (200, body)
@@ -155,13 +152,12 @@ def test_answer_that_is_no_json_object_passes_as_it_is(
 
 
 def test_empty_object_gets_its_members(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T4d"""
     scripted.then(answer(b"{ }"))
     assert post(before_scripted().url, chat()).json["context_status"] == "full"
 
 
 def test_encoded_answer_passes_as_it_is(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T4a: from a provider that compresses although it was not asked to."""
+    """From a provider that compresses although it was not asked to."""
     scripted.then(answer(b"\x1f\x8b not read", b"content-encoding: gzip"))
     answered = post(before_scripted().url, chat())
     assert answered.body == b"\x1f\x8b not read"
@@ -170,7 +166,7 @@ def test_encoded_answer_passes_as_it_is(scripted: ScriptedProvider, before_scrip
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_chunked_answer_arrives_whole(scripted: ScriptedProvider, before_scripted: StartSteno, stream: bool) -> None:
-    """T4c: hop-by-hop framing is Steno's own."""
+    """Hop-by-hop framing is Steno's own."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     scripted.then(head + chunked(COMPLETION[:20]) + chunked(COMPLETION[20:]) + LAST_CHUNK)
     answered = post(before_scripted().url, chat(stream=stream))
@@ -179,7 +175,7 @@ def test_chunked_answer_arrives_whole(scripted: ScriptedProvider, before_scripte
 
 
 def test_two_answers_are_told_apart_by_their_reasons(simulator: Simulator, steno: StartSteno) -> None:
-    """T26b, T12: a floor over the limit is forwarded, with the reason, and nothing loops."""
+    """A floor over the limit is forwarded, with the reason, and nothing loops."""
     huge = [{"role": "user", "content": "word " * 7_700}]
     answered = post(steno().url, chat([*turns(3)[:-1], *huge]))
     assert answered.status == 400
@@ -191,7 +187,7 @@ def test_two_answers_are_told_apart_by_their_reasons(simulator: Simulator, steno
 def test_reason_that_quotes_the_request_breaks_no_header(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T26b, T5d: a model's name may hold anything."""
+    """A model's name may hold anything."""
     scripted.default = (answer(b"{}"),)
     body = chat([{"role": "user", "content": "word " * 8_000}], model="gpt\r\nx-evil: 1\x00é")
     answered = post(before_scripted().url, body)
@@ -201,7 +197,6 @@ def test_reason_that_quotes_the_request_breaks_no_header(
 
 
 def test_tools_and_the_answers_length_count_towards_the_floor(simulator: Simulator, steno: StartSteno) -> None:
-    """T12"""
     url = steno().url
     tool = {"type": "function", "function": {"name": "f", "description": "word " * 8_000}}
     for members in (
@@ -222,7 +217,7 @@ def test_tools_and_the_answers_length_count_towards_the_floor(simulator: Simulat
 def test_providers_errors_pass_to_the_byte(
     scripted: ScriptedProvider, before_scripted: StartSteno, status: bytes, body: bytes, kind: bytes, stream: bool
 ) -> None:
-    """T5a, T5b, T8: status, retry headers and bytes, once."""
+    """Status, retry headers and bytes, once."""
     advice = (b"retry-after: 7", b"retry-after-ms: 6500", b"x-should-retry: true", b"x-request-id: req_9")
     scripted.default = (answer(body, *advice, status=status, kind=kind),)
     answered = post(before_scripted().url, chat(stream=stream))
@@ -237,7 +232,6 @@ def test_providers_errors_pass_to_the_byte(
 
 
 def test_rate_limit_is_not_held_back(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T5b"""
     scripted.default = (answer(b"{}", b"retry-after: 30", status=b"429 Too Many Requests"),)
     url = before_scripted().url
     began = time.monotonic()
@@ -246,7 +240,7 @@ def test_rate_limit_is_not_held_back(scripted: ScriptedProvider, before_scripted
 
 
 def test_compacted_request_that_is_refused_gets_the_refusal(simulator: Simulator, steno: StartSteno) -> None:
-    """T5a, T26b: with what was done to it in the headers."""
+    """With what was done to it in the headers."""
     simulator.next_chat(status=429, retry_after=2)
     answered = post(steno().url, chat(long_history()))
     assert answered.status == 429
@@ -256,7 +250,7 @@ def test_compacted_request_that_is_refused_gets_the_refusal(simulator: Simulator
 
 
 def test_sdk_retries_as_it_would_without_steno(simulator: Simulator, steno: StartSteno) -> None:
-    """T5b: three requests, not nine."""
+    """Three requests, not nine."""
     simulator.chat_default = Fault(status=503, retry_after=0.01)
     with pytest.raises(openai.InternalServerError):
         steno().sdk(max_retries=2).chat.completions.create(model=MODEL, messages=HELLO)
@@ -264,7 +258,7 @@ def test_sdk_retries_as_it_would_without_steno(simulator: Simulator, steno: Star
 
 
 def test_provider_that_cannot_be_reached_is_a_502(steno: StartSteno) -> None:
-    """T5d: in OpenAI's envelope, without addresses or exceptions in it, and repeating may help."""
+    """In OpenAI's envelope, without addresses or exceptions in it, and repeating may help."""
     port = closed_port()
     url = steno(upstream={"base_url": f"http://127.0.0.1:{port}/v1/secret-path"}).url
     for answered in (post(url, chat()), send(url, request_bytes(None, method="GET", target="/v1/models"))):
@@ -281,7 +275,7 @@ def test_provider_that_cannot_be_reached_is_a_502(steno: StartSteno) -> None:
 def test_provider_that_closes_without_an_answer_is_a_502(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T5c: a request that may have been processed is not sent again."""
+    """A request that may have been processed is not sent again."""
     scripted.default = ("close",)
     answered = post(before_scripted().url, chat())
     assert (answered.status, answered.json["error"]["code"]) == (502, "upstream_disconnected")
@@ -290,7 +284,6 @@ def test_provider_that_closes_without_an_answer_is_a_502(
 
 
 def test_provider_that_is_silent_for_too_long_is_a_504(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T11e"""
     scripted.default = ("hang",)
     url = before_scripted(upstream={"first_byte_seconds": 0.3}).url
     answered = post(url, chat())
@@ -299,14 +292,14 @@ def test_provider_that_is_silent_for_too_long_is_a_504(scripted: ScriptedProvide
 
 
 def test_plain_answer_that_breaks_off_is_no_answer(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T10b: the part that came is not taken for the whole."""
+    """The part that came is not taken for the whole."""
     scripted.then(answer(COMPLETION)[:-10], "close")
     answered = post(before_scripted().url, chat())
     assert (answered.status, answered.json["error"]["code"]) == (502, "upstream_disconnected")
 
 
 def test_error_that_breaks_off_breaks_off(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T10b: with curl's exit code for a partial file."""
+    """With curl's exit code for a partial file."""
     scripted.default = (answer(b"x" * 100, status=b"500 Oops")[:-10], "close")
     url = f"{before_scripted().url}/v1/chat/completions"
     assert curl(url, "--data", chat().decode(), "-H", "content-type: application/json").returncode == 18
@@ -317,7 +310,7 @@ def test_error_that_breaks_off_breaks_off(scripted: ScriptedProvider, before_scr
 def test_providers_patience_begins_anew_with_each_piece(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T11e: total time is not bounded, the time between two pieces is."""
+    """Total time is not bounded, the time between two pieces is."""
     half = len(COMPLETION) // 2
     head = answer(COMPLETION)[: -len(COMPLETION)]
     upstream = {"first_byte_seconds": 5, "between_bytes_seconds": 0.5}
@@ -342,13 +335,12 @@ def test_redirect_is_the_clients_to_follow(scripted: ScriptedProvider, before_sc
 
 
 def test_informational_answers_are_not_the_answer(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T4a"""
     scripted.then(b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n", 0.05, answer(COMPLETION))
     assert post(before_scripted().url, chat()).json["id"] == "chatcmpl-1"
 
 
 def test_own_errors_are_openais(steno: StartSteno) -> None:
-    """T5d: never 500 for bad input, and an SDK is told not to repeat what cannot succeed."""
+    """Never 500 for bad input, and an SDK is told not to repeat what cannot succeed."""
     url = steno(limits={"body_bytes": 1_000}).url
     requests: dict[int, list[bytes]] = {
         400: [
@@ -378,7 +370,6 @@ def test_own_errors_are_openais(steno: StartSteno) -> None:
 
 
 def test_sdk_reads_own_errors(steno: StartSteno) -> None:
-    """T5d"""
     client = steno(limits={"body_bytes": 1_000}).sdk(max_retries=2)
     with pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "x" * 1_000}])
@@ -386,7 +377,7 @@ def test_sdk_reads_own_errors(steno: StartSteno) -> None:
 
 
 def test_trouble_of_stenos_own_does_not_fail_a_request(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T19: whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
+    """Whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
 
     class Broken:
         async def identify(self, *_: Any, **__: Any) -> Any:

@@ -53,7 +53,7 @@ LEAVING: dict[str, tuple[bytes, tuple[Any, ...]]] = {
 def test_client_that_leaves_ends_the_providers_call(
     scripted: ScriptedProvider, before_scripted: StartSteno, request_: bytes, steps: tuple[Any, ...]
 ) -> None:
-    """T11a: within a second, streaming or not."""
+    """Within a second, streaming or not."""
     scripted.then(*steps)
     with connected(before_scripted().url) as connection:
         connection.sendall(request_)
@@ -65,7 +65,6 @@ def test_client_that_leaves_ends_the_providers_call(
 
 
 def test_client_that_leaves_a_flowing_stream_ends_it(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T11a"""
     piece = chunked(FRAME % (b"a" * 1000))
     scripted.then(stream_head(), *[step for _ in range(500) for step in (piece, 0.01)])
     with connected(before_scripted().url) as connection:
@@ -79,7 +78,6 @@ def test_client_that_leaves_a_flowing_stream_ends_it(scripted: ScriptedProvider,
 def test_client_that_leaves_in_the_middle_of_its_request_reaches_nobody(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T11a"""
     steno = before_scripted()
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat())[:-10])
@@ -91,7 +89,7 @@ def test_client_that_leaves_in_the_middle_of_its_request_reaches_nobody(
 def test_client_that_leaves_in_the_middle_of_an_upload_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T11a: on a path that is relayed as it arrives."""
+    """On a path that is relayed as it arrives."""
     with connected(before_scripted().url) as connection:
         connection.sendall(request_bytes(b"x" * 100_000, target="/v1/files")[:-10])
         assert eventually(lambda: scripted.connections == 1)
@@ -102,7 +100,7 @@ def test_client_that_leaves_in_the_middle_of_an_upload_ends_it(
 def test_summary_is_finished_and_stored_when_the_client_leaves(
     simulator: Simulator, steno: StartSteno, stream: bool
 ) -> None:
-    """T11b: coming back costs no second call, and the provider is not asked for an answer nobody waits for."""
+    """Coming back costs no second call, and the provider is not asked for an answer nobody waits for."""
     simulator.next_summary(delay=0.6)
     served = steno()
     with connected(served.url) as connection:
@@ -121,7 +119,7 @@ def test_summary_is_finished_and_stored_when_the_client_leaves(
 def test_one_waiter_that_leaves_does_not_disturb_the_others(
     simulator: Simulator, steno: StartSteno, leaver: str
 ) -> None:
-    """T11c: one summary for all, whoever began it."""
+    """One summary for all, whoever began it."""
     simulator.next_summary(delay=1.0)
     served = steno()
     request = request_bytes(chat(LONG), b"x-context-conversation-id: c-1")
@@ -137,7 +135,7 @@ def test_one_waiter_that_leaves_does_not_disturb_the_others(
 
 
 def test_stopping_server_finishes_the_summary(simulator: Simulator, steno: StartSteno, sqlite_url: str) -> None:
-    """T11c: and the next process uses it."""
+    """And the next process uses it."""
     simulator.next_summary(delay=0.8)
     served = steno(storage={"url": sqlite_url})
     with connected(served.url) as connection:
@@ -151,7 +149,7 @@ def test_stopping_server_finishes_the_summary(simulator: Simulator, steno: Start
 
 
 def test_server_that_is_told_to_stop_begins_no_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """T11c: and says that it is not ready, while it still answers."""
+    """And says that it is not ready, while it still answers."""
     served = steno()
     served.services.tasks.draining = True
     assert send(served.url, request_bytes(None, method="GET", target="/readyz")).status == 503
@@ -162,7 +160,7 @@ def test_server_that_is_told_to_stop_begins_no_summary(simulator: Simulator, ste
 
 
 def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T11a: an answer that is complete looks like a client that left; what is done after it is done all the same."""
+    """An answer that is complete looks like a client that left; what is done after it is done all the same."""
     steno = before_scripted()
     done = stream_head() + chunked(FRAME % b"a" + b"data: [DONE]\n\n") + b"0\r\n\r\n"
     for number in range(20):
@@ -174,7 +172,7 @@ def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_sc
 
 
 async def test_work_goes_on_after_the_end_of_the_answer() -> None:
-    """T11a: closing a provider's connection may take a moment, when to the server everybody has left."""
+    """Closing a provider's connection may take a moment, when to the server everybody has left."""
     tidied = False
     ended = asyncio.Event()
 
@@ -212,7 +210,7 @@ def slow_client(steno: Steno) -> socket.socket:
 def test_client_that_takes_nothing_is_given_up(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:
-    """T11d: the provider is slowed down with it, then both connections are closed."""
+    """The provider is slowed down with it, then both connections are closed."""
     piece = chunked(FRAME % (b"a" * 100_000))
     scripted.then(stream_head(), *[piece] * 500)
     steno = before_scripted(limits={"write_stall_seconds": 0.5})
@@ -227,7 +225,7 @@ def test_client_that_takes_nothing_is_given_up(
 def test_slow_client_slows_the_provider_down_and_gets_everything(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T11d: backpressure, not a queue in memory."""
+    """Backpressure, not a queue in memory."""
     size, count = 100_000, 600  # More than the kernel's buffers on three sockets.
     frame = FRAME % (b"a" * size)
     last = b"data: [DONE]\n\n"
@@ -246,7 +244,7 @@ def test_slow_client_slows_the_provider_down_and_gets_everything(
 
 
 def test_stale_pooled_connection_is_replaced_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T5c: it closed with 0 bytes of an answer."""
+    """It closed with 0 bytes of an answer."""
     steno = before_scripted()
     post(steno.url, chat())
     scripted.then("close").then(answer(b'{"second":true}'))
@@ -255,7 +253,7 @@ def test_stale_pooled_connection_is_replaced_once(scripted: ScriptedProvider, be
 
 
 def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T5c: also where every pooled connection is stale."""
+    """Also where every pooled connection is stale."""
     steno = before_scripted()
     scripted.default = (0.3, answer())
     with connected(steno.url) as first, connected(steno.url) as second, connected(steno.url) as third:
@@ -270,7 +268,7 @@ def test_replay_happens_once(scripted: ScriptedProvider, before_scripted: StartS
 def test_request_that_may_have_been_worked_on_is_not_sent_again(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T5c: a stale connection fails at once."""
+    """A stale connection fails at once."""
     steno = before_scripted()
     post(steno.url, chat())
     scripted.then(1.2, "close")
@@ -280,7 +278,6 @@ def test_request_that_may_have_been_worked_on_is_not_sent_again(
 
 
 def test_nonsense_from_the_provider_is_a_502(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T5d"""
     scripted.then(b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "close")
     assert post(before_scripted().url, chat()).status == 502
     assert len(scripted.requests) == 1
@@ -324,7 +321,7 @@ def test_many_slow_answers_at_once_do_not_wait_for_each_other(
 
 
 def test_half_closed_client_is_gone(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T11a: who closes its sending side cannot be told from who left."""
+    """Who closes its sending side cannot be told from who left."""
     scripted.then("hang")
     with connected(before_scripted().url) as connection:
         connection.sendall(request_bytes(chat()))
@@ -335,7 +332,7 @@ def test_half_closed_client_is_gone(scripted: ScriptedProvider, before_scripted:
 
 
 def test_conversation_is_recorded_with_what_was_sent(simulator: Simulator, steno: StartSteno) -> None:
-    """T26b, T21: the store tells the same as the answer."""
+    """The store tells the same as the answer."""
     served = steno()
     answered = post(served.url, chat(LONG), b"x-conversation-id: c-7")
     asked = request_bytes(None, method="GET", target="/context/conversations/c-7")

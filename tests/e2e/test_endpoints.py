@@ -35,7 +35,6 @@ LONG = long_history()
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
 def test_every_method_is_relayed(scripted: ScriptedProvider, before_scripted: StartSteno, method: str) -> None:
-    """T6a"""
     scripted.default = (answer(b"\x00\xff", b"x-a: 1", b"x-a: 2", status=b"207 Multi-Status", kind=b"x/y"),)
     answered = send(before_scripted().url, request_bytes(BINARY, method=method, target="/v1/responses/r_1?a=b"))
     [received] = scripted.requests
@@ -48,7 +47,6 @@ def test_every_method_is_relayed(scripted: ScriptedProvider, before_scripted: St
 def test_head_has_the_headers_of_a_body_that_does_not_come(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T6a"""
     scripted.default = (answer(b"")[:-2].replace(b"length: 0", b"length: 1234") + b"\r\n",)
     answered = get(before_scripted().url, "/v1/models", method="HEAD")
     assert (answered.status, answered.header("content-length"), answered.body) == (200, "1234", b"")
@@ -56,7 +54,7 @@ def test_head_has_the_headers_of_a_body_that_does_not_come(
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
 def test_answers_without_a_body_pass(scripted: ScriptedProvider, before_scripted: StartSteno, status: bytes) -> None:
-    """T4a: and the connection stays usable."""
+    """And the connection stays usable."""
     scripted.default = (
         b"HTTP/1.1 " + status + b"\r\netag: x\r\n" + b"content-length: 99\r\n" * (b"304" in status) + b"\r\n",
     )
@@ -71,7 +69,7 @@ def test_answers_without_a_body_pass(scripted: ScriptedProvider, before_scripted
 
 
 def test_upload_is_relayed_to_the_byte(simulator: Simulator, steno: StartSteno) -> None:
-    """T6a: through the official client, and larger than a chat may be."""
+    """Through the official client, and larger than a chat may be."""
     served = steno(limits={"body_bytes": 1_000})
     uploaded: Any = served.sdk().files.create(file=("a.bin", BINARY * 20), purpose="user_data")
     [record] = simulator.others
@@ -81,7 +79,6 @@ def test_upload_is_relayed_to_the_byte(simulator: Simulator, steno: StartSteno) 
 
 
 def test_chunked_upload_is_relayed(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T6a"""
     url = before_scripted().url
     head = request_bytes(None, b"transfer-encoding: chunked", target="/v1/files")
     for target in ("/v1/files", CHAT):
@@ -91,7 +88,6 @@ def test_chunked_upload_is_relayed(scripted: ScriptedProvider, before_scripted: 
 
 
 def test_speech_is_relayed_to_the_byte(steno: StartSteno, provider: Any) -> None:
-    """T6a"""
     arguments: Any = {"model": "tts-1", "voice": "alloy", "input": "Hello."}
     direct = openai.OpenAI(base_url=f"{provider.url}/v1", api_key="sk-test")
     with direct:
@@ -100,7 +96,6 @@ def test_speech_is_relayed_to_the_byte(steno: StartSteno, provider: Any) -> None
 
 
 def test_models_and_embeddings_are_the_providers(simulator: Simulator, steno: StartSteno, provider: Any) -> None:
-    """T6a"""
     served = steno()
     assert get(served.url, "/v1/models").body == get(provider.url, "/v1/models").body
     vector = served.sdk().embeddings.create(model="e", input="x").data[0].embedding
@@ -109,7 +104,6 @@ def test_models_and_embeddings_are_the_providers(simulator: Simulator, steno: St
 
 
 def test_unknown_paths_get_the_providers_answer(steno: StartSteno, provider: Any) -> None:
-    """T6a"""
     served = steno()
     for target in ("/v1/unheard-of", "/v1", "/v1/", "/v1/chat/completions/c_1"):
         direct, through = get(provider.url, target), get(served.url, target)
@@ -120,7 +114,6 @@ def test_unknown_paths_get_the_providers_answer(steno: StartSteno, provider: Any
 def test_only_chat_completions_are_compacted(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:
-    """T6g"""
     body = chat(LONG)
     send(before_scripted().url, request_bytes(body, target=target))
     assert [request.body for request in scripted.requests] == [body]
@@ -142,7 +135,7 @@ def test_only_chat_completions_are_compacted(
 def test_conversation_that_passes_uncompacted_is_told_so(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str, status: bytes
 ) -> None:
-    """T6g: nothing is hidden."""
+    """Nothing is hidden."""
     scripted.default = (answer(b'{"a": 1}', status=status),)
     answered = post(before_scripted().url, chat(LONG), target=target)
     assert (str(answered.status), answered.body) == (status[:3].decode(), b'{"a": 1}')
@@ -162,14 +155,12 @@ def test_conversation_that_passes_uncompacted_is_told_so(
     ],
 )
 def test_what_carries_no_conversation_is_told_nothing(before_scripted: StartSteno, method: str, target: str) -> None:
-    """T6g"""
     answered = send(before_scripted().url, request_bytes(chat(), method=method, target=target))
     told = [name for name, _ in answered.headers if name.startswith("x-context-")]
     assert told == ["x-context-request-id"]
 
 
 def test_conversation_that_passes_uncompacted_is_told_also_when_nobody_answers(start_steno: StartSteno) -> None:
-    """T5d"""
     answered = post(start_steno(f"http://127.0.0.1:{closed_port()}").url, chat(LONG), target="/v1/responses")
     assert (answered.status, answered.header("x-context-status")) == (502, "bypassed")
 
@@ -177,7 +168,7 @@ def test_conversation_that_passes_uncompacted_is_told_also_when_nobody_answers(s
 def test_word_of_a_steno_behind_stands_on_what_passes_uncompacted(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T26b: a later release may compact it."""
+    """A later release may compact it."""
     scripted.default = (answer(b"{}", b"x-context-status: summarized"),)
     answered = post(before_scripted().url, chat(LONG), target="/v1/responses")
     assert answered.all("x-context-status") == ["summarized"]
@@ -187,7 +178,6 @@ def test_word_of_a_steno_behind_stands_on_what_passes_uncompacted(
 def test_conversations_that_pass_uncompacted_are_logged_once_a_minute_for_each_path(
     before_scripted: StartSteno,
 ) -> None:
-    """T27"""
     url = before_scripted().url
     with capture_logs() as logged:
         for target in ("/v1/responses", "/v1/messages", "/c/a/v1/responses", "/c/b/v1/responses/", "/v1/embeddings"):
@@ -218,7 +208,6 @@ def test_target_is_passed_as_received(scripted: ScriptedProvider, before_scripte
 
 
 def test_clients_v1_is_replaced_by_the_path_of_the_base_url(scripted: ScriptedProvider, steno: StartSteno) -> None:
-    """DESIGN 4"""
     for path, expected in (("", b"/models"), ("/", b"/models"), ("/api/v1beta/openai/", b"/api/v1beta/openai/models")):
         get(steno(upstream={"base_url": scripted.url + path}).url, "/v1/models")
         assert scripted.requests[-1].target == expected
@@ -256,7 +245,7 @@ def test_dots_elsewhere_are_no_segments(scripted: ScriptedProvider, before_scrip
 
 @pytest.mark.parametrize("target", ["/livez", "/readyz", "/healthz"])
 def test_own_paths_stay_out_of_v1(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
-    """T6h, T24b: and none of them asks the provider."""
+    """And none of them asks the provider."""
     url = before_scripted().url
     assert get(url, target).status == 200
     assert not scripted.requests
@@ -266,7 +255,6 @@ def test_own_paths_stay_out_of_v1(scripted: ScriptedProvider, before_scripted: S
 
 @pytest.mark.parametrize("target", ["/v1x/models", "/", "/V1/models", "//v1/models", "/c//v1/models", "/c/x/v2/models"])
 def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
-    """T6h"""
     assert get(before_scripted().url, target).status == 404
     assert not scripted.requests
 
@@ -282,7 +270,7 @@ def name_of(answered: Answer) -> str | None:
 
 
 def test_conversation_is_named_by_the_first_place_that_names_it(before_scripted: StartSteno) -> None:
-    """T21: in the order of DESIGN 4."""
+    """In the order that docs/rest.md tells."""
     identity = {"use_prompt_cache_key": True, "use_user": True}
     url = before_scripted(identity=identity).url
     headers = [
@@ -316,7 +304,7 @@ def test_conversation_is_named_by_the_first_place_that_names_it(before_scripted:
 
 
 def test_base_url_can_name_the_conversation(simulator: Simulator, steno: StartSteno) -> None:
-    """T21: for tools that can only set a URL."""
+    """For tools that can only set a URL."""
     served = steno()
     client = served.sdk(base_url=f"{served.url}/c/my%20chat/v1")
     raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=HELLO)
@@ -329,7 +317,7 @@ def test_base_url_can_name_the_conversation(simulator: Simulator, steno: StartSt
     "name", ["a/b", "caf\u00e9", "50% of it", "..", "\u5f20\u4f1f \U0001f469\u200d\U0001f469", "x" * 256]
 )
 def test_conversation_may_have_any_name(before_scripted: StartSteno, name: str) -> None:
-    """T21: the same one in a header, a path and the body, and in the paths of what is stored."""
+    """The same one in a header, a path and the body, and in the paths of what is stored."""
     steno = before_scripted()
     encoded = quote(name, safe="")
     for answered in (
@@ -354,7 +342,7 @@ def test_conversation_may_have_any_name(before_scripted: StartSteno, name: str) 
 
 
 def test_a_slash_in_a_name_is_no_part_of_the_path(before_scripted: StartSteno) -> None:
-    """T21: the conversation `a/pins` is deleted, and not the pins of `a`."""
+    """The conversation `a/pins` is deleted, and not the pins of `a`."""
     steno = before_scripted()
     post(steno.url, chat(conversation_id="a"))
     post(steno.url, chat([{"role": "user", "content": "Another."}], conversation_id="a/pins"))
@@ -378,7 +366,7 @@ REFUSED_NAMES: dict[str, tuple[dict[str, Any], list[bytes], str]] = {
 def test_name_that_cannot_be_one_is_refused_with_the_rule(
     scripted: ScriptedProvider, before_scripted: StartSteno, place: str
 ) -> None:
-    """T21: never replaced in silence."""
+    """Never replaced in silence."""
     members, headers, target = REFUSED_NAMES[place]
     refused = post(before_scripted().url, chat(**members), *headers, target=target)
     assert refused.status == 400
@@ -392,7 +380,6 @@ def test_name_that_cannot_be_one_is_refused_with_the_rule(
 def test_a_path_with_such_a_name_is_refused_wherever_it_leads(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:
-    """T21"""
     refused = get(before_scripted().url, target)
     assert refused.status == 400
     assert "at most 256 characters" in refused.json["error"]["message"]
@@ -400,7 +387,7 @@ def test_a_path_with_such_a_name_is_refused_wherever_it_leads(
 
 
 def test_a_name_that_another_tool_sends_is_left_out_if_it_cannot_be_one(before_scripted: StartSteno) -> None:
-    """T21: who uses the tool could not change it. The next place is looked at, and the log says so."""
+    """Who uses the tool could not change it. The next place is looked at, and the log says so."""
     url = before_scripted(identity={"use_user": True}).url
     with capture_logs() as logged:
         for session in (b"x" * 257, b"caf\xe9"):
@@ -415,7 +402,7 @@ def test_a_name_that_another_tool_sends_is_left_out_if_it_cannot_be_one(before_s
 
 
 def test_histories_decide_not_names(simulator: Simulator, steno: StartSteno) -> None:
-    """T22: the same id on another history gets no foreign summary, another id on the same history reuses it."""
+    """The same id on another history gets no foreign summary, another id on the same history reuses it."""
     served = steno()
     post(served.url, chat(LONG), b"x-session-id: s-1")
     edited = [{"role": "user", "content": "Another beginning. " + LONG[0]["content"]}, *LONG[1:]]
@@ -426,7 +413,6 @@ def test_histories_decide_not_names(simulator: Simulator, steno: StartSteno) -> 
 
 
 def test_instructions_may_change_without_a_new_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """T22b"""
     served = steno()
     for day in ("Monday", "Tuesday"):
         post(served.url, chat([{"role": "system", "content": f"It is {day}."}, *LONG]))
@@ -438,7 +424,7 @@ def test_instructions_may_change_without_a_new_summary(simulator: Simulator, ste
 
 
 def test_one_callers_summary_is_never_anothers(simulator: Simulator, steno: StartSteno) -> None:
-    """T23a: nor can the other one see the conversation."""
+    """Nor can the other one see the conversation."""
     served = steno()
     for key in ("sk-a", "sk-b"):
         request = request_bytes(chat(LONG), f"authorization: Bearer {key}".encode(), b"x-session-id: s", usual=False)
@@ -454,7 +440,6 @@ def test_one_callers_summary_is_never_anothers(simulator: Simulator, steno: Star
 
 
 def test_request_from_another_machine_needs_a_key() -> None:
-    """T25"""
     identity = Identity(b"a secret for the tests")
     closed, opened = Tenants(identity, "loopback"), Tenants(identity, True)
     for host in ("10.0.0.7", "2001:db8::1", "", "not an address"):
@@ -474,7 +459,7 @@ def test_request_from_another_machine_needs_a_key() -> None:
 async def test_no_path_serves_other_machines_without_a_key(
     monkeypatch: pytest.MonkeyPatch, target: str, peer: str, status: int
 ) -> None:
-    """T25: an open relay would lend the provider behind it to everybody."""
+    """An open relay would lend the provider behind it to everybody."""
     forget_environment(monkeypatch)
     app = create_app(load(upstream={"base_url": f"http://127.0.0.1:{closed_port()}"}, storage={"url": "memory"}))
     requests = asyncio.Queue[Any]()
@@ -526,7 +511,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., commands.Serving]]:
 
 
 def test_key_is_never_in_the_commands_log(scripted: ScriptedProvider, serve: Callable[..., commands.Serving]) -> None:
-    """T3e, T27: nor a message's text, whatever goes wrong."""
+    """Nor a message's text, whatever goes wrong."""
     key, text = b"sk-canary-5d41402abc4b", "canary words"
     authorization = b"authorization: Bearer " + key
     scripted.then("close").then(answer(b"x" * 10)[:-5], "close").then(b"nonsense\r\n\r\n", "close")
@@ -552,7 +537,7 @@ def test_key_is_never_in_the_commands_log(scripted: ScriptedProvider, serve: Cal
 def test_command_closes_connections_that_owe_headers(
     scripted: ScriptedProvider, serve: Callable[..., commands.Serving]
 ) -> None:
-    """T3f: what the tests serve is what the command serves."""
+    """What the tests serve is what the command serves."""
     serving = serve("--upstream", f"{scripted.url}/v1", STENO_LIMITS__RECEIVE_SECONDS="0.3")
     with connected(serving.url) as connection:
         connection.sendall(b"GET /liv")
@@ -560,7 +545,6 @@ def test_command_closes_connections_that_owe_headers(
 
 
 def test_curl_gets_an_answer(steno: StartSteno) -> None:
-    """T28"""
     done = curl(f"{steno().url}{CHAT}", "--fail", "--data", chat().decode(), "-H", "content-type: application/json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["context_status"] == "full"

@@ -30,7 +30,6 @@ def sha256(data: bytes) -> str:
 def test_headers_pass_except_those_of_the_connection_and_of_proxies(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T3a"""
     kept = [
         (b"OpenAI-Beta", b"assistants=v2"),
         (b"OpenAI-Organization", b"org-1"),
@@ -64,7 +63,7 @@ def test_headers_pass_except_those_of_the_connection_and_of_proxies(
 
 
 def test_nothing_is_sent_that_the_client_did_not_send(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T3b: but for the name of the Steno it came through, which is how a circle is found."""
+    """But for the name of the Steno it came through, which is how a circle is found."""
     body = chat()
     send(before_scripted().url, request_bytes(body, b"content-type: application/json", usual=False))
     [received] = scripted.requests
@@ -83,7 +82,6 @@ def test_nothing_is_sent_that_the_client_did_not_send(scripted: ScriptedProvider
 def test_client_chooses_the_encoding_of_what_steno_does_not_read(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T3c"""
     steno = before_scripted()
     post(steno.url, chat(), b"accept-encoding: gzip, br")
     send(steno.url, request_bytes(None, b"accept-encoding: gzip, br", method="GET", target="/v1/models"))
@@ -92,7 +90,6 @@ def test_client_chooses_the_encoding_of_what_steno_does_not_read(
 
 
 def test_cookies_of_one_caller_never_reach_another(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T3d"""
     scripted.then(answer(b"{}", b"set-cookie: session=first-caller; Path=/"))
     steno = before_scripted()
     assert post(steno.url, chat()).header("set-cookie") == "session=first-caller; Path=/"
@@ -104,7 +101,7 @@ def test_cookies_of_one_caller_never_reach_another(scripted: ScriptedProvider, b
 def test_credentials_pass_and_are_never_stored(
     scripted: ScriptedProvider, before_scripted: StartSteno, sqlite_url: str
 ) -> None:
-    """T3e; what the command logs is in `test_endpoints`."""
+    """What the command logs is in `test_endpoints`."""
     steno = before_scripted(storage={"url": sqlite_url})
     canary = b"sk-canary-5d41402abc4b"
     request = request_bytes(chat(), b"authorization: Bearer " + canary, b"user-agent: mine/1", usual=False)
@@ -130,7 +127,6 @@ def test_credentials_pass_and_are_never_stored(
 def test_too_many_or_too_large_headers_are_refused(
     scripted: ScriptedProvider, before_scripted: StartSteno, headers: list[bytes], named: str
 ) -> None:
-    """T3f"""
     refused = post(before_scripted().url, chat(), *headers)
     assert refused.status == 431
     error = refused.json["error"]
@@ -144,7 +140,6 @@ def test_too_many_or_too_large_headers_are_refused(
 def test_header_that_servers_may_take_for_a_known_one_is_refused_by_name(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str, name: str
 ) -> None:
-    """T3f"""
     refused = post(before_scripted().url, chat(), name.encode() + b": 1", target=target)
     assert refused.status == 400
     error = refused.json["error"]
@@ -158,7 +153,7 @@ def test_header_that_servers_may_take_for_a_known_one_is_refused_by_name(
 def test_other_headers_with_underscores_pass_as_they_are(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:
-    """T3f: such as those of Codex."""
+    """Such as those of Codex."""
     sent = {b"session_id": b"s-1", b"conversation_id": b"c-1", b"x_y-z": b"1"}
     assert post(before_scripted().url, chat(), *map(b": ".join, sent.items()), target=target).status == 200
     [received] = scripted.requests
@@ -176,7 +171,7 @@ def test_other_headers_with_underscores_pass_as_they_are(
     ],
 )
 def test_what_is_no_http_is_refused_with_the_place(before_scripted: StartSteno, request_head: bytes, told: str) -> None:
-    """T5d: in OpenAI's envelope, too."""
+    """In OpenAI's envelope, too."""
     with connected(before_scripted().url) as connection:
         connection.sendall(request_head)
         refused = read_answer(connection)
@@ -198,7 +193,6 @@ def test_what_is_no_http_is_refused_with_the_place(before_scripted: StartSteno, 
 def test_requests_that_servers_read_differently_are_refused(
     scripted: ScriptedProvider, before_scripted: StartSteno, smuggled: bytes
 ) -> None:
-    """T3f"""
     with connected(before_scripted().url) as connection:
         connection.sendall(smuggled)
         assert read_answer(connection).status == 400
@@ -206,7 +200,6 @@ def test_requests_that_servers_read_differently_are_refused(
 
 
 def test_body_that_does_not_arrive_in_time_is_given_up(before_scripted: StartSteno) -> None:
-    """T3f"""
     steno = before_scripted(limits={"receive_seconds": 0.3})
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat())[:-10])
@@ -218,7 +211,6 @@ def test_body_that_does_not_arrive_in_time_is_given_up(before_scripted: StartSte
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/chat", b"POST / HTTP/1.1\r\nhost: x\r\n"])
 def test_header_that_does_not_arrive_in_time_closes_the_connection(before_scripted: StartSteno, sent: bytes) -> None:
-    """T3f"""
     steno = before_scripted(limits={"receive_seconds": 0.3})
     with connected(steno.url) as connection:
         began = time.monotonic()
@@ -228,7 +220,7 @@ def test_header_that_does_not_arrive_in_time_closes_the_connection(before_script
 
 
 def test_second_header_on_a_connection_has_a_deadline_too(before_scripted: StartSteno) -> None:
-    """T3f: and a request that takes longer than that to be answered is not cut by it."""
+    """And a request that takes longer than that to be answered is not cut by it."""
     steno = before_scripted(limits={"receive_seconds": 0.3})
     with connected(steno.url) as connection:
         for _ in range(2):
@@ -241,7 +233,6 @@ def test_second_header_on_a_connection_has_a_deadline_too(before_scripted: Start
 def test_deadline_for_the_header_does_not_cut_a_slow_answer(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T3f"""
     scripted.default = (0.8, answer(b'{"slow":1}'))
     assert post(before_scripted(limits={"receive_seconds": 0.3}).url, chat()).json["slow"] == 1
 
@@ -257,13 +248,12 @@ def test_deadline_for_the_header_does_not_cut_a_slow_answer(
 def test_untouched_request_has_the_clients_bytes(
     scripted: ScriptedProvider, before_scripted: StartSteno, body: bytes
 ) -> None:
-    """T1"""
     post(before_scripted().url, body)
     assert sha256(scripted.requests[0].body) == sha256(body)
 
 
 def test_compacted_request_differs_in_messages_only(simulator: Simulator, steno: StartSteno) -> None:
-    """T2: every other member keeps its bytes and its place, and so does every message that is kept."""
+    """Every other member keeps its bytes and its place, and so does every message that is kept."""
     messages = long_history()
     odd = (
         b'{"content" : [{"type":"text","text":"h\\u0065re","x":1.0}],"role":"user", "n":123456789012345678901234567890}'
@@ -287,7 +277,6 @@ def test_compacted_request_differs_in_messages_only(simulator: Simulator, steno:
 def test_same_request_gives_the_same_bytes_also_after_a_restart(
     simulator: Simulator, steno: StartSteno, sqlite_url: str
 ) -> None:
-    """T2b, T17"""
     body = chat(long_history())
     for _ in range(2):
         served = steno(storage={"url": sqlite_url})
@@ -328,7 +317,6 @@ UNREADABLE = {
 def test_body_that_steno_cannot_read_is_for_the_provider_to_judge(
     scripted: ScriptedProvider, before_scripted: StartSteno, body: bytes
 ) -> None:
-    """T6b, T6d"""
     judged = answer(b'{"error": {"message":"no","odd":1.0}}', status=b"400 Bad Request")
     scripted.then(judged)
     answered = post(before_scripted().url, body)
@@ -368,7 +356,7 @@ ODD_MESSAGES = {
 def test_odd_message_is_no_reason_to_fail(
     scripted: ScriptedProvider, before_scripted: StartSteno, message: str, beginning: list[object]
 ) -> None:
-    """T6b: an optimisation must not become a validator."""
+    """An optimisation must not become a validator."""
     others = [json.dumps(other) for other in beginning]
     question = '{"role":"user","content":"And now?"}'
     body = f'{{"model":"gpt-4o","messages":[{",".join([*others, message, question])}]}}'.encode()
@@ -382,7 +370,6 @@ def test_odd_message_is_no_reason_to_fail(
 
 
 def test_encoded_body_is_not_looked_at(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T6b"""
     body = chat(long_history())
     answered = post(before_scripted().url, body, b"content-encoding: gzip")
     assert answered.header("x-context-reason") == "unreadable"
@@ -392,7 +379,6 @@ def test_encoded_body_is_not_looked_at(scripted: ScriptedProvider, before_script
 
 
 def test_body_over_the_limit_is_refused(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T6c"""
     steno = before_scripted(limits={"body_bytes": 1_000})
     refused = post(steno.url, chat(padding="x" * 1_000))
     assert refused.status == 413
@@ -403,7 +389,7 @@ def test_body_over_the_limit_is_refused(scripted: ScriptedProvider, before_scrip
 
 
 def test_body_over_the_limit_is_refused_before_it_is_sent(before_scripted: StartSteno) -> None:
-    """T6c: a client that asks first is not told to go on."""
+    """A client that asks first is not told to go on."""
     steno = before_scripted(limits={"body_bytes": 1_000})
     with connected(steno.url) as connection:
         head = (
@@ -416,7 +402,7 @@ def test_body_over_the_limit_is_refused_before_it_is_sent(before_scripted: Start
 
 @pytest.mark.parametrize("target", ["/v1/chat/completions", "/context/plan", "/context/conversations/c-1/pins"])
 def test_too_many_bytes_in_flight_are_refused_for_now(before_scripted: StartSteno, target: str) -> None:
-    """T6c: what is still arriving counts too, on the routes of our own as well."""
+    """What is still arriving counts too, on the routes of our own as well."""
     steno = before_scripted(limits={"in_flight_bytes": 5_000})
     method = "PUT" if target.endswith("pins") else "POST"
     arriving = request_bytes(chat(padding="x" * 4_500), target=target, method=method)[:-100]
@@ -445,14 +431,12 @@ def test_too_many_bytes_in_flight_are_refused_for_now(before_scripted: StartSten
 def test_own_members_are_cut_out_and_the_rest_stays(
     scripted: ScriptedProvider, before_scripted: StartSteno, sent: bytes, received: bytes
 ) -> None:
-    """T6e"""
     rest = b'"model":"gpt-4o","messages" : [{"role":"user","content":"1.0"}]'
     post(before_scripted().url, sent % rest)
     assert scripted.requests[0].body == received % rest
 
 
 def test_own_headers_need_no_change_of_the_body(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T6e"""
     steno = before_scripted()
     body = chat(long_history())
     answered = post(steno.url, body, b"x-context-compaction: off", b"x-context-conversation-id: c-9")
@@ -464,7 +448,6 @@ def test_own_headers_need_no_change_of_the_body(scripted: ScriptedProvider, befo
 
 
 def test_switched_off_compaction_in_the_body_leaves_the_messages(simulator: Simulator, steno: StartSteno) -> None:
-    """T6e"""
     messages = long_history()
     answered = post(steno().url, chat(messages, context={"compaction": False}))
     assert answered.json["context"]["reason"] == "compaction_off"
@@ -473,7 +456,7 @@ def test_switched_off_compaction_in_the_body_leaves_the_messages(simulator: Simu
 
 
 def test_stream_options_are_never_added_to_what_is_not_replaced(simulator: Simulator, steno: StartSteno) -> None:
-    """T6f, rule 3; what is replaced: test_estimates.py."""
+    """What is replaced: test_estimates.py."""
     proxy = steno(compaction={"enabled": False})
     for messages in (HELLO, turns(10)):
         post(proxy.url, chat(messages, stream=True))
@@ -502,7 +485,6 @@ def test_images_are_never_fetched(scripted: ScriptedProvider, before_scripted: S
 def test_summary_call_bears_the_mark_and_the_callers_key_and_nothing_of_the_request(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T20, K2"""
     of_the_request = (b"idempotency-key: k", b"accept: text/event-stream", b"x-stainless-retry-count: 1")
     post(before_scripted().url, chat(long_history()), b"openai-project: p", *of_the_request)
     summary = scripted.requests[0]
@@ -517,7 +499,6 @@ def test_summary_call_bears_the_mark_and_the_callers_key_and_nothing_of_the_requ
 
 
 def test_pipelined_requests_are_answered_in_order(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T3f"""
     for number in range(3):
         scripted.then(answer(b'{"number":%d}' % number))
     with connected(before_scripted().url) as connection:
@@ -530,7 +511,6 @@ def test_pipelined_requests_are_answered_in_order(scripted: ScriptedProvider, be
 
 
 def test_client_that_asks_before_it_sends_is_told_to_go_on(before_scripted: StartSteno) -> None:
-    """T6c"""
     with connected(before_scripted().url) as connection:
         head, _, body = request_bytes(chat(), b"expect: 100-continue").partition(b"\r\n\r\n")
         connection.sendall(head + b"\r\n\r\n")

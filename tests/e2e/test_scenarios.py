@@ -372,7 +372,7 @@ WORDS = (
 
 
 def test_a_summary_serves_many_turns_and_the_prefix_stays(steno: StartSteno, simulator: Simulator) -> None:
-    """T14: 24 turns of 3.6 KB in an 8,192-token window: at most 4 summary calls, all other turns extend the prompt."""
+    """24 turns of 3.6 KB in an 8,192-token window: at most 4 summary calls, all other turns extend the prompt."""
     simulator.window = 8_192
     client = steno(models=[{"match": "*", "context_window": 8_192}]).sdk()
     chance = Random(1)

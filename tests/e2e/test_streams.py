@@ -52,7 +52,7 @@ def compactions(frames: Iterable[Any]) -> list[Any]:
 
 
 def test_stream_passes_to_the_byte_but_for_the_status(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T7: comments, unknown fields, odd spacing and line ends included."""
+    """Comments, unknown fields, odd spacing and line ends included."""
     comment, odd = b": OPENROUTER PROCESSING\n\n", b"event: x\ndata: not JSON\nid: 7\n\n"
     crlf = TEXT.replace(b"\n", b"\r\n")
     scripted.then(stream_head() + chunked(comment + FIRST + odd + TEXT + crlf + FINISH + DONE) + LAST_CHUNK)
@@ -70,14 +70,13 @@ def test_stream_passes_to_the_byte_but_for_the_status(scripted: ScriptedProvider
 def test_stream_with_an_answer_of_one_chunk_gets_each_member_once(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T7"""
     scripted.then(stream_head() + chunked(FINISH + DONE) + LAST_CHUNK)
     answered = post(before_scripted().url, chat(stream=True))
     assert answered.body.count(b'"context_status"') == answered.body.count(b'"context":') == 1
 
 
 def test_frames_leave_as_they_arrive(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T7: a piece is not held back for the next one, and its end may come later than its beginning."""
+    """A piece is not held back for the next one, and its end may come later than its beginning."""
     scripted.then(
         stream_head() + chunked(FIRST), 0.3, chunked(TEXT + FINISH[:9]), 0.3, chunked(FINISH[9:] + DONE) + LAST_CHUNK
     )
@@ -90,7 +89,7 @@ def test_frames_leave_as_they_arrive(scripted: ScriptedProvider, before_scripted
 
 
 def test_no_byte_leaves_before_the_providers_status(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T8: not even of the header."""
+    """Not even of the header."""
     scripted.then(0.5, answer(b'{"error":{}}', status=b"429 Too Many Requests"))
     with connected(before_scripted().url) as connection:
         began = time.monotonic()
@@ -101,7 +100,7 @@ def test_no_byte_leaves_before_the_providers_status(scripted: ScriptedProvider, 
 
 
 def test_stored_summary_holds_the_status_too(simulator: Simulator, steno: StartSteno) -> None:
-    """T8, T9a: using a stored chunk is no reason to start early; the SDK can retry."""
+    """Using a stored chunk is no reason to start early; the SDK can retry."""
     served = steno()
     post(served.url, chat(LONG))
     simulator.next_chat(status=503)
@@ -119,7 +118,7 @@ def test_stored_summary_holds_the_status_too(simulator: Simulator, steno: StartS
 
 
 def test_json_answer_to_a_stream_request_passes(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T7: as the JSON that it is."""
+    """As the JSON that it is."""
     scripted.then(answer(b'{"id":"c1"}'))
     answered = post(before_scripted().url, chat(stream=True))
     assert answered.json["id"] == "c1"
@@ -129,7 +128,7 @@ def test_json_answer_to_a_stream_request_passes(scripted: ScriptedProvider, befo
 def test_stream_whose_first_frame_is_an_error_passes_to_the_byte(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T10a: and nothing of ours follows it."""
+    """And nothing of ours follows it."""
     error = b'data: {"error": {"message":"overloaded","code":529, "odd":1.0}}\n\n'
     scripted.then(stream_head() + chunked(error) + LAST_CHUNK)
     assert post(before_scripted().url, chat(stream=True)).body == error
@@ -138,7 +137,6 @@ def test_stream_whose_first_frame_is_an_error_passes_to_the_byte(
 def test_error_in_the_middle_of_a_stream_is_not_doubled(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T10a"""
     error = b'data: {"error": {"message":"overloaded","code":529, "odd":1.0}}\n\n'
     scripted.then(stream_head() + chunked(FIRST + TEXT + error) + LAST_CHUNK)
     answered = post(before_scripted().url, chat(stream=True))
@@ -160,7 +158,7 @@ CUTS = {
 def test_cut_stream_ends_with_an_error(
     scripted: ScriptedProvider, before_scripted: StartSteno, head: bytes, frame: Any, end: Any, sent: bytes
 ) -> None:
-    """T10b, T10c: also where the connection was to be closed, and nothing tells a cut from an end."""
+    """Also where the connection was to be closed, and nothing tells a cut from an end."""
     scripted.then(head, frame(sent) if sent else b"", 0.05, end)
     answered = post(before_scripted().url, chat(stream=True))
     *_, last, rest = answered.body.split(b"\n\n")
@@ -176,7 +174,7 @@ def test_cut_stream_ends_with_an_error(
 def test_stream_that_had_its_end_ends_cleanly(
     scripted: ScriptedProvider, before_scripted: StartSteno, kept: bytes
 ) -> None:
-    """T10d: an error after the finish chunk would spoil a good answer."""
+    """An error after the finish chunk would spoil a good answer."""
     scripted.then(stream_head() + chunked(FIRST + TEXT + kept), 0.05, "reset")
     answered = post(before_scripted().url, chat(stream=True))
     assert b'"error"' not in answered.body
@@ -184,7 +182,7 @@ def test_stream_that_had_its_end_ends_cleanly(
 
 
 def test_cut_after_one_of_two_choices_is_a_cut(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T10c: each choice has an end of its own."""
+    """Each choice has an end of its own."""
     other = TEXT.replace(b'"index":0', b'"index":1')
     scripted.then(stream_head() + chunked(FIRST + FINISH + other), 0.05, "close")
     answered = post(before_scripted().url, chat(stream=True, n=2))
@@ -192,7 +190,6 @@ def test_cut_after_one_of_two_choices_is_a_cut(scripted: ScriptedProvider, befor
 
 
 def test_silence_in_the_middle_of_a_stream_is_an_error(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T11e"""
     scripted.then(stream_head() + chunked(FIRST), "hang")
     answered = post(before_scripted(upstream={"between_bytes_seconds": 0.3}).url, chat(stream=True))
     assert data(answered.body)[-1]["error"]["code"] == "upstream_timeout"
@@ -202,7 +199,7 @@ def test_silence_in_the_middle_of_a_stream_is_an_error(scripted: ScriptedProvide
 @pytest.mark.parametrize("cut", ["reset", "close", "end"])
 @pytest.mark.parametrize("messages", [HELLO, LONG], ids=["untouched", "compacted"])
 def test_sdk_raises_on_a_cut_stream(simulator: Simulator, steno: StartSteno, cut: Any, messages: Any) -> None:
-    """T10b: a cut answer is not taken for a whole one."""
+    """A cut answer is not taken for a whole one."""
     simulator.next_chat(cut=cut, after=3)
     stream = steno().sdk().chat.completions.create(model=MODEL, messages=messages, stream=True)
     with pytest.raises(openai.APIError, match=r"ended in the middle|closed the connection"):
@@ -212,7 +209,7 @@ def test_sdk_raises_on_a_cut_stream(simulator: Simulator, steno: StartSteno, cut
 def test_raw_relay_that_breaks_off_is_curls_partial_file(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T10b: on a path that Steno does not read it aborts the connection."""
+    """On a path that Steno does not read it aborts the connection."""
     steno = before_scripted()
     scripted.default = (stream_head() + chunked(b"data: 1\n\n"), 0.05, "close")
     assert curl(f"{steno.url}/v1/responses", "--data", "{}", "-H", "content-type: application/json").returncode == 18
@@ -293,7 +290,7 @@ def test_what_the_provider_called_its_answer_is_told_in_the_context(
 
 
 def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
-    """T9a: the client learns of it while the summary is being made, not after."""
+    """The client learns of it while the summary is being made, not after."""
     simulator.next_summary(delay=0.6)
     simulator.next_chat(delay=0.3)
     with connected(steno().url) as connection:
@@ -352,7 +349,7 @@ def test_other_shapes_stand_before_the_providers_untouched_stream(
 
 
 def test_no_event_holds_the_status(simulator: Simulator, steno: StartSteno) -> None:
-    """T9a: `x-context-events: off`"""
+    """`x-context-events: off`"""
     simulator.next_chat(status=429)
     refused = post(steno().url, chat(LONG, stream=True), b"x-context-events: off")
     assert (refused.status, refused.header("x-context-status")) == (429, "summarized")
@@ -360,12 +357,11 @@ def test_no_event_holds_the_status(simulator: Simulator, steno: StartSteno) -> N
 
 
 def test_unknown_shape_is_the_default(steno: StartSteno) -> None:
-    """T9a"""
     assert b'"compaction"' in stream_of(steno(), b"x-context-events: smoke")
 
 
 def test_several_choices_hold_the_status(simulator: Simulator, steno: StartSteno) -> None:
-    """DESIGN 4: a role chunk of ours would belong to one of them only."""
+    """A role chunk of ours would belong to one of them only."""
     served = steno()
     simulator.next_chat(status=429)
     refused = post(served.url, chat(LONG, stream=True, n=2))
@@ -379,7 +375,7 @@ def test_several_choices_hold_the_status(simulator: Simulator, steno: StartSteno
 def test_keep_alives_come_while_a_summary_is_made(
     scripted: ScriptedProvider, before_scripted: StartSteno, shape: str
 ) -> None:
-    """T9b: at frame boundaries, no faster than asked; also while the provider is silent after it."""
+    """At frame boundaries, no faster than asked; also while the provider is silent after it."""
     steno = before_scripted(events={"keep_alive_seconds": 1.0})
     scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     with connected(steno.url) as connection:
@@ -397,7 +393,7 @@ def test_keep_alives_come_while_a_summary_is_made(
 def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T9b, T11e: the client is kept waiting, but no longer than the provider may be silent."""
+    """The client is kept waiting, but no longer than the provider may be silent."""
     steno = before_scripted(events={"keep_alive_seconds": 1.0}, upstream={"first_byte_seconds": 2.5})
     scripted.then(answer(SUMMARY)).then("hang")
     with connected(steno.url, 20) as connection:
@@ -411,7 +407,7 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
 
 
 def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """T9b: through the SDK."""
+    """Through the SDK."""
     simulator.next_summary(delay=2.5)
     client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=1.6)
     chunks = list(client.chat.completions.create(model=MODEL, messages=LONG, stream=True))
@@ -447,7 +443,7 @@ def test_role_comes_once_however_often_the_provider_says_it(simulator: Simulator
 
 
 def test_early_stream_keeps_the_other_bytes_of_a_frame(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T7: only the head and the role of the first chunk are changed."""
+    """Only the head and the role of the first chunk are changed."""
     own, own_head = b'"id":"c1"', b'"id":"c1","created":7,"model":"gpt-4o-2024-08-06"'
     first, text, finish = (frame.replace(own, own_head) for frame in (FIRST, TEXT, FINISH))
     scripted.then(answer(SUMMARY)).then(stream_head() + chunked(first + text + finish + DONE) + LAST_CHUNK)
@@ -459,7 +455,7 @@ def test_early_stream_keeps_the_other_bytes_of_a_frame(scripted: ScriptedProvide
 
 
 def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: StartSteno) -> None:
-    """T6f, T26a: with the same id as the others."""
+    """With the same id as the others."""
     chunks = list(
         steno()
         .sdk()
@@ -486,7 +482,7 @@ def test_a_usage_that_was_not_asked_for_stays(
 
 
 def test_without_members_no_usage_is_asked_for_that_nobody_takes_out(simulator: Simulator, steno: StartSteno) -> None:
-    """T6f: such a stream is not read."""
+    """Such a stream is not read."""
     proxy = steno(events={"body": False})
     for messages in (HELLO, LONG, LONG):
         assert b'"usage"' not in stream_of(proxy, messages=messages)
@@ -497,7 +493,7 @@ def test_without_members_no_usage_is_asked_for_that_nobody_takes_out(simulator: 
 
 
 def test_providers_error_after_the_commitment_raises_in_the_sdk(simulator: Simulator, steno: StartSteno) -> None:
-    """T10a: with the provider's own code, as one frame with `error` first, and without [DONE]."""
+    """With the provider's own code, as one frame with `error` first, and without [DONE]."""
     simulator.next_chat(status=403)
     served = steno()
     body = stream_of(served)
@@ -537,7 +533,7 @@ UNREADABLE = "upstream_unreadable"
 def test_every_failure_after_the_commitment_is_an_error_frame(
     scripted: ScriptedProvider, before_scripted: StartSteno, steps: Any, code: str
 ) -> None:
-    """T10a, T10b: with the code that its status means, where the provider named none."""
+    """With the code that its status means, where the provider named none."""
     scripted.then(answer(SUMMARY))
     scripted.default = steps
     body = stream_of(before_scripted())
@@ -635,7 +631,7 @@ REPEATED: dict[str, Any] = {
 def test_what_an_sdk_would_repeat_is_repeated_once_the_stream_has_begun(
     scripted: ScriptedProvider, before_scripted: StartSteno, refused: bytes
 ) -> None:
-    """T5b, T10a: no SDK does it after the first byte; after the pause that the provider asks for."""
+    """No SDK does it after the first byte; after the pause that the provider asks for."""
     scripted.then(answer(SUMMARY)).then(refused).then(refused)
     scripted.then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     body = stream_of(before_scripted())
@@ -648,7 +644,7 @@ def test_what_an_sdk_would_repeat_is_repeated_once_the_stream_has_begun(
 
 
 def test_a_third_refusal_is_the_clients(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """T10a: with its status, the provider's name for the request and the pause that it asks for."""
+    """With its status, the provider's name for the request and the pause that it asks for."""
     scripted.then(answer(SUMMARY))
     busy = b'{"error":{"message":"Slow down.","type":"requests","param":null,"code":"rate_limit_exceeded"}}'
     scripted.default = (answer(busy, b"retry-after-ms: 20", b"x-request-id: req_9", status=b"429 Too Many Requests"),)
@@ -669,7 +665,6 @@ def test_a_third_refusal_is_the_clients(scripted: ScriptedProvider, before_scrip
 def test_what_no_sdk_would_repeat_in_time_is_not_repeated(
     scripted: ScriptedProvider, before_scripted: StartSteno, refused: bytes
 ) -> None:
-    """T5b, T10a"""
     scripted.then(answer(SUMMARY))
     scripted.default = (refused,)
     assert data(stream_of(before_scripted(compaction={"wait_seconds": 20})))[-1]["error"]["status"] in (404, 429)
@@ -679,7 +674,6 @@ def test_what_no_sdk_would_repeat_in_time_is_not_repeated(
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """T9b, T11a"""
     steno = before_scripted(events={"keep_alive_seconds": 1.0})
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 1500", status=b"429 Too Many Requests"),)
@@ -692,7 +686,7 @@ def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_en
 def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_begun(
     scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T5c: without a connection nothing was processed."""
+    """Without a connection nothing was processed."""
     scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     steno = before_scripted()
     upstream = steno.services.providers.default.upstream
@@ -713,7 +707,7 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
 def test_failed_compaction_is_told_and_the_answer_still_comes(
     simulator: Simulator, steno: StartSteno, fault: Fault, stream: bool
 ) -> None:
-    """T19, T10a: one step down the ladder, with the reason."""
+    """One step down the ladder, with the reason."""
     simulator.summary_default = fault
     answered = post(steno().url, chat(LONG, stream=stream))
     assert answered.status == 200
@@ -733,7 +727,7 @@ def test_failed_compaction_is_told_and_the_answer_still_comes(
 
 
 def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, steno: StartSteno) -> None:
-    """T9c: a plain request waits less than the client says it will, then goes on without; the summary is kept."""
+    """A plain request waits less than the client says it will, then goes on without; the summary is kept."""
     simulator.next_summary(delay=1.5)
     served = steno()
     began = time.monotonic()
@@ -751,14 +745,14 @@ def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, s
 def test_both_ways_to_announce_patience_are_read(
     simulator: Simulator, steno: StartSteno, header: str, quiet: Any
 ) -> None:
-    """T9c: openai-python's and openai-node's, in seconds; a stream without keep-alives waits no longer either."""
+    """Openai-python's and openai-node's, in seconds; a stream without keep-alives waits no longer either."""
     simulator.next_summary(delay=1.0)
     answered = post(steno().url, chat(LONG, **quiet), f"{header}: 0.3".encode())
     assert answered.header("x-context-reason") == "summary_takes_too_long"
 
 
 def test_stream_can_go_without_members(steno: StartSteno) -> None:
-    """T4d: the setting leaves them out of streams too, also of one that begins early."""
+    """The setting leaves them out of streams too, also of one that begins early."""
     proxy = steno(events={"body": False})
     answered = post(proxy.url, chat(stream=True))
     assert b"context" not in answered.body
@@ -770,7 +764,7 @@ def test_stream_can_go_without_members(steno: StartSteno) -> None:
 
 
 def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """T20: the one behind leaves the marked call alone, and the word of the one that compacted stands."""
+    """The one behind leaves the marked call alone, and the word of the one that compacted stands."""
     behind = steno()
     ahead = steno(upstream={"base_url": behind.base_url})
     for stream in (False, True):
@@ -784,7 +778,7 @@ def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: Start
 
 
 def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(steno: StartSteno) -> None:
-    """T26b: what was done to the context is not hidden by who did nothing to it."""
+    """What was done to the context is not hidden by who did nothing to it."""
     behind = steno()
     ahead = steno(upstream={"base_url": behind.base_url}, compaction={"enabled": False})
     for stream in (False, True):
@@ -798,7 +792,7 @@ def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(steno: Sta
 def test_a_stream_to_which_nothing_is_added_is_cut_no_more_cleanly(
     scripted: ScriptedProvider, before_scripted: StartSteno, quietly: bool
 ) -> None:
-    """T10c: and one that had its end passes byte for byte."""
+    """And one that had its end passes byte for byte."""
     proxy = before_scripted(events={"body": not quietly})
     body = chat(stream=True) if quietly else b'{"stream":true,"model":"m","model":"m","messages":[]}'
     scripted.then(open_stream_head(), FIRST + TEXT, 0.05, "close")

@@ -1,4 +1,4 @@
-"""The budget of DESIGN section 5."""
+"""The budget: limit, trigger, target, tail, by the settings and by the window."""
 
 from typing import Any
 

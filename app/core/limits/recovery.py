@@ -1,7 +1,7 @@
 """Recovery: the budget for sending a request once more, after the provider refused it for its size.
 
-The rules and their factors are those of the overflow fact sheet: the provider's numbers where it tells them, else 70 %
-of what was sent.
+Its numbers count where it tells them: the limit, or how much the prompt was over it, scaled by what we had estimated.
+Else 70 % of what was sent is tried.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Decision:
     @property
     def reason(self) -> str | None:
         """As it is told."""
-        return joined(self.why)
+        return joined(self.why) if self.why else None
 
     @property
     def status(self) -> Status:

@@ -108,7 +108,7 @@ class Masks:
         transcript, settings = self._transcript, self._settings
         found: dict[int, Mask] = {}
         for index, message in enumerate(transcript.messages):
-            if message.kind is not Kind.RESULT or message.sealed or index in self._untouchable:
+            if not _may_be_masked(message) or index in self._untouchable:
                 continue
             tool = transcript.tool_name(index)
             texts = tuple(shorten(text, settings.characters) for text in message.texts)
@@ -125,6 +125,10 @@ class Masks:
         transcript, masks = self._transcript, self._masks
         saved = (transcript.tokens_of(i) - masks[i].tokens if i in masks else 0 for i in range(len(transcript)))
         return tuple(accumulate(saved, initial=0))
+
+
+def _may_be_masked(message: Message) -> bool:
+    return message.kind is Kind.RESULT and not message.sealed
 
 
 def _speaks(message: Message) -> bool:
