@@ -33,7 +33,7 @@ REFUSALS = frozenset({400, 413, 422, 429})
 
 
 @dataclass(slots=True)
-class Answered:
+class AnsweredCall:
     """A call to the provider that was answered."""
 
     status: int
@@ -51,7 +51,7 @@ class Observation:
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Why the provider refused the request, where that was its size."""
-    _answered: list[Answered] = field(default_factory=list)
+    _answered: list[AnsweredCall] = field(default_factory=list)
     """What is not in the ledger yet."""
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Observation:
 
     def answered(self, status: int) -> None:
         """A call was answered; what it took may still be told."""
-        self._answered.append(Answered(status))
+        self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.facts.provider.windows.accepts(self.facts.job.tenant)
 
@@ -180,7 +180,7 @@ class Observation:
         # the same model.
         return replace(job, budget=budget) if budget is not None else None
 
-    def _call(self, answered: Answered) -> Call:
+    def _call(self, answered: AnsweredCall) -> Call:
         job = self.facts.job
         estimated, forwarded = self.facts.tokens(self.decision)
         return Call(
