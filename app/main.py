@@ -35,9 +35,9 @@ from app.proxy.origins import Door
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
 from app.proxy.tenants import Tenants
-from app.rest import compact, context, pins, search, tenant, usage
 from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router
+from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
@@ -70,8 +70,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    for module in (compact, pins, search, tenant, usage, context):
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     add_error_handlers(app)
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
     app.add_middleware(

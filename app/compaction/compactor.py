@@ -32,7 +32,7 @@ from app.core.view.mask import Boundary
 from app.providers.ledger import Ledger
 from app.store import StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
-from app.tasks.shared import Shared
+from app.tasks.shared import SharedWork
 from app.tasks.threads import Work
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Compactor:
         self._work = work
         self._setbacks = Setbacks()
         self._breaker = HistoryBreaker()
-        self._shared: Shared[_Stored] = Shared()
+        self._shared: SharedWork[_Stored] = SharedWork()
         self._memory = ChunkMemory()
         performer = Performer(summariser, work, ledger, quotas)
         shared = tasks, quotas, self._setbacks, self._memory

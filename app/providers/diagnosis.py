@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.errors import LoopDetected, StenoError
 from app.providers.discovery import ListingRefused, ModelListing
+from app.providers.listings import ListingOutcome
 from app.providers.providers import Provider
-from app.providers.windows import ListingOutcome
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import POINT_AT_PROVIDER, Finding
 

@@ -113,7 +113,8 @@ class Discovery:
         self._path = path
         self._root = path.removesuffix("/v1")
         self._seconds = seconds
-        self._shown: dict[tuple[str, str | float | None], Window] = {}
+        self._shown: dict[str, tuple[str | float | None, Window]] = {}
+        """When each model that is not loaded was changed last, and its window since."""
         self._loaded: dict[str, int] = {}
 
     async def listing(self, headers: Headers = ()) -> ModelListing:
@@ -177,7 +178,7 @@ class Discovery:
             if (name := _name(entry, "name")) and (context := _number(entry, ("context_length",))):
                 loaded[name] = context
         self._loaded = {name: context for name, context in self._loaded.items() if name in entries} | loaded
-        self._shown = {key: window for key, window in self._shown.items() if key[0] in entries}
+        self._shown = {name: shown for name, shown in self._shown.items() if name in entries}
         rest = [name for name in listing.models if name not in loaded][:MOST_SHOWN]
         windows: dict[str, Window | None] = {name: _window(context) for name, context in loaded.items()}
         turns = asyncio.Semaphore(AT_ONCE)
@@ -193,13 +194,14 @@ class Discovery:
     async def _not_loaded(self, name: str, entry: Entry, headers: Headers) -> Window:
         if name in self._loaded:
             return Window(self._loaded[name], "provider", note="not loaded; as it was when last seen")
-        changed = entry.get("created")  # Ollama's time of the last change.
-        key = (name, changed if isinstance(changed, str | int | float) else None)
-        if key not in self._shown:
+        created = entry.get("created")  # Ollama's time of the last change.
+        changed = created if isinstance(created, str | int | float) else None
+        since, window = self._shown.get(name, (None, None))
+        if window is None or since != changed:
             body = await self._body("/api/show", headers, msgspec.json.encode({"model": name}))
-            self._shown = {old: window for old, window in self._shown.items() if old[0] != name}
-            self._shown[key] = _ollama_window(_object(body))
-        return self._shown[key]
+            window = _ollama_window(_object(body))
+            self._shown[name] = changed, window
+        return window
 
     async def _body(self, path: str, headers: Headers, body: bytes = b"") -> bytes:
         answer = await self._upstream.ask((self._root + path).encode(), headers, self._seconds, body)

@@ -71,7 +71,7 @@ class EarlyStream:
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
         editor = editor_of(self.facts, observed.decision, observed.asks_usage, events, tells=self.tells)
-        await self.relay(Streamed(answering, self.facts.format, self.facts.request), editor, observed)
+        await self.relay(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""
@@ -85,7 +85,7 @@ class EarlyStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class StreamedAnswer:
     """An answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
     answering: UpstreamAnswer

@@ -13,6 +13,7 @@ from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.usage import Tokens
+from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import Call
 from app.providers.providers import StreamedUsage
 from app.providers.upstream import LONGEST_REFUSAL, Headers
@@ -32,7 +33,7 @@ REFUSALS = frozenset({400, 413, 422, 429})
 
 
 @dataclass(slots=True)
-class Answered:
+class AnsweredCall:
     """A call to the provider that was answered."""
 
     status: int
@@ -50,7 +51,7 @@ class Observation:
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Why the provider refused the request, where that was its size."""
-    _answered: list[Answered] = field(default_factory=list)
+    _answered: list[AnsweredCall] = field(default_factory=list)
     """What is not in the ledger yet."""
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class Observation:
 
     def answered(self, status: int) -> None:
         """A call was answered; what it took may still be told."""
-        self._answered.append(Answered(status))
+        self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.facts.provider.windows.accepts(self.facts.job.tenant)
 
@@ -144,7 +145,7 @@ class Observation:
         """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
             windows, model = self.facts.provider.windows, self.facts.request.model
-            self.overflow = windows.overflow_in(status, headers, body, first_frame=first_frame)
+            self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
@@ -179,7 +180,7 @@ class Observation:
         # the same model.
         return replace(job, budget=budget) if budget is not None else None
 
-    def _call(self, answered: Answered) -> Call:
+    def _call(self, answered: AnsweredCall) -> Call:
         job = self.facts.job
         estimated, forwarded = self.facts.tokens(self.decision)
         return Call(

@@ -29,13 +29,12 @@ from app.rest.dependencies import (
     CHAT_BODY,
     Body,
     ConversationId,
-    SummaryOut,
     Tenant,
     TheServices,
     known,
     readable,
-    summary_out,
 )
+from app.rest.summaries import SummaryOut, summary_out
 from app.wire.format import WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus
@@ -149,7 +148,8 @@ def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
 
 async def _chunks(services: Services, facts: Facts) -> dict[str, SummaryChunk]:
     job = facts.job
-    found = await services.store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
+    cuts = await job.beside(services.work, lambda: job.conversation.cut_digests)
+    found = await services.store.chunks_in(job.tenant, job.series, cuts)
     return {chunk.id: chunk for chunk in found}
 
 

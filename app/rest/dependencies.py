@@ -1,21 +1,20 @@
-"""What the routes under `/context` share: whose request it is, pages of a list, summaries as they are shown."""
+"""What the routes under `/context` share: whose request it is, pages of a list."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from app.core.view.chunks import SummaryChunk
+from app.core.stages.ladder import Status
 from app.errors import ConversationNotFound, InvalidRequest
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
-from app.store import Page, StoredConversation
+from app.store import Page, StoredConversation, UnknownCursor
 from app.wire.members import Unreadable
 
 T = TypeVar("T")
@@ -24,6 +23,8 @@ R = TypeVar("R")
 Limit = Annotated[int, Query(ge=1, le=100)]
 Order = Literal["asc", "desc"]
 
+STATUSES = ", ".join(get_args(Status))
+"""Every `context_status`, for the schema."""
 CHAT_BODY: dict[str, Any] = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}}
 """How a route that reads its body itself says so in the schema."""
 
@@ -36,24 +37,6 @@ class Listing(BaseModel, Generic[T]):
     first_id: str | None
     last_id: str | None
     has_more: bool
-
-
-class SummaryOut(BaseModel):
-    id: str
-    object: Literal["summary"] = "summary"
-    conversation_id: str
-    text: str
-    summarized_through_turn: int
-    first_index: int = Field(description="First message it stands for, counted after the instructions, from 0.")
-    last_index: int = Field(description="Last message it stands for, inclusive.")
-    carried: list[int] = Field(description="Messages of that range that stay verbatim after the summary.")
-    level: int = Field(description="0: made from messages; more: a fold of summaries.")
-    children: list[str] = Field(description="Summaries a fold stands for.")
-    version: int
-    token_count: int
-    model: str
-    prompt_version: str
-    created_at: datetime | None
 
 
 def _services(request: Request) -> Services:
@@ -114,29 +97,19 @@ def no_conversation(conversation_id: str) -> ConversationNotFound:
     return ConversationNotFound(f"There is no conversation {conversation_id!r}.")
 
 
+@contextmanager
+def known_cursor() -> Iterator[None]:
+    """An `after` that the list does not hold is the caller's mistake."""
+    try:
+        yield
+    except UnknownCursor as error:
+        raise InvalidRequest(str(error), "after") from error
+
+
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
     return Listing(
         data=[shown(entry) for entry in page.data],
         first_id=page.first_id,
         last_id=page.last_id,
         has_more=page.has_more,
-    )
-
-
-def summary_out(chunk: SummaryChunk) -> SummaryOut:
-    return SummaryOut(
-        id=chunk.id,
-        conversation_id=chunk.conversation_id,
-        text=chunk.text,
-        summarized_through_turn=chunk.through_turn,
-        first_index=chunk.first_index,
-        last_index=chunk.last_index,
-        carried=[chunk.first_index + offset for offset in chunk.carried],
-        level=chunk.level,
-        children=list(chunk.children),
-        version=chunk.version,
-        token_count=chunk.tokens,
-        model=chunk.model,
-        prompt_version=chunk.prompt_version,
-        created_at=chunk.created_at,
     )

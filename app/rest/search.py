@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.errors import InvalidRequest
-from app.rest.dependencies import Limit, Listing, SummaryOut, Tenant, TheServices, listing, summary_out
-from app.store import UnknownCursor, words_in
+from app.rest.dependencies import Limit, Listing, Tenant, TheServices, known_cursor, listing
+from app.rest.summaries import SummaryOut, summary_out
+from app.store import words_in
 
 LONGEST_QUERY = 200
 MOST_WORDS = 16
@@ -26,8 +27,6 @@ async def search_summaries(
         raise InvalidRequest("q must hold the words to look for, of letters and digits; it holds none.", "q")
     if len(words) > MOST_WORDS:
         raise InvalidRequest(f"q holds {len(words)} different words; at most {MOST_WORDS} are looked for.", "q")
-    try:
+    with known_cursor():
         page = await services.store.search_summaries(tenant, words, limit=limit, after=after, order="desc")
-    except UnknownCursor as error:
-        raise InvalidRequest(str(error), "after") from error
     return listing(page, summary_out)

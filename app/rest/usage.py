@@ -10,9 +10,18 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.core.tokens.usage import Kind, Purpose, spends
-from app.errors import InvalidRequest
-from app.rest.dependencies import ConversationId, Limit, Listing, Order, Tenant, TheServices, known, listing
-from app.store import StoredUsage, TurnUsage, UnknownCursor, UsageSum, UsageSums
+from app.rest.dependencies import (
+    ConversationId,
+    Limit,
+    Listing,
+    Order,
+    Tenant,
+    TheServices,
+    known,
+    known_cursor,
+    listing,
+)
+from app.store import StoredUsage, TurnUsage, UsageSum, UsageSums
 
 DECIMALS = 9
 """Beyond them the parts of a millionth are only what adding up floating point numbers leaves."""
@@ -104,10 +113,8 @@ async def read_usage(
 ) -> UsageListing:
     """What the conversation's calls took: in all, by turn, and each by itself, newest first."""
     await known(services, tenant, conversation_id)
-    try:
+    with known_cursor():
         found = await services.store.usage(tenant, conversation_id, limit=limit, after=after, order=order)
-    except UnknownCursor as error:
-        raise InvalidRequest(str(error), "after") from error
     return UsageListing(
         conversation_id=conversation_id,
         totals=_sum(found.sums),

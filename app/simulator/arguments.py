@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.simulator.messages import check_function_name
+from app.simulator.messages import check_array, check_function_name, check_object
 from app.simulator.refusals import (
     Refusal,
     Refused,
-    empty_array,
     long_array,
     missing,
     only_when,
@@ -99,8 +98,7 @@ def _check_stream_options(given: Mapping[str, Any]) -> None:
         return
     if not given.get("stream"):
         raise Refused(only_when("stream_options", "stream"))
-    if not isinstance(options, dict):
-        raise Refused(wrong_type("stream_options", "an object", options))
+    check_object("stream_options", options)
     for name, value in options.items():
         if name not in _STREAM_OPTIONS:
             raise Refused(unknown(f"stream_options.{name}"))
@@ -113,10 +111,7 @@ def _check_tools(given: Mapping[str, Any]) -> None:
         values = given.get(plural)
         if values is None:
             continue
-        if not isinstance(values, list):
-            raise Refused(wrong_type(plural, "an array of objects", values))
-        if not values:
-            raise Refused(empty_array(plural))
+        check_array(plural, values)
         if len(values) > MOST_TOOLS:
             raise Refused(long_array(plural, MOST_TOOLS, len(values)))
         for index, value in enumerate(values):
@@ -124,8 +119,7 @@ def _check_tools(given: Mapping[str, Any]) -> None:
 
 
 def _check_tool(path: str, tool: Any) -> None:
-    if not isinstance(tool, dict):
-        raise Refused(wrong_type(path, "an object", tool))
+    check_object(path, tool)
     kind = tool.get("type")
     if kind is None:
         raise Refused(missing(f"{path}.type"))
@@ -137,12 +131,11 @@ def _check_tool(path: str, tool: Any) -> None:
 
 
 def _check_function(path: str, function: Any) -> None:
-    if not isinstance(function, dict):
-        raise Refused(wrong_type(path, "an object", function))
+    check_object(path, function)
     check_function_name(f"{path}.name", function.get("name"))
     parameters = function.get("parameters")
-    if parameters is not None and not isinstance(parameters, dict):
-        raise Refused(wrong_type(f"{path}.parameters", "an object", parameters))
+    if parameters is not None:
+        check_object(f"{path}.parameters", parameters)
 
 
 def _check_tool_choice(given: Mapping[str, Any]) -> None:
@@ -170,8 +163,7 @@ def _check_metadata(given: Mapping[str, Any]) -> None:
     metadata = given.get("metadata")
     if metadata is None:
         return
-    if not isinstance(metadata, dict):
-        raise Refused(wrong_type("metadata", "an object", metadata))
+    check_object("metadata", metadata)
     if not given.get("store"):
         raise Refused(only_when("metadata", "store"))
     for name, value in metadata.items():
@@ -183,8 +175,7 @@ def _check_response_format(given: Mapping[str, Any]) -> None:
     wanted = given.get("response_format")
     if wanted is None:
         return
-    if not isinstance(wanted, dict):
-        raise Refused(wrong_type("response_format", "an object", wanted))
+    check_object("response_format", wanted)
     kind = wanted.get("type")
     if kind is None:
         raise Refused(missing("response_format.type"))

@@ -59,8 +59,7 @@ _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
 
 def check_message(message: Any, lenient: bool) -> None:
     """Raise what the provider would say to this message, wherever it stands. `lenient` lets unknown keys pass."""
-    if not isinstance(message, dict):
-        raise Refused(wrong_type(_PATH, "an object", message))
+    check_object(_PATH, message)
     role = _role(message)
     if not lenient:
         _check_keys(_PATH, message, _KEYS[role])
@@ -162,8 +161,7 @@ def _check_content(role: str, message: Mapping[str, Any], lenient: bool) -> None
 
 
 def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -> None:
-    if not isinstance(part, dict):
-        raise Refused(wrong_type(path, "an object", part))
+    check_object(path, part)
     kind = part.get("type")
     _check_string(f"{path}.type", kind)
     if kind not in allowed:
@@ -177,9 +175,9 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...], lenient: bool) -
         _check_length(inside, part[kind])
     elif value is None:
         raise Refused(missing(inside))
-    elif not isinstance(value, dict):
-        raise Refused(wrong_type(inside, "an object", value))
-    elif kind == "image_url":
+    else:
+        check_object(inside, value)
+    if kind == "image_url":
         _check_string(f"{inside}.url", value.get("url"))
     elif kind == "input_audio":
         _check_string(f"{inside}.data", value.get("data"))
@@ -201,17 +199,13 @@ def _check_spoken(message: Mapping[str, Any]) -> None:
     path = f"{_PATH}.tool_calls"
     if calls is None:
         return
-    if not isinstance(calls, list):
-        raise Refused(wrong_type(path, "an array of objects", calls))
-    if not calls:
-        raise Refused(empty_array(path))
+    check_array(path, calls)
     for index, call in enumerate(calls):
         _check_call(f"{path}[{index}]", call)
 
 
 def _check_call(path: str, call: Any) -> None:
-    if not isinstance(call, dict):
-        raise Refused(wrong_type(path, "an object", call))
+    check_object(path, call)
     _check_string(f"{path}.id", call.get("id"))
     kind = call.get("type")
     _check_string(f"{path}.type", kind)
@@ -224,10 +218,21 @@ def _check_call(path: str, call: Any) -> None:
 
 
 def _check_called(path: str, called: Any, argument: str) -> None:
-    if not isinstance(called, dict):
-        raise Refused(wrong_type(path, "an object", called))
+    check_object(path, called)
     check_function_name(f"{path}.name", called.get("name"))
     _check_string(f"{path}.{argument}", called.get(argument))
+
+
+def check_object(path: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise Refused(wrong_type(path, "an object", value))
+
+
+def check_array(path: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise Refused(wrong_type(path, "an array of objects", value))
+    if not value:
+        raise Refused(empty_array(path))
 
 
 def check_function_name(path: str, name: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
@@ -75,12 +75,7 @@ async def learn_calibrations(
     keys = {key.id: key for key in sorted(samples, key=lambda key: key.id)}
     if not keys:
         return {}
-    await connection.execute(
-        insert_into(connection, calibrations)
-        .values(recent=[], samples=0, created_at=now_ms(), updated_at=now_ms())
-        .on_conflict_do_nothing(),
-        [_key_columns(key) for key in keys.values()],
-    )
+    await _insert_missing(connection, keys.values())
     learnt: dict[CalibrationKey, Calibration] = {}
     for batch in batches(list(keys)):
         rows = await connection.execute(
@@ -91,6 +86,20 @@ async def learn_calibrations(
             for sample in samples[keys[row.id]]:
                 calibration = observe(calibration, sample)
             learnt[keys[row.id]] = calibration
+    await _write(connection, learnt)
+    return learnt
+
+
+async def _insert_missing(connection: AsyncConnection, keys: Iterable[CalibrationKey]) -> None:
+    await connection.execute(
+        insert_into(connection, calibrations)
+        .values(recent=[], samples=0, created_at=now_ms(), updated_at=now_ms())
+        .on_conflict_do_nothing(),
+        [_key_columns(key) for key in keys],
+    )
+
+
+async def _write(connection: AsyncConnection, learnt: Mapping[CalibrationKey, Calibration]) -> None:
     await connection.execute(
         update(calibrations)
         .where(calibrations.c.id == bindparam("row"))
@@ -112,7 +121,6 @@ async def learn_calibrations(
             for key, calibration in learnt.items()
         ],
     )
-    return learnt
 
 
 async def list_calibrations(

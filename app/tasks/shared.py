@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class SharedWork(Generic[T]):
     """For each thing one work is under way, and one waits for it that serves everybody who came meanwhile."""
 
     def __init__(self) -> None:

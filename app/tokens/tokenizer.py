@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from app.core.tokens.estimate import utf8_length
+
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
@@ -46,7 +48,7 @@ class Counter:
 
     def __call__(self, text: str) -> int:
         if self.tiktoken is None:
-            return by_bytes(_size(text))
+            return by_bytes(utf8_length(text))
         if len(text) <= SLICE:
             return self._count(self.tiktoken, text)
         return sum(self._count(self.tiktoken, text[start : start + SLICE]) for start in range(0, len(text), SLICE))
@@ -57,7 +59,7 @@ class Counter:
             # disallowed_special=(): user text may hold <|endoftext|>, and the default raises.
             return len(encoding.encode(piece, disallowed_special=()))
         except Exception:  # noqa: BLE001 - whatever the text does to it, a count never fails a request.
-            return by_bytes(_size(piece))
+            return by_bytes(utf8_length(piece))
 
 
 class Tokenizer:
@@ -126,7 +128,3 @@ def _places(folder: Path | None) -> Iterator[Path]:
 def by_bytes(size: int) -> int:
     """The heuristic estimate of so many bytes of UTF-8."""
     return -int(-size // BYTES_PER_TOKEN)
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

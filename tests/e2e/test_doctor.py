@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from app import __version__
 from app.commands.doctor import examine
-from app.providers import windows
+from app.providers import listings
 from app.settings import load
 from app.simulator import Model, Simulator
 from app.simulator.server import RunningServer
@@ -125,7 +125,7 @@ async def test_a_dead_provider_is_a_problem(doctor: Examine) -> None:
 async def test_a_provider_that_says_nothing_is_a_problem(
     doctor: Examine, simulator: Simulator, provider: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(listings, "ASK_SECONDS", 0.3)
     simulator.next_other(hang=True)
     report = await doctor(upstream={"base_url": f"{provider.url}/v1"})
     assert not report.healthy

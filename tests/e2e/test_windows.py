@@ -8,7 +8,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from app.providers.windows import WAIT_SECONDS
+from app.providers.listings import WAIT_SECONDS
 from app.simulator import Model, Simulator
 from app.simulator.listings import Shape
 from app.simulator.script import Fault

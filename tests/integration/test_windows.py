@@ -9,8 +9,9 @@ import pytest
 
 from app.core.limits.overflow import Overflow
 from app.headers.hops import new_instance
+from app.providers.learnt_limits import LEARNT_SECONDS
 from app.providers.upstream import HttpxUpstream
-from app.providers.windows import LEARNT_SECONDS, Windows
+from app.providers.windows import Windows
 from app.settings import load
 from app.store import Store
 from tests.e2e import running
@@ -29,7 +30,7 @@ def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "h
 
 
 async def written(windows: Windows) -> None:
-    await asyncio.gather(*windows._tasks)
+    await asyncio.gather(*windows._tasks._tasks)
 
 
 async def two_replicas(open_store: OpenStore, url: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Windows, Windows]:
@@ -48,7 +49,7 @@ async def test_what_one_replica_learnt_another_knows(
     await written(one)
     await other.load()
     assert other.of("gpt-4o", TENANT).context == LIMIT
-    sighting = other._learnt._by_tenant[TENANT]["gpt-4o"]
+    sighting = other._learnt._limits._by_tenant[TENANT]["gpt-4o"]
     assert sighting.until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
 
 
@@ -73,7 +74,7 @@ async def test_of_whom_the_provider_never_answered_nothing_is_stored(
     windows = windows_of(store, monkeypatch)
     windows.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(windows)
-    assert await store.learned_windows(windows._route, 10) == []
+    assert await store.learned_windows(windows._learnt._route, 10) == []
 
 
 async def test_what_one_replica_dropped_another_drops(
@@ -113,7 +114,7 @@ async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pyt
 
 async def test_what_could_not_be_stored_yet_is_kept_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     windows = windows_of(store, monkeypatch)
-    monkeypatch.setattr(windows, "_write", lambda _: None)
+    monkeypatch.setattr(windows._learnt, "_write", lambda _: None)
     windows.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await windows.load()
     assert windows.of("gpt-4o", TENANT).context == LIMIT

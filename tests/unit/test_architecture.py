@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,12 @@ MAY_READ_ALL_SETTINGS = {"main.py", "commands", "replay", "settings"}
 """They load the settings, check them, or put parts together from them; everything else is given what it needs."""
 
 
+@pytest.fixture(scope="module")
+def trees() -> Mapping[str, ast.AST]:
+    """Every file of the application, parsed once."""
+    return {path.relative_to(APP).as_posix(): ast.parse(path.read_text()) for path in APP.rglob("*.py")}
+
+
 @pytest.fixture
 def loggers() -> Iterator[None]:
     """import-linter disables every logger that there is, also for the tests that follow."""
@@ -67,16 +73,16 @@ def test_imports_point_inward_only() -> None:
     assert lint_imports(no_cache=True) == EXIT_STATUS_SUCCESS
 
 
-def test_all_settings_are_read_only_where_parts_are_put_together() -> None:
+def test_all_settings_are_read_only_where_parts_are_put_together(trees: Mapping[str, ast.AST]) -> None:
     """Who had all of them could read any: what a part goes by is then told by nothing but its whole text."""
-    readers = {path.relative_to(APP).parts[0] for path in APP.rglob("*.py") if reads_all_settings(path.read_text())}
+    readers = {file.partition("/")[0] for file, tree in trees.items() if reads_all_settings(tree)}
     assert readers == MAY_READ_ALL_SETTINGS
 
 
-def reads_all_settings(text: str) -> bool:
+def reads_all_settings(tree: ast.AST) -> bool:
     return any(
         {"Settings", "load"} & {alias.name for alias in node.names}
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("app.settings")
     )
 
@@ -85,7 +91,7 @@ def reads_all_settings(text: str) -> bool:
     "text", ["from app.settings import Settings", "def of():\n    from app.settings.loading import LogSettings, load"]
 )
 def test_a_reader_of_all_settings_would_be_found(text: str) -> None:
-    assert reads_all_settings(text)
+    assert reads_all_settings(ast.parse(text))
 
 
 # One estimate: text becomes tokens in one place
@@ -128,10 +134,9 @@ Find = Callable[[ast.AST], set[str]]
 
 
 @RULES
-def test_no_second_estimate_of_tokens(find: Find, allowed: dict[str, set[str]]) -> None:
+def test_no_second_estimate_of_tokens(trees: Mapping[str, ast.AST], find: Find, allowed: dict[str, set[str]]) -> None:
     """What is found beside the list is a second estimate, or has to be given its reason there."""
-    found = {path.relative_to(APP).as_posix(): find(ast.parse(path.read_text())) for path in APP.rglob("*.py")}
-    assert {file: names for file, names in found.items() if names} == allowed
+    assert {file: names for file, tree in trees.items() if (names := find(tree))} == allowed
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_history_far_larger_than_the_summarisers_window_is_read_in_parts() -> 
     ) == [
         "Announce",
         "Together",
-        *["Summarise", "Store"] * 4,
+        *["Summarise", "StoreChunk"] * 4,
     ]
     assert [made.first_index for made in compaction.made] == [0, 4, 8, 12]
     assert all(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.tasks.shared import Shared
+from app.tasks.shared import SharedWork
 
 
 class Work:
@@ -32,7 +32,7 @@ async def settle() -> None:
 
 async def test_those_who_ask_at_once_share_one_and_those_who_come_later_the_next() -> None:
     """What was begun before they asked may not hold what was written since."""
-    shared, work = Shared[int](), Work()
+    shared, work = SharedWork[int](), Work()
     first = [asyncio.ensure_future(shared.do("a", work)) for _ in range(20)]
     await settle()
     later = [asyncio.ensure_future(shared.do("a", work)) for _ in range(20)]
@@ -49,7 +49,7 @@ async def test_those_who_ask_at_once_share_one_and_those_who_come_later_the_next
 
 
 async def test_different_things_do_not_wait_for_each_other() -> None:
-    shared, work = Shared[int](), Work()
+    shared, work = SharedWork[int](), Work()
     asked = [asyncio.ensure_future(shared.do(what, work)) for what in "ab"]
     await settle()
     assert work.begun == 2
@@ -59,7 +59,7 @@ async def test_different_things_do_not_wait_for_each_other() -> None:
 
 
 async def test_one_that_leaves_does_not_end_it_for_the_others() -> None:
-    shared, work = Shared[int](), Work()
+    shared, work = SharedWork[int](), Work()
     leaver, stayer = (asyncio.ensure_future(shared.do("a", work)) for _ in range(2))
     await settle()
     leaver.cancel()
@@ -69,7 +69,7 @@ async def test_one_that_leaves_does_not_end_it_for_the_others() -> None:
 
 
 async def test_failure_reaches_everybody_who_shares_it_and_nobody_else() -> None:
-    shared = Shared[int]()
+    shared = SharedWork[int]()
 
     async def fail() -> int:
         raise ValueError("refused")

@@ -15,17 +15,10 @@ from structlog.testing import capture_logs
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
 from app.memory.sightings import MOST_OF_ONE
-from app.providers.windows import (
-    GUESSED,
-    LEARNT_SECONDS,
-    MOST_CACHED,
-    REFRESH_CHANGING_SECONDS,
-    REFRESH_SECONDS,
-    RETRY_SECONDS,
-    WAIT_SECONDS,
-    Windows,
-    lowered,
-)
+from app.providers.known_windows import GUESSED, MOST_CACHED
+from app.providers.learnt_limits import LEARNT_SECONDS, lowered, overflow_in
+from app.providers.listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, WAIT_SECONDS
+from app.providers.windows import Windows
 from app.settings import Settings, load
 from app.store import Store
 from tests.e2e import running
@@ -158,7 +151,7 @@ async def test_what_clients_ask_for_does_not_fill_the_memory(build: Build) -> No
     windows = build()
     for number in range(MOST_CACHED + 10):
         windows.of(f"model {number}", TENANT)
-    assert len(windows._cache) <= MOST_CACHED
+    assert len(windows._known._cache) <= MOST_CACHED
 
 
 # What a refusal told
@@ -189,7 +182,7 @@ def test_a_learnt_limit_lowers_what_is_said_and_wins_over_what_is_guessed(
 async def test_a_refusal_is_read_and_its_limit_kept(build: Build) -> None:
     windows = build()
     body = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum", "code": 400}}'
-    found = windows.overflow_in(400, [(b"content-type", b"application/json")], body)
+    found = overflow_in(400, [(b"content-type", b"application/json")], body)
     assert found is not None
     windows.learn(TENANT, "gpt-4o", found)
     assert windows.of("gpt-4o", TENANT).context == 32_768
@@ -210,16 +203,15 @@ async def test_a_refusal_that_tells_no_window_teaches_none(
     build: Build, status: int, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     windows = build()
-    found = windows.overflow_in(status, headers, body)
+    found = overflow_in(status, headers, body)
     if found is not None:
         windows.learn(TENANT, "gpt-4o", found)
     assert windows.of("gpt-4o", TENANT).source == "bundled"
 
 
-async def test_an_error_in_the_first_frame_of_a_stream_is_read_too(build: Build) -> None:
-    windows = build()
+async def test_an_error_in_the_first_frame_of_a_stream_is_read_too() -> None:
     frame = b'{"error": {"message": "prompt is too long: 40000 tokens > 32768 maximum"}}'
-    found = windows.overflow_in(200, [], frame, first_frame=True)
+    found = overflow_in(200, [], frame, first_frame=True)
     assert found is not None
     assert found.limit == 32_768
 
@@ -286,7 +278,7 @@ async def test_what_is_no_prompt_of_a_model_proves_nothing(build: Build) -> None
     windows = build()
     windows.succeeded(TENANT, "x" * 1_000, 9_000)
     windows.succeeded(TENANT, "small", 999)
-    assert not list(windows._prompts)
+    assert not list(windows._learnt._prompts)
 
 
 async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
@@ -301,10 +293,10 @@ async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Cloc
 async def test_the_memory_of_refusals_is_bounded(build: Build) -> None:
     windows = build()
     windows.learn(TENANT, "x" * 1_000, overflow(32_768))
-    assert not list(windows._learnt)
+    assert not list(windows._learnt._limits)
     for number in range(MOST_OF_ONE + 1):
         windows.learn(TENANT, f"model {number}", overflow(32_768))
-    assert len(list(windows._learnt)) == MOST_OF_ONE
+    assert len(list(windows._learnt._limits)) == MOST_OF_ONE
     assert windows.of("model 0", TENANT).source == "default"
 
 
@@ -456,10 +448,10 @@ async def test_the_next_question_comes_after_a_pause_that_fits_the_answer(
     upstream.answers[MODELS] = answer
     windows = build()
     with capture_logs():  # Otherwise an odd error would be drawn with all that is near it.
-        windows._ask(())
-        assert windows._asking is not None
-        await windows._asking
-    assert windows._due == clock.now + pause
+        windows._listings._ask(())
+        assert windows._listings._asking is not None
+        await windows._listings._asking
+    assert windows._listings._due == clock.now + pause
 
 
 async def test_a_provider_that_hangs_delays_only_the_first_moment(
@@ -503,6 +495,6 @@ async def test_a_list_that_was_read_stays_when_the_next_question_fails(
     await windows.discover()
     upstream.answers[MODELS] = 500
     clock.now += LEARNT_SECONDS
-    windows._ask(())
+    windows._listings._ask(())
     await windows.settled("gpt-4o")
     assert windows.of("gpt-4o", TENANT).source == "provider"

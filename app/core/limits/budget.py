@@ -133,26 +133,21 @@ def budget_for(
     shares of it are as much smaller, without the offset.
     """
     limit = limit_of(window, output, shares.reserve)
-    if threshold is None:
-        room, rules = float(limit), shares.trigger
-    else:
-        ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
-        room, rules = min(limit, threshold / ratio), (Rule(tokens=min(limit, threshold)),)
-    floor = 0.0 if threshold is not None else min(shares.floor_tokens, 0.85 * limit)
-    measures = [list(_tokens(rule, window.context, limit)) for rule in rules]
+    room, floor, rules = _room(limit, shares, threshold)
+    bounds = [max(_tokens(rule, window.context, limit), default=None) for rule in rules]
     conditions = (
         Condition(
-            tokens=line.estimate(max(floor, *measured, 0.0) * caution),
+            tokens=line.estimate(max(floor, bound or 0.0) * caution),
             since=_since(rule, window.context, limit, line),
             turns=rule.turns,
             messages=rule.messages,
         )
-        for rule, measured in zip(rules, measures, strict=True)
+        for rule, bound in zip(rules, bounds, strict=True)
     )
-    summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
     # What fires by other measures sets no bound to the whole.
-    least = min((max(floor, *measured) for measured in measures if measured), default=limit)
+    least = min((max(floor, bound) for bound in bounds if bound is not None), default=limit)
     target = min(shares.target * room, least)
+    summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
     return Budget(
         window=window.context,
         limit=line.estimate(limit),
@@ -179,6 +174,14 @@ def limit_of(window: Window, output: int | None, reserve: float | None = None) -
     elif output is None:
         output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
     return max(0, min(window.max_input or window.context, window.context - output))
+
+
+def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, float, tuple[Rule, ...]]:
+    """What shares are of, the least that triggers, and the rules of the trigger."""
+    if threshold is None:
+        return limit, min(shares.floor_tokens, 0.85 * limit), shares.trigger
+    ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
+    return min(limit, threshold / ratio), 0.0, (Rule(tokens=min(limit, threshold)),)
 
 
 def _tokens(rule: Rule, window: int, limit: int) -> Iterator[float]:

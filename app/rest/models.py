@@ -1,0 +1,86 @@
+"""REST over models: their windows, and where each is from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from app.errors import InvalidRequest
+from app.providers.providers import Provider
+from app.proxy.services import Services
+from app.rest.dependencies import Limit, Listing, Order, Tenant, TheServices
+from app.store import Page, StoreUnavailable
+
+
+class ModelOut(BaseModel):
+    id: str
+    object: Literal["model_window"] = "model_window"
+    upstream: str = Field(description="The upstream's name in the settings.")
+    context_window: int = Field(description="Tokens, prompt and completion together.")
+    max_input_tokens: int | None = Field(description="What the prompt may have, where that is less.")
+    max_output_tokens: int | None = Field(description="What an answer may have.")
+    source: Literal["config", "provider", "learnt", "bundled", "default"]
+    note: str | None = Field(description="What is to be known about it.")
+    base_model: str = Field(description="The model it is counted and sized as.")
+    listed: bool = Field(description="Whether the provider lists it.")
+
+
+router = APIRouter(prefix="/context", tags=["context"])
+
+
+@router.get("/models")
+async def list_models(
+    request: Request,
+    services: TheServices,
+    tenant: Tenant,
+    limit: Limit = 20,
+    after: str | None = None,
+    order: Order = "asc",
+) -> Listing[ModelOut]:
+    """The windows Steno goes by, and where each is from: of models that the provider lists, that the settings name, and
+    that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
+    A model that several upstreams list is there once for each, and counts once."""
+    used: list[str] = []
+    with suppress(StoreUnavailable):  # What is in memory is shown all the same.
+        used = await services.store.models_used(tenant)
+    # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
+    await services.providers.default.windows.show(tenant, request.scope["headers"])
+    providers = services.providers.known(tenant, used)
+    page = _page(list(providers), limit, after, order)
+    return Listing(
+        data=[_model(services, provider, name, tenant) for name in page.data for provider in providers[name]],
+        first_id=page.first_id,
+        last_id=page.last_id,
+        has_more=page.has_more,
+    )
+
+
+def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> Page[str]:
+    """A page of a list that is in memory, in order."""
+    if after is not None and after not in names:
+        raise InvalidRequest(f"The list holds no {after!r} to continue after.", "after")
+    ordered = sorted(names, reverse=order == "desc")
+    start = ordered.index(after) + 1 if after is not None else 0
+    shown = ordered[start : start + limit]
+    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, start + limit < len(ordered))
+
+
+def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:
+    window = provider.windows.of(name, tenant)
+    return ModelOut.model_validate(
+        {
+            "id": name,
+            "upstream": provider.name,
+            "context_window": window.context,
+            "max_input_tokens": window.max_input,
+            "max_output_tokens": window.max_output,
+            "source": window.source,
+            "note": window.note,
+            "base_model": services.base_model(name),
+            "listed": provider.windows.listed(name, tenant),
+        }
+    )

@@ -1,0 +1,89 @@
+"""REST over the summaries of a conversation."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from app.core.view.chunks import SummaryChunk
+from app.errors import SummaryNotFound
+from app.rest.dependencies import (
+    ConversationId,
+    Limit,
+    Listing,
+    Order,
+    Tenant,
+    TheServices,
+    known,
+    known_cursor,
+    listing,
+)
+
+
+class SummaryOut(BaseModel):
+    id: str
+    object: Literal["summary"] = "summary"
+    conversation_id: str
+    text: str
+    summarized_through_turn: int
+    first_index: int = Field(description="First message it stands for, counted after the instructions, from 0.")
+    last_index: int = Field(description="Last message it stands for, inclusive.")
+    carried: list[int] = Field(description="Messages of that range that stay verbatim after the summary.")
+    level: int = Field(description="0: made from messages; more: a fold of summaries.")
+    children: list[str] = Field(description="Summaries a fold stands for.")
+    version: int
+    token_count: int
+    model: str
+    prompt_version: str
+    created_at: datetime | None
+
+
+router = APIRouter(prefix="/context", tags=["context"])
+
+
+@router.get("/conversations/{conversation_id}/summaries")
+async def list_summaries(
+    services: TheServices,
+    tenant: Tenant,
+    conversation_id: ConversationId,
+    limit: Limit = 20,
+    after: str | None = None,
+    order: Order = "asc",
+) -> Listing[SummaryOut]:
+    """The summaries that a conversation made or uses, oldest first."""
+    await known(services, tenant, conversation_id)
+    with known_cursor():
+        page = await services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
+    return listing(page, summary_out)
+
+
+@router.get("/conversations/{conversation_id}/summaries/{summary_id}")
+async def read_summary(
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str
+) -> SummaryOut:
+    chunk = await services.store.summary(tenant, conversation_id, summary_id)
+    if chunk is None:
+        raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
+    return summary_out(chunk)
+
+
+def summary_out(chunk: SummaryChunk) -> SummaryOut:
+    return SummaryOut(
+        id=chunk.id,
+        conversation_id=chunk.conversation_id,
+        text=chunk.text,
+        summarized_through_turn=chunk.through_turn,
+        first_index=chunk.first_index,
+        last_index=chunk.last_index,
+        carried=[chunk.first_index + offset for offset in chunk.carried],
+        level=chunk.level,
+        children=list(chunk.children),
+        version=chunk.version,
+        token_count=chunk.tokens,
+        model=chunk.model,
+        prompt_version=chunk.prompt_version,
+        created_at=chunk.created_at,
+    )
