@@ -200,6 +200,13 @@ def test_a_range_whose_notes_stay_too_long_is_halved_too() -> None:
     assert [(made.first_index, made.last_index) for made in compaction.made] == [(0, 6), (7, 13)]
 
 
+def test_a_range_whose_second_notes_fail_for_another_reason_than_their_length_is_not_halved() -> None:
+    cut_off = SummaryAnswer(notes(70).text, Ending.CUT_OFF, "length")
+    effects, compaction = play(flow(), cut_off, SummaryAnswer(""), notes(), notes())
+    assert [type(effect) for effect in effects] == [Announce, Summarise, Summarise]
+    assert compaction == Compaction((), Outcome.FAILED, because(Code.SUMMARY_EMPTY))
+
+
 FULL = replace(SETTINGS, strategy="full", input_tokens=300, part_tokens=200)
 
 
