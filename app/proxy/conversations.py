@@ -43,11 +43,8 @@ class Conversations:
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, or of all: the next request with its history starts anew."""
-        for own in [key for key in self._tips if key[0] == tenant and conversation_id in (None, key[1])]:
-            self._tips.pop(own)
-        gone = [key for key, (owner, _) in self._heads.items() if key[0] == tenant and conversation_id in (None, owner)]
-        for head in gone:
-            self._heads.pop(head)
+        self._tips.drop(lambda own, _: own[0] == tenant and conversation_id in (None, own[1]))
+        self._heads.drop(lambda head, held: head[0] == tenant and conversation_id in (None, held[0]))
 
     def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
         """The deepest head this process knows of."""
