@@ -357,6 +357,18 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
     assert calls(simulator) == 4  # Each of the two is tried again once.
 
 
+def test_a_summary_that_keeps_failing_is_not_asked_for_either_where_messages_have_to_be_left_out_for_it(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    """The history is too large without one, but what the policy leaves out instead will do for a while."""
+    proxy = steno()
+    simulator.when(lambda record: record.kind == "summary", status=400)
+    told = [ask(proxy, [*LONG, *talk(60 + turns, first=60)]).context for turns in range(4)]
+    assert [each["status"] for each in told] == ["trimmed"] * 4
+    assert ["pruned" in each["actions"] for each in told] == [True] * 4
+    assert [each["reason"].endswith("summary_failed_lately") for each in told] == [False, False, True, True]
+
+
 def test_where_only_a_summary_helps_a_changing_history_is_summarised_all_the_same(steno: StartSteno) -> None:
     """Over the limit the choice is between paying for a summary and a conversation that dies."""
     proxy = steno()
