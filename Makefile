@@ -102,7 +102,7 @@ chaos: dev-env ## kill, pause and cut off four processes and their database; opt
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
-poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone: a minute
+poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
