@@ -82,7 +82,7 @@ class Exchange:
     target: bytes
     """The client's raw path and query."""
     own_headers: Headers = field(default_factory=list)
-    """What our own error would say of the context."""
+    """What the answer says of the context, also where it is an error of our own."""
 
     async def serve(self) -> None:
         if value_of(self.caller.headers, CALL_MARKER) == "summary":
@@ -207,8 +207,7 @@ class Exchange:
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """The provider's status first, then its bytes."""
-        facts, decision = observed.facts, observed.decision
-        own = self.own_headers = context_headers(facts, decision)
+        facts, decision, own = observed.facts, observed.decision, self.own_headers
         if decision.view is None and value_of(answering.headers, b"x-context-status"):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
