@@ -325,6 +325,17 @@ def test_conversations_that_go_on_alike_after_different_beginnings_are_all_summa
     assert [each["status"] for each in told][4::5] == ["summarized"] * 4
 
 
+def test_a_history_that_was_only_asked_about_is_a_new_one_to_the_next_request(steno: StartSteno) -> None:
+    """A dry run leaves no trace: a chat that goes on from it does not continue its conversation."""
+    proxy, asked = steno(), [RULES, *talk(2), {"role": "user", "content": "Which one was that?"}]
+    key = {"authorization": "Bearer sk-test"}
+    planned = httpx.post(f"{proxy.url}/context/plan", headers=key, json={"model": "gpt-4o", "messages": asked}).json()
+    went_on = [*talk(2), asked[-1], {"role": "assistant", "content": "Booking 1."}]
+    id_, planned_id = ask(proxy, went_on).context["conversation_id"], planned["context"]["conversation_id"]
+    assert id_ != planned_id
+    assert ask(proxy, [*went_on, *talk(1, first=9)]).context["conversation_id"] == id_
+
+
 def test_a_named_history_that_changes_every_turn_is_not_summarised_over_and_over(steno: StartSteno) -> None:
     proxy, reasons = steno(), []
     for minute in range(4):

@@ -131,6 +131,22 @@ def test_others_are_answered_while_a_long_request_is_worked_on(
     assert {each.result().status for each in under_way} <= {200, 400}
 
 
+def test_others_are_answered_while_a_long_text_that_fits_is_counted_for_its_answer(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """It went to the provider before: only what is told of its size waits for the count."""
+    scripted.default = (answer(b'{"choices":[]}'),)
+    url = before_scripted(models=[{"match": "*", "context_window": 2_000_000}]).url
+    post(url, chat(), VICTIM)
+    long = chat([{"role": "user", "content": "a room with a view " * 10_000}])
+    with ThreadPoolExecutor() as attackers, held_up(Prompt, "costs", lambda prompt: prompt.uncounted > 32_768) as begun:
+        under_way = attackers.submit(post, url, long, timeout=2 * PATIENCE)
+        assert begun.wait(PATIENCE)
+        assert [post(url, chat(), VICTIM, timeout=PATIENCE).status for _ in range(3)] == [200] * 3
+        assert not under_way.done()
+    assert under_way.result().status == 200
+
+
 def test_a_sample_of_shapes_is_answered_and_leaves_steno_well(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
