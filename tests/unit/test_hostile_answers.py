@@ -96,6 +96,7 @@ def kept(text: str, sent: ChunkHead | None, hides: bool) -> Any:
 
 @given(st.lists(TEXTS, max_size=4), HEADS, st.booleans(), st.integers(1, 3))
 @example(["[]", '{"model": {"NaN": true}, "choices": [{}]}'], ChunkHead("ours", 5, "m"), False, 1)
+@example(['{"usage": NaN, "choices": [{"x": NaN}]}'], None, True, 1)
 def test_properties_a_stream_passes_whatever_its_chunks_hold(
     texts: list[str], sent: ChunkHead | None, hides: bool, choices: int
 ) -> None:
