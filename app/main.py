@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
 from app.compaction.compactor import Compactor
@@ -32,6 +32,8 @@ from app.proxy.conversations import Conversations
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
 from app.proxy.in_flight import BytesInFlight
+from app.proxy.measuring import Measuring
+from app.proxy.naming import Naming
 from app.proxy.origins import Door
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
@@ -87,19 +89,25 @@ def create_app(settings: Settings) -> Application:
         app.include_router(router)
     add_error_handlers(app)
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.gate = Gate(
-        super(Application, app).__call__,
+    app.gate = gate_of(settings, instance, super(Application, app).__call__, chat, passthrough)
+    app.state.services = services
+    app.state.failure = None  # Why it could not start.
+    return app
+
+
+def gate_of(settings: Settings, instance: bytes, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp) -> Gate:
+    """What stands before these."""
+    server, limits = settings.server, settings.limits
+    return Gate(
+        app,
         chat=chat,
         passthrough=passthrough,
         formats=FORMATS,
         instance=instance,
-        door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
-        header_count=settings.limits.header_count,
-        header_bytes=settings.limits.header_bytes,
+        door=Door(server.host, server.allowed_hosts, server.allowed_origins),
+        header_count=limits.header_count,
+        header_bytes=limits.header_bytes,
     )
-    app.state.services = services
-    app.state.failure = None  # Why it could not start.
-    return app
 
 
 def open_services(settings: Settings, instance: bytes) -> Services:
@@ -113,14 +121,15 @@ def open_services(settings: Settings, instance: bytes) -> Services:
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
+    policies, estimator = policies_of(settings), Estimator(tokenizer)
     return Services(
         providers=providers,
-        policies=policies_of(settings),
+        measuring=Measuring(providers, policies, estimator, settings.base_model),
         store=store,
         identity=identity,
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
-        estimator=Estimator(tokenizer),
+        estimator=estimator,
         compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
         ledger=ledger,
         conversations=Conversations(store, identity),
@@ -132,7 +141,7 @@ def open_services(settings: Settings, instance: bytes) -> Services:
         work=work,
         bounds=BodyBounds(limits.values, limits.messages),
         limits=limits,
-        naming=settings.identity,
+        naming=Naming.by(settings.identity),
         events=settings.events,
         calibration=settings.calibration,
         base_model=settings.base_model,

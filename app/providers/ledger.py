@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +11,7 @@ import structlog
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
+from app.memory.randomness import RANDOMNESS
 from app.store import Store, UsageRecord
 
 log = structlog.get_logger("steno.ledger")
@@ -22,7 +22,7 @@ PRICES_REMEMBERED = 1_000
 
 def new_request_id() -> str:
     """For one request of a client, and all calls that it leads to."""
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{RANDOMNESS.hex(12)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +87,4 @@ class Ledger:
     def _next_id(self) -> str:
         """Each greater than the one before: many records are stored in the same millisecond."""
         self._latest = max(self._latest + 1, time_ns())
-        return f"use_{self._latest:016x}{secrets.token_hex(4)}"
+        return f"use_{self._latest:016x}{RANDOMNESS.hex(4)}"

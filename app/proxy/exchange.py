@@ -96,7 +96,7 @@ class Exchange:
     """What the answer says of the context, also where it is an error of our own."""
 
     async def serve(self) -> None:
-        if value_of(self.caller.headers, CALL_MARKER) == "summary":
+        if self.caller.header(CALL_MARKER) == "summary":
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)))
             return
         try:
@@ -116,7 +116,7 @@ class Exchange:
             await self._serve(facts)
 
     async def _take_in(self) -> Facts:
-        if value_of(self.caller.headers, b"content-encoding"):
+        if self.caller.header(b"content-encoding"):
             raise Unreadable("The body is encoded.")
         return await take_in(self.services, await read(self.services, self.caller, self.body), self.caller)
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from app.compaction.job import CompactionStart
-from app.core.history.recognition import heads_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.headers.relayed import Headers
@@ -98,7 +97,7 @@ def seen(facts: Facts, decision: Decision) -> ConversationSeen:
         window=facts.window.context,
         reason=decision.reason,
         forked_from=facts.recognised.forked_from,
-        heads=heads_of(transcript, job.conversation.chain),
+        heads=facts.heads,
         coverage=msgspec.json.encode(coverage).decode(),
         summaries=tuple(chunk.id for chunk in decision.view.chunks) if decision.view else (),
     )

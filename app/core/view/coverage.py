@@ -24,7 +24,8 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
             "messages": len(conversation.instructions),
         }
     ]
-    for part in (view or whole(conversation)).parts:
+    view = view or whole(conversation)
+    for part in view.parts:
         match part:
             case Summary(chunk):
                 place = _place(chunk.first_index, chunk.last_index)
@@ -43,7 +44,7 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
     messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
-    total = line.reported((view or whole(conversation)).tokens)
+    total = line.reported(view.tokens)
     return [{**parts[0], "tokens": total - sum(shown["tokens"] for shown in messages)}, *messages]
 
 

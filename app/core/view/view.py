@@ -148,7 +148,7 @@ class Conversation:
         """What no compaction can take away: instructions, tools, priming."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
 
-    @property
+    @lazy
     def tokens(self) -> int:
         return self.instruction_tokens + self.transcript.tokens(0)
 
