@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from app.compaction.job import CompactionStart
+from app.core.reasons import joined
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.headers.relayed import Headers
@@ -62,20 +63,21 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     """The `x-context-*` headers; None while the outcome is open."""
-    before = facts.job.budget.line.reported(facts.job.conversation.tokens)
+    line, tokens = facts.job.budget.line, facts.job.conversation.tokens
     headers = [
         (b"x-context-status", decision.status.encode() if decision else b"pending"),
         (b"x-context-conversation-id", encoded_name(facts.job.conversation_id)),
-        (b"x-context-tokens-before", str(before).encode()),
-        (b"x-context-window", str(facts.window.context).encode()),
+        (b"x-context-tokens-before", b"%d" % line.reported(tokens)),
+        (b"x-context-window", b"%d" % facts.window.context),
     ]
-    if decision:
-        headers.append((b"x-context-tokens-after", str(facts.tokens(decision)[1]).encode()))
-    if decision and decision.actions:
+    if decision is None:
+        return headers
+    headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
+    if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
-    if decision and decision.reason:
+    if decision.why:
         # It may quote the request, which may hold line ends.
-        reason = _UNPRINTABLE.sub("?", decision.reason[:LONGEST_REASON])
+        reason = _UNPRINTABLE.sub("?", joined(decision.why)[:LONGEST_REASON])
         headers.append((b"x-context-reason", reason.encode()))
     return headers
 

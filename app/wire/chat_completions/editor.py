@@ -27,6 +27,7 @@ _REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 """Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
+USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
 LONGEST_NAME = 1_000
@@ -156,7 +157,8 @@ class CompletionEditor:
 
 def window_was_full(choices: bytes | None) -> bool:
     """Whether one of a completion's choices, or of a chunk's, finished for that reason. They are not decoded."""
-    return any(says_window_full(found[1].decode("latin-1")) for found in _REASON.finditer(choices or b""))
+    reasons = _REASON.findall(choices or b"")
+    return any(says_window_full(reason.decode("latin-1")) for reason in reasons if reason not in USUAL_REASONS)
 
 
 def _joined(members: Mapping[str, bytes]) -> bytes:
