@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -18,9 +17,13 @@ MOST_MEMBERS = 2_000
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
 
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
 BLOCK = 65_536
 """Bytes that are looked at in one step: other threads wait for the end of each."""
-_MARKS = b",[{"
+_MARKS = (b",", b"[", b"{")
 """What stands before a value, the outermost one aside."""
 
 
@@ -57,8 +60,7 @@ class TooManyValues(Unreadable):
     reason = Code.TOO_MANY_VALUES
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """Where a member's key and value stand in the object's bytes."""
 
     key_start: int
@@ -71,7 +73,7 @@ class RawObject:
 
     def __init__(self, text: bytes) -> None:
         try:
-            values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            values = self._values = _decode_members(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unreadable(str(error)) from error
         if len(values) > MOST_MEMBERS:
@@ -83,8 +85,8 @@ class RawObject:
             start = key.end()
             if start - position == LONGEST_KEY:  # There may be more space.
                 break
-            name = msgspec.json.decode(key[1], type=str)
-            value = bytes(values[name])
+            name = _decode_text(key[1])
+            value = memoryview(values[name])
             # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
             if name in self.members or not text.startswith(value, start):
                 raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
@@ -103,9 +105,13 @@ class RawObject:
         member = self.members.get(name)
         return None if member is None else self.text[member.start : member.stop]
 
+    def elements(self, name: str) -> list[bytes]:
+        """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
+        return split_array(self._values[name])
+
     def value(self, name: str) -> object:
         """The decoded value; None if it is missing or cannot be decoded."""
-        raw = self.raw(name)
+        raw = self._values.get(name)
         if raw is None:
             return None
         try:
@@ -155,7 +161,7 @@ def holds_more_values(body: bytes, most: int) -> bool:
         return False
     anywhere = 0
     for start in range(0, len(body), BLOCK):
-        anywhere += _marks(body[start : start + BLOCK])
+        anywhere += sum(body.count(mark, start, start + BLOCK) for mark in _MARKS)
         if anywhere > most:
             return _holds_more_outside_strings(body, most)
     return False
@@ -179,12 +185,12 @@ def _holds_more_outside_strings(body: bytes, most: int) -> bool:
 
 
 def _marks(text: bytes) -> int:
-    return len(text) - len(text.translate(None, _MARKS))
+    return sum(map(text.count, _MARKS))
 
 
-def split_array(raw: bytes) -> list[bytes]:
+def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
     """The elements of a JSON array, each with its own bytes."""
     try:
-        return [bytes(element) for element in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+        return list(map(bytes, _decode_elements(raw)))
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error

@@ -15,7 +15,7 @@ from app.errors import InvalidRequest
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoes
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
-from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 from app.wire.options import read_focus, read_options, read_pins
 
 Json = Mapping[str, Any]
@@ -154,8 +154,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS) -> ChatRequest:
     if holds_more_values(body, bounds.values):  # Before anything is decoded: each value takes many times its bytes.
         raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
     source = RawObject(body)
-    messages = source.raw("messages")
-    if messages is None:
+    if "messages" not in source:
         raise Unreadable("The request has no messages.")
     model = source.value("model")
     if not isinstance(model, str) or len(model) > LONGEST_MODEL:
@@ -163,7 +162,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS) -> ChatRequest:
     output = source.value("max_completion_tokens") or source.value("max_tokens")
     choices = source.value("n")
     options = read_options(source)
-    raw_messages = tuple(split_array(messages))
+    raw_messages = tuple(source.elements("messages"))
     if len(raw_messages) > bounds.messages:
         raise TooManyMessages(
             f"It has {len(raw_messages)} messages. Send at most {bounds.messages}, or raise limits.messages."
