@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 BLOCK = 65_536
 """Bytes that are looked at in one step: other threads wait for the end of each."""
-_MARKS = (b",", b"[", b"{")
+_MARKS = b",[{"
 """What stands before a value, the outermost one aside."""
 
 
@@ -105,7 +105,7 @@ class RawObject:
         member = self.members.get(name)
         return None if member is None else self.text[member.start : member.stop]
 
-    def elements(self, name: str) -> list[bytes]:
+    def elements(self, name: str) -> Sequence[bytes]:
         """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
         return split_array(self._values[name])
 
@@ -151,20 +151,52 @@ class RawObject:
         return self.members[names[index - 1]].stop, self.members[name].stop
 
 
-def holds_more_values(body: bytes, most: int) -> bool:
+class LengthenedObject(RawObject):
+    """An object whose array `name` begins with elements that are known and were not read again."""
+
+    def __init__(self, text: bytes, short: bytes, place: int, known: Sequence[bytes]) -> None:
+        """`short`: the text with a 0 at `place`, where the known elements stand. Raises `Unreadable`.
+
+        Wherever JSON takes the one, it takes the others.
+        """
+        super().__init__(short)
+        self.text, longer = text, len(text) - len(short)
+        self.end += longer
+        for name, member in self.members.items():
+            self.members[name] = Member(*(position + longer * (position > place) for position in member))
+            if member.start < place < member.stop:
+                self._name, self._known = name, known
+
+    def elements(self, name: str) -> Sequence[bytes]:
+        found = super().elements(name)
+        return (*self._known, *found[1:]) if name == self._name else found
+
+    def value(self, name: str) -> object:
+        if name != self._name:
+            return super().value(name)
+        return msgspec.json.decode(self.raw(name) or b"")
+
+
+def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
     """Whether JSON holds more than `most` values, without reading it. An empty object or list counts twice.
 
     Counted is what stands before values, in blocks, first anywhere and then outside strings only; at the latest when
-    there are too many, it ends. Bytes that are no JSON get some answer, in the same time.
+    there are too many, it ends. Bytes that are no JSON get some answer, in the same time. `counted`: how many such
+    marks stand before `start`, where that is known.
     """
     if len(body) <= 2 * most:  # Hardly any JSON has more values than half of its bytes.
         return False
-    anywhere = 0
-    for start in range(0, len(body), BLOCK):
-        anywhere += sum(body.count(mark, start, start + BLOCK) for mark in _MARKS)
+    anywhere = counted
+    for place in range(start, len(body), BLOCK):
+        anywhere += _marks(body[place : place + BLOCK])
         if anywhere > most:
-            return _holds_more_outside_strings(body, most)
-    return False
+            break
+    return anywhere > most and _holds_more_outside_strings(body, most)
+
+
+def count_marks(body: bytes, start: int, stop: int) -> int:
+    """What stands before values in a part of a body, in strings too."""
+    return sum(_marks(body[place : min(stop, place + BLOCK)]) for place in range(start, stop, BLOCK))
 
 
 def _holds_more_outside_strings(body: bytes, most: int) -> bool:
@@ -185,7 +217,7 @@ def _holds_more_outside_strings(body: bytes, most: int) -> bool:
 
 
 def _marks(text: bytes) -> int:
-    return sum(map(text.count, _MARKS))
+    return len(text) - len(text.translate(None, _MARKS))
 
 
 def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:

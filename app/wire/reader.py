@@ -10,6 +10,7 @@ from threading import Lock
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Message
 from app.memory.bounded import BoundedMap
+from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
 
 MOST_NEW = 32
@@ -57,6 +58,8 @@ class MessageReader:
         self._histories: BoundedMap[tuple[int, bytes], _Known] = BoundedMap(
             most_bytes=cache_bytes, size=lambda known: known.size
         )
+        self.beginnings = Beginnings(cache_bytes)
+        """Of the bodies that the messages came in: whoever reads those may use them."""
         self._lock = Lock()  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:

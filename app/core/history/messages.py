@@ -117,7 +117,9 @@ class History(tuple[Message, ...]):
         known["unit_starts"] = self._units_grown(longer)
         known["kept"] = dict(self.kept)
         if self.rest:
-            known["instructions"], known["rest"] = self.instructions, self.rest.grown(new)
+            known["instructions"] = self.instructions
+            if self.instructions:
+                known["_rest"] = self.rest.grown(new)
         return longer
 
     @lazy
@@ -125,10 +127,14 @@ class History(tuple[Message, ...]):
         """Those that lead."""
         return split_instructions(self)[0]
 
-    @lazy
+    @property
     def rest(self) -> History:
         """What is after them."""
-        return History(self[len(self.instructions) :]) if self.instructions else self
+        return self._rest if self.instructions else self
+
+    @lazy
+    def _rest(self) -> History:
+        return History(self[len(self.instructions) :])
 
     @lazy
     def unit_starts(self) -> tuple[int, ...]:
