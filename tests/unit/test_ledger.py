@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,19 @@ def test_cached_tokens_leave_the_prompts_row_only_for_a_row_of_their_own() -> No
     assert [row.amount for row in spends(tokens, PRICE)] == [-2_761, -100]
     assert [row.kind for row in spends(Tokens(2_761, 100, 0), CACHING)] == ["prompt", "completion"]
     assert [row.kind for row in spends(Tokens(2_761, 100, None), CACHING)] == ["prompt", "completion"]
+
+
+def test_written_tokens_leave_the_prompts_row_only_for_a_row_of_their_own() -> None:
+    tokens = Tokens(2_761, 100, 2_000, written=500)
+    writing = replace(CACHING, written=18.75)
+    assert [(row.kind, row.amount, row.value) for row in spends(tokens, writing)] == [
+        ("prompt", -261, -261 * 15),
+        ("cached", -2_000, -2_000 * 1.5),
+        ("written", -500, -500 * 18.75),
+        ("completion", -100, -7_500),
+    ]
+    assert [row.amount for row in spends(tokens, CACHING)] == [-761, -2_000, -100]
+    assert [row.kind for row in spends(Tokens(2_761, 100), writing)] == ["prompt", "completion"]
 
 
 def test_what_was_not_reported_has_no_row() -> None:
