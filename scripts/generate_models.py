@@ -5,8 +5,8 @@
 The wheels are unpacked, never installed, and nothing in them is run. LiteLLM's table is JSON; genai-prices' is Python
 source, read as a syntax tree. `--from` takes wheels that are there already.
 
-Three numbers for each model in models.json, in tokens: the context window (prompt and completion together), what the prompt may have
-where that is less, and what an answer may have. The sources mean different things by them, so:
+Three numbers for each model in models.json, in tokens: the context window (prompt and completion together), what the
+prompt may have where that is less, and what an answer may have. The sources mean different things by them, so:
 
 1. Only models that write text: LiteLLM's modes `chat` and `responses`, without its Ollama entries (how a server there
    was started decides); from genai-prices, which has no modes, what LiteLLM does not know in another mode and what is
@@ -27,9 +27,9 @@ where that is less, and what an answer may have. The sources mean different thin
    are gpt-4o (app/providers/registry.py). A longer name, with a host before it, needs a difference of more than 7 %,
    and a smaller window than the vendor's.
 
-Up to four numbers for each name in prices.json, in US dollars for a million tokens: prompt, completion, and the prompt's
-tokens that come from the provider's cache, or are written to it. There the rules are others, because every host asks
-what it likes, and a wrong price is worse than none:
+Up to four numbers for each name in prices.json, in US dollars for a million tokens: prompt, completion, and the part of
+the prompt that comes from the provider's cache, or is written to it. There the rules are others, because every host
+asks what it likes, and a wrong price is worse than none:
 
 1. Of the models of rule 1. What both tables call 0, or do not know, has no price.
 2. A name has the price that LiteLLM's table has for this name; for a bare name that it has only with the vendor before
@@ -391,7 +391,9 @@ def read_vendors_prices(source: str) -> dict[str, ListPrice]:
             known = arguments(model)
             told = arguments(known["prices"])
             price = price_of(*(per_million(mtok(told.get(member))) for member in GENAI_PRICES_MEMBERS))
-            for name in {spelled(constant(known["id"])), *map(spelled, equal_names(known["match"]))} if price else ():
+            if price is None:
+                continue
+            for name in {spelled(constant(known["id"])), *map(spelled, equal_names(known["match"]))}:
                 if NAME.fullmatch(name) and not NO_CHAT.search(name) and is_vendor(constant(about["id"]), name):
                     found[name] = price
     return found
@@ -438,8 +440,8 @@ def generate(folder: Path) -> tuple[int, int, int]:
             for name, wheel, file in (("litellm", litellm, LITELLM), ("genai-prices", prices, GENAI_PRICES))
         ]
         notices = "\n\n".join(
-            f"models.json and prices.json are made from {about['file']} of {about['name']} {about['version']}, under this licence:"
-            f"\n\n{licence_of(wheel)}"
+            f"models.json and prices.json are made from {about['file']} of {about['name']} {about['version']},"
+            f" under this licence:\n\n{licence_of(wheel)}"
             for about, wheel in zip(sources, (litellm, prices), strict=True)
         )
         windows = written(models, "models", "windows in tokens: context, max_input, max_output", sources)
