@@ -80,7 +80,7 @@ LITELLM_PRICES = (
     "cache_creation_input_token_cost",
 )
 GENAI_PRICES_MEMBERS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
-MOST_A_TOKEN = 0.01
+MOST_A_TOKEN = 0.001
 """US dollars; what is more is for something else than a token."""
 
 LEAST, MOST = 1_024, 20_000_000
