@@ -19,6 +19,7 @@ from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
+from app.core.tokens.usage import Price
 from app.headers.hops import new_instance
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
@@ -26,6 +27,7 @@ from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
 from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
+from app.providers.registry import price as list_price
 from app.providers.upstream import HttpxUpstream
 from app.providers.windows import Windows
 from app.proxy.conversations import Conversations
@@ -117,7 +119,7 @@ def open_services(settings: Settings, instance: bytes) -> Services:
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
-    tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of), Work()
+    tasks, ledger, work = OwnedTasks(), Ledger(store, prices_of(settings)), Work()
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
@@ -155,6 +157,13 @@ def policies_of(settings: Settings) -> Policies:
         return Policies(settings)
     except ValidationError as error:
         raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
+
+
+def prices_of(settings: Settings) -> Callable[[str], Price | None]:
+    """The operator's prices, or the public ones: never both, whose currencies may differ."""
+    if settings.prices or not settings.list_prices:
+        return settings.price_of
+    return lambda model: list_price(settings.base_model(model))
 
 
 def open_store(settings: Settings) -> Store:

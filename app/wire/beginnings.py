@@ -54,7 +54,9 @@ class Beginnings:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._kept: BoundedMap[Place, Beginning] = BoundedMap(
-            most_bytes=most_bytes, size=lambda beginning: beginning.stop, pushed_out=lambda place, _: self._unlist(place)
+            most_bytes=most_bytes,
+            size=lambda beginning: beginning.stop,
+            pushed_out=lambda place, _: self._unlist(place),
         )
         self._stops: list[int] = []
         """Ascending."""
@@ -64,7 +66,9 @@ class Beginnings:
         """The longest one that the body goes on from."""
         with self._lock:
             above = bisect_right(self._stops, len(body))
-            places = [(stop, body[stop - LAST_BYTES : stop]) for stop in self._stops[max(0, above - MOST_COMPARED) : above]]
+            places = [
+                (stop, body[stop - LAST_BYTES : stop]) for stop in self._stops[max(0, above - MOST_COMPARED) : above]
+            ]
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
 

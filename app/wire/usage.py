@@ -11,6 +11,8 @@ from app.core.tokens.usage import Tokens
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic's own counts: tokens beside `input_tokens`, not among them."""
 INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+WRITTEN_DETAILS = ("cache_write_tokens", "cache_creation_tokens")
+"""What was written to the cache, among the details of the input: OpenAI's and OpenRouter's name, and LiteLLM's."""
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
@@ -56,11 +58,18 @@ def read_usage(usage: object) -> Tokens:
         _told(usage.get("prompt_cache_hit_tokens")),
         _told(usage.get(CACHE_PARTS[0])),
     )
+    written = _first(
+        *(_detail(usage, INPUT_DETAILS, name) for name in WRITTEN_DETAILS),
+        _told(usage.get(CACHE_PARTS[1])),
+        _written_by_age(usage.get("cache_creation")),
+    )
+    cached = _part_of(prompt, cached)
     return Tokens(
         prompt=prompt,
         completion=_first(_told(usage.get("completion_tokens")), _told(usage.get("output_tokens"))),
-        cached=None if prompt is None or cached is None or cached > prompt else cached,
+        cached=cached,
         reasoning=_detail(usage, OUTPUT_DETAILS, "reasoning_tokens"),
+        written=_part_of(None if prompt is None else prompt - (cached or 0), written),
     )
 
 
@@ -79,6 +88,17 @@ def prompt_tokens(usage: object) -> int | None:
     else:
         tokens = _count(usage.get("input_tokens")) + cached
     return tokens if 0 < tokens <= MOST_TOKENS else None
+
+
+def _part_of(whole: int | None, part: int | None) -> int | None:
+    """None where there is no room for it: then nobody knows what it is a part of."""
+    return None if whole is None or part is None or part > whole else part
+
+
+def _written_by_age(parts: object) -> int | None:
+    """Anthropic's writes, told apart by how long they are kept."""
+    told = [_told(value) for value in parts.values()] if isinstance(parts, dict) else []
+    return sum(number or 0 for number in told) if told else None
 
 
 def _count(value: object) -> int:
