@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from app.compaction.job import CompactionStart
-from app.core.reasons import joined
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.headers.relayed import Headers
@@ -75,10 +74,9 @@ def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
     if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
-    if decision.why:
+    if (told := decision.reason) is not None:
         # It may quote the request, which may hold line ends.
-        reason = _UNPRINTABLE.sub("?", joined(decision.why)[:LONGEST_REASON])
-        headers.append((b"x-context-reason", reason.encode()))
+        headers.append((b"x-context-reason", _UNPRINTABLE.sub("?", told[:LONGEST_REASON]).encode()))
     return headers
 
 

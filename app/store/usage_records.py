@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, literal_column, select
@@ -237,17 +238,24 @@ def _named(key: str | int) -> str:
     return key if isinstance(key, str) else moment(key * _MS_IN_A_DAY).date().isoformat()
 
 
+_OWN = ("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "model", "cost", "status")
+_OWN_TOKENS = ("estimated", "forwarded", "saved")
+_COLUMNS = (
+    *_OWN,
+    "context_status",
+    *(f"{name}_tokens" for name in (*_OWN_TOKENS, *_REPORTED)),
+    *(f"{name}_rate" for name in _RATES),
+    "price_source",
+)
+_of_record = attrgetter(*_OWN, "context_status", *_OWN_TOKENS)
+_of_tokens = attrgetter(*_REPORTED)
+_of_price = attrgetter(*_RATES, "source")
+_NO_PRICE = (None,) * (len(_RATES) + 1)
+
+
 def _columns(record: UsageRecord) -> dict[str, Any]:
-    columns = asdict(record)
-    tokens, price = columns.pop("tokens"), columns.pop("price") or dict.fromkeys((*_RATES, "source"))
-    source = price.pop("source")
-    counts = {name: columns.pop(name) for name in ("estimated", "forwarded", "saved")} | tokens
-    return (
-        columns
-        | {f"{name}_tokens": count for name, count in counts.items()}
-        | {f"{name}_rate": rate for name, rate in price.items()}
-        | {"price_source": source}
-    )
+    price = _NO_PRICE if record.price is None else _of_price(record.price)
+    return dict(zip(_COLUMNS, (*_of_record(record), *_of_tokens(record.tokens), *price), strict=True))
 
 
 def _stored(row: Row[Any]) -> StoredUsage:

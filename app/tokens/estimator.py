@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from app.core.history.messages import History, Kind, Message
+from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.estimate import (
     FORMULA_VERSION,

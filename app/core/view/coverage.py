@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.limits.budget import Line
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 
 ONE_TO_ONE = Line()
 
@@ -24,7 +23,8 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
             "messages": len(conversation.instructions),
         }
     ]
-    view = view or whole(conversation)
+    if view is None:
+        view = View((Verbatim(0, len(transcript)),) if len(transcript) else (), conversation.tokens)
     for part in view.parts:
         match part:
             case Summary(chunk):

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from app.core.history.identity import Identity
@@ -129,12 +128,15 @@ class Conversation:
         self.transcript = Transcript(self.history.rest, lambda: self.costs.messages[len(self.instructions) :])
         self.chain = identity.chain_of(tenant, self.history.rest)
         self.kept = Kept(self.transcript, Pins())
-        self.count = cache(count)
-        """Counts now, for callers who want it done at a better place than where it is first needed."""
+        self._count = count
 
-    @property
+    @lazy
     def costs(self) -> Costs:
-        return self.count()
+        return self._count()
+
+    def count(self) -> None:
+        """Counts now, for callers who want it done at a better place than where it is first needed."""
+        _ = self.costs
 
     def is_within(self, tokens: int) -> bool:
         """Whether the estimate is at most so many, if possible without counting."""
