@@ -123,7 +123,7 @@ class Exchange:
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
         try:
-            decision = self.services.compactor.at_once(facts.job)
+            decision = self._at_once(facts)
             if decision is None:
                 obtaining = self._obtain(facts, milestones)
             else:
@@ -190,13 +190,23 @@ class Exchange:
                 await asyncio.wait({counting})
             self.own_headers = context_headers(facts, observed.decision)
 
+    def _at_once(self, facts: Facts) -> Decision | None:
+        try:
+            return self.services.compactor.at_once(facts.job)
+        except Exception:
+            return self._unprepared(facts)
+
     async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
         try:
             return await preparing
         except Exception:
-            place = facts.job.conversation_id
-            log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
-            return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
+            return self._unprepared(facts)
+
+    def _unprepared(self, facts: Facts) -> Decision:
+        """Trouble of ours: what came is sent."""
+        place = facts.job.conversation_id
+        log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
+        return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""

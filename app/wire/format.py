@@ -227,6 +227,9 @@ class AnswerEditor(Protocol):
     def text_bytes(self) -> int:
         """Of what the model wrote, about."""
 
+    def quiet(self, frames: bytes, start: int) -> int:
+        """Where the frames end that pass as they are, of these from `start` on: nobody need look into them."""
+
     def edit(self, frame: bytes) -> bytes:
         """A frame of a stream, as the client gets it."""
 
