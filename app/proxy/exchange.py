@@ -193,19 +193,21 @@ class Exchange:
     def _at_once(self, facts: Facts) -> Decision | None:
         try:
             return self.services.compactor.at_once(facts.job)
-        except Exception:
-            return self._unprepared(facts)
+        except Exception as error:
+            return self._unprepared(facts, error)
 
     async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
         try:
             return await preparing
-        except Exception:
-            return self._unprepared(facts)
+        except Exception as error:
+            return self._unprepared(facts, error)
 
-    def _unprepared(self, facts: Facts) -> Decision:
+    def _unprepared(self, facts: Facts, error: Exception) -> Decision:
         """Trouble of ours: what came is sent."""
         place = facts.job.conversation_id
-        log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
+        log.error(
+            "a request was not prepared", request_id=self.caller.request_id, conversation_id=place, exc_info=error
+        )
         return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
