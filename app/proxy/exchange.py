@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -58,8 +59,8 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, limits = self._services, self._services.limits
-        answer, record = ClientAnswer(send, scope[SIGNATURE]), scope[REQUEST]
-        connection = scope.get(CONNECTION)
+        connection, record = scope.get(CONNECTION), scope[REQUEST]
+        answer = ClientAnswer(send, scope[SIGNATURE], connection)
         headers: Headers = list(scope["headers"])
         exchange = None
         with services.in_flight.counted() as count:
@@ -191,24 +192,17 @@ class Exchange:
             self.own_headers = context_headers(facts, observed.decision)
 
     def _at_once(self, facts: Facts) -> Decision | None:
-        try:
+        with suppress(Exception):  # What is wrong is met again by whoever prepares the request, and told there.
             return self.services.compactor.at_once(facts.job)
-        except Exception as error:
-            return self._unprepared(facts, error)
+        return None
 
     async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
         try:
             return await preparing
-        except Exception as error:
-            return self._unprepared(facts, error)
-
-    def _unprepared(self, facts: Facts, error: Exception) -> Decision:
-        """Trouble of ours: what came is sent."""
-        place = facts.job.conversation_id
-        log.error(
-            "a request was not prepared", request_id=self.caller.request_id, conversation_id=place, exc_info=error
-        )
-        return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
+        except Exception:
+            place = facts.job.conversation_id
+            log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
+            return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""

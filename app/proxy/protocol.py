@@ -106,6 +106,29 @@ class Idle:
         self._timer = loop.call_later(TICK_SECONDS, self._tick, loop) if self._until else None
 
 
+class HeadHeld:
+    """A connection's transport that sends what is written first together with what is written next."""
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+        else:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class Served:
     """A request that is being answered, or was the last to be on its connection (`asgi.Connection`)."""
 
@@ -124,6 +147,10 @@ class Served:
         body, cycle.body = bytes(cycle.body), bytearray()
         cycle.message_event.clear()
         return body
+
+    def hold_head(self) -> None:
+        if self.cycle.scope["method"] != "HEAD":  # Nothing comes next there.
+            self.cycle.transport = HeadHeld(self.cycle.transport)  # type: ignore[assignment] # as much as is needed
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         self._leave = leave
