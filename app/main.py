@@ -28,7 +28,7 @@ from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
 from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
 from app.providers.registry import price as list_price
-from app.providers.upstream import HttpxUpstream
+from app.providers.upstream import HttpUpstream
 from app.providers.windows import Windows
 from app.proxy.conversations import Conversations
 from app.proxy.exchange import ChatEndpoint
@@ -192,9 +192,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpxUpstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
     key = settings.api_key
-    return HttpxUpstream(
+    return HttpUpstream(
         settings.base_url,
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,
