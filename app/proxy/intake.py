@@ -87,8 +87,6 @@ async def digest(
         prompt = estimator.prompt(counted_as, messages, declared, declarations, provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    if not estimator.is_ready(counted_as):
-        await services.work.do(tenant, lambda: estimator.make_ready(counted_as))
     is_short = len(request.body) <= INLINE_BODY and len(request.raw_messages) <= MANY_MESSAGES
     if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
         conversation, prompt = converse()
@@ -109,7 +107,7 @@ async def recognise(
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
     """Counts what was not counted yet; long text in a worker thread."""
-    if prompt.uncounted > INLINE_BYTES:
+    if prompt.uncounted > INLINE_BYTES or not prompt.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
         conversation.count()
@@ -121,7 +119,7 @@ def count_meanwhile(services: Services, facts: Facts) -> asyncio.Future[None]:
     To be waited for before the count is needed.
     """
     loop, conversation = asyncio.get_running_loop(), facts.job.conversation
-    if facts.prompt.uncounted > INLINE_BYTES:
+    if facts.prompt.uncounted > INLINE_BYTES or not facts.prompt.is_ready:
         return asyncio.ensure_future(count(services, facts.job.tenant, conversation, facts.prompt))
     counted: asyncio.Future[None] = loop.create_future()
 

@@ -356,9 +356,7 @@ class WireFormat(Protocol):
     @property
     def summaries(self) -> SummaryDialect: ...
 
-    def read(
-        self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None
-    ) -> WireRequest:
+    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
         With `beginnings` a body that begins like one that was read is read from there on.

@@ -126,11 +126,13 @@ class Conversation:
         self.bound = bound
         self.history = History.of(messages)
         self.instructions = self.history.instructions
-        self.transcript = Transcript(self.history.rest, lambda: self.costs.messages[len(self.instructions) :])
+        self.count = count = cache(count)
+        """Counts now, for callers who want it done at a better place than where it is first needed."""
+        skipped = len(self.instructions)
+        # Without a reference back: with one, all of it would stay until the collector comes by.
+        self.transcript = Transcript(self.history.rest, lambda: count().messages[skipped:])
         self.chain = identity.chain_of(tenant, self.history.rest)
         self.kept = Kept(self.transcript, Pins())
-        self.count = cache(count)
-        """Counts now, for callers who want it done at a better place than where it is first needed."""
 
     @property
     def costs(self) -> Costs:

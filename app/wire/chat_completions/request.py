@@ -12,8 +12,8 @@ from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
-from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.beginnings import Beginnings
+from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoes
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
