@@ -33,7 +33,8 @@ INLINE_BODY = 1 << 19
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Raises `Unreadable` and `InvalidRequest`."""
-    reading = partial(caller.format.read, body, services.bounds)
+    beginnings = services.readers[caller.format.name].beginnings
+    reading = partial(caller.format.read, body, services.bounds, beginnings)
     return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
 
 
