@@ -83,8 +83,9 @@ def recognise(
     end = chain[len(transcript)]
     if not known:
         return Recognition(_conversation_id(identity, end))
-    order = {digest: depth for depth, digest in enumerate(chain.digests)}
-    deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
+    deepest = known[0]
+    if len(known) > 1:
+        deepest = max(known, key=lambda head: (chain.positions.get(head.digest, -1), -head.tip_turn))
     if deepest.tip_turn - deepest.turn <= 1:
         return Recognition(deepest.conversation_id)
     return Recognition(_conversation_id(identity, end, fresh), forked_from=deepest.conversation_id)

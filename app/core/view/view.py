@@ -159,11 +159,7 @@ class Conversation:
     def floor(self) -> int:
         """What no stage may touch: tools, instructions, in the middle too, the last user message."""
         transcript = self.transcript
-        kept = (
-            index
-            for index, message in enumerate(transcript.messages)
-            if index == transcript.last_user or message.kind is Kind.INSTRUCTIONS
-        )
+        kept = {*transcript.messages.instruction_places, transcript.last_user} - {-1}
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
     @property
