@@ -21,6 +21,7 @@ from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Price
 from app.headers.hops import new_instance
+from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
 from app.providers.calibrations import Calibrations
@@ -119,7 +120,7 @@ def open_services(settings: Settings, instance: bytes) -> Services:
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
-    tasks, ledger, work = OwnedTasks(), Ledger(store, prices_of(settings)), Work()
+    tasks, ledger, work = OwnedTasks(), Ledger(store, prices_of(settings)), Work(afterwards=heap.give_back)
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
@@ -227,16 +228,17 @@ async def _check_upstreams(providers: Providers) -> None:
 def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        heap.keep_small()
         try:
             await services.store.start()
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
-        services.estimator.make_ready("gpt-4o")  # What most models are counted with.
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
+        heap.give_back()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         try:

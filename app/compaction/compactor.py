@@ -162,7 +162,9 @@ class Compactor:
         chain, cuts, mask = job.conversation.chain, job.conversation.cut_digests, job.policy.mask
         pins = await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind)
         chunks = await self._store.chunks_in(job.tenant, job.series, cuts) if job.policy.summarises else ()
-        found = await self._store.masks_in(job.tenant, mask.key, cuts) if mask is not None else ()
+        # Only results are masked.
+        masks = mask is not None and job.conversation.history.holds_answers
+        found = await self._store.masks_in(job.tenant, mask.key, cuts) if mask is not None and masks else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 

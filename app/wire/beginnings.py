@@ -20,10 +20,10 @@ SEPARATORS = (b",", b", ")
 """What programs write between the elements of an array."""
 MOST_COMPARED = 32
 """Beginnings that are looked at for one body, the longest first."""
+MESSAGE_BYTES = 1_000
+"""What a message takes beside its bytes, which are held twice: as they came, and as texts."""
 LAST_BYTES = 64
 """By which a beginning is found, together with its length."""
-MOST_BYTES = 32 << 20
-
 Place = tuple[int, bytes]
 
 
@@ -40,6 +40,11 @@ class Beginning:
     marks: int
     """What stands before values in it, in strings too: see `holds_more_values`."""
 
+    @property
+    def size(self) -> int:
+        """Bytes that are held for it, with what was read of its elements."""
+        return 2 * self.stop + MESSAGE_BYTES * len(self.elements)
+
     def begins(self, body: bytes) -> bool:
         return body.startswith(self.head) and body.startswith(self.separator.join(self.elements), len(self.head))
 
@@ -52,10 +57,10 @@ class Beginning:
 class Beginnings:
     """The latest ones. Safe to use from several threads."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self._kept: BoundedMap[Place, Beginning] = BoundedMap(
             most_bytes=most_bytes,
-            size=lambda beginning: beginning.stop,
+            size=lambda beginning: beginning.size,
             pushed_out=lambda place, _: self._unlist(place),
         )
         self._stops: list[int] = []
@@ -67,7 +72,8 @@ class Beginnings:
         with self._lock:
             above = bisect_right(self._stops, len(body))
             places = [
-                (stop, body[stop - LAST_BYTES : stop]) for stop in self._stops[max(0, above - MOST_COMPARED) : above]
+                (stop, body[max(0, stop - LAST_BYTES) : stop])
+                for stop in self._stops[max(0, above - MOST_COMPARED) : above]
             ]
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)

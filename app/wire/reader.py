@@ -10,13 +10,11 @@ from threading import Lock
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Message
 from app.memory.bounded import BoundedMap
-from app.wire.beginnings import Beginnings
+from app.wire.beginnings import MESSAGE_BYTES, Beginnings
 from app.wire.format import Decode
 
 MOST_NEW = 32
 """So many messages may have come since a history was seen last: with more, each is looked up by itself."""
-MESSAGE_BYTES = 1_000
-"""What a message takes beside its bytes, which are held twice: as they came, and as texts."""
 PLACE_BYTES = 80
 """What a message's places take in a history, and in what follows from that."""
 
@@ -46,7 +44,7 @@ class MessageReader:
     """Raw messages to core messages; what was read before is not read or digested again."""
 
     def __init__(
-        self, identity: Identity, decode: Decode, ignore: Sequence[str] = (), cache_bytes: int = 32 << 20
+        self, identity: Identity, decode: Decode, ignore: Sequence[str] = (), cache_bytes: int = 24 << 20
     ) -> None:
         """`decode` is that of the messages' format; `ignore` are patterns of volatile text, such as a date that a
         client injects: it is no part of what a message means. Twice `cache_bytes` are held where the messages that

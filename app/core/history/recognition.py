@@ -86,8 +86,7 @@ def recognise(
         return Recognition(_conversation_id(identity, end))
     deepest = known[0]
     if len(known) > 1:
-        order = chain.positions
-        deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
+        deepest = max(known, key=lambda head: (chain.positions.get(head.digest, -1), -head.tip_turn))
     if deepest.tip_turn - deepest.turn <= 1:
         return Recognition(deepest.conversation_id)
     return Recognition(_conversation_id(identity, end, fresh()), forked_from=deepest.conversation_id)
