@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 
 from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Recognition, heads_of, possible_heads, recognise
@@ -35,7 +36,7 @@ class Conversations:
         else:
             known = self._remembered(tenant, possible_heads(transcript, chain))
             if not known and len(transcript) > 1:
-                known = await self._stored(tenant, possible_heads(transcript, chain))
+                known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
             found = recognise(transcript, chain, known, self._identity, secrets.token_bytes(8))
         if remember:
             self._remember(tenant, found.conversation_id, heads_of(transcript, chain))
@@ -46,7 +47,7 @@ class Conversations:
         self._tips.drop(lambda own, _: own[0] == tenant and conversation_id in (None, own[1]))
         self._heads.drop(lambda head, held: head[0] == tenant and conversation_id in (None, held[0]))
 
-    def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+    def _remembered(self, tenant: str, digests: Iterator[bytes]) -> list[Head]:
         """The deepest head this process knows of."""
         for digest in digests:
             if (held := self._heads.get((tenant, digest))) is not None:

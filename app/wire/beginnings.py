@@ -72,7 +72,8 @@ class Beginnings:
         with self._lock:
             above = bisect_right(self._stops, len(body))
             places = [
-                (stop, body[max(0, stop - LAST_BYTES) : stop]) for stop in self._stops[max(0, above - MOST_COMPARED) : above]
+                (stop, body[max(0, stop - LAST_BYTES) : stop])
+                for stop in self._stops[max(0, above - MOST_COMPARED) : above]
             ]
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)

@@ -13,9 +13,9 @@ from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
 from app.wire import members
+from app.wire.beginnings import MESSAGE_BYTES
 from app.wire.chat_completions import messages as reading
 from app.wire.chat_completions import request as requests
-from app.wire.beginnings import MESSAGE_BYTES
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request

@@ -72,7 +72,7 @@ def test_the_deepest_head_decides() -> None:
 
 def test_of_a_long_history_only_the_latest_places_are_asked_about() -> None:
     talk = conversation(*turns(MOST_HEADS))
-    assert len(possible_heads(talk.transcript, talk.chain)) == MOST_HEADS
+    assert len(tuple(possible_heads(talk.transcript, talk.chain))) == MOST_HEADS
 
 
 def test_a_history_without_user_messages_leaves_its_end() -> None:

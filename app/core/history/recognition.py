@@ -6,8 +6,9 @@ An id only names a conversation inside its tenant. It never decides which summar
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.core.history.identity import Chain, Identity
 from app.core.history.messages import Kind, Transcript
@@ -61,15 +62,15 @@ def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], .
     return tuple((chain[end], transcript.turn_at(end)) for end in sorted(ends))
 
 
-def possible_heads(transcript: Transcript, chain: Chain) -> tuple[bytes, ...]:
-    """The places of a history that an earlier request may have left, deepest first."""
+def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
+    """The places of a history that an earlier request may have left, deepest first: the first ones are the likely."""
     messages = transcript.messages
     ends = (
         end
         for end in range(len(messages), 0, -1)
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].kind is Kind.USER
     )
-    return tuple(chain[end] for end, _ in zip(ends, range(MOST_HEADS), strict=False))
+    return (chain[end] for end in islice(ends, MOST_HEADS))
 
 
 def recognise(
