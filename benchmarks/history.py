@@ -1,9 +1,10 @@
 """What a turn costs a whole process, by the length of the history before it.
 
 `plain`: the window is far away. `over`: it is over the trigger, and the summaries it needs are stored. `first`: what
-the process has never seen, plain and over, where a summariser answers at once. Times are of the processor, of all threads,
-for one turn: the median of a few, each with two new messages. `direct` is what the same bytes take where they are not
-looked at, by another path. One process, one run: ratios hold on any machine, times do not.
+the process has never seen, plain and over, where a summariser answers at once. Times are milliseconds of the
+processor, of all threads, for one turn: the median of a few, each with two new messages. `direct` is what the same
+bytes take where they are not looked at, by another path. One process, one run: ratios hold on any machine, times do
+not.
 
     python -m benchmarks.history
 """
@@ -36,9 +37,7 @@ COLUMNS = ("direct", PLAIN, OVER, "first", "first over")
 
 
 def main() -> None:
-    print(
-        f"{'history':>10} {'messages':>9} {'bytes':>10} {'direct':>8} {'plain':>8} {'over':>8} {'first':>8} {'first over':>11}"
-    )
+    print(f"{'history':>10} {'messages':>9} {'bytes':>10}" + "".join(f" {column:>10}" for column in COLUMNS))
     with tempfile.TemporaryDirectory() as folder, provider() as url:
         for tokens, window in SIZES.items():
             models = [{"match": PLAIN, "context_window": 10_000_000}, {"match": OVER, "context_window": window}]

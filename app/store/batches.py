@@ -57,8 +57,8 @@ class Lookup:
         if not digests:
             return []
         statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
-        rows = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
-        return rows.all()
+        found = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
+        return list(found)
 
 
 def _as_array(joined: BindParameter[bytes]) -> ColumnElement[Sequence[bytes]]:
