@@ -13,7 +13,6 @@ from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
 from app.wire import members
-from app.wire.beginnings import MESSAGE_BYTES
 from app.wire.chat_completions import messages as reading
 from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.messages import canonical, read_message
@@ -21,7 +20,7 @@ from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
-from app.wire.reader import PLACE_BYTES, MessageReader
+from app.wire.reader import MESSAGE_BYTES, PLACE_BYTES, MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (
