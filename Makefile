@@ -24,7 +24,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench understanding history lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -120,6 +120,14 @@ scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scal
 bench: dev-env ## what counting a turn costs, by the length of the history
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.counting
+
+understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.understanding
+
+history: dev-env ## what a turn costs a process, by the length of the history before it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.history
 
 lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
 	$(VENV)/ruff format --check .

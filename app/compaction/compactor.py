@@ -230,7 +230,8 @@ class Compactor:
         found = await progress.beside(lambda: successions(conversation, recent, job.conversation_id, named=job.named))
         if not found:
             return False
-        heads = await store.heads(job.tenant, tuple(possible_heads(conversation.transcript, conversation.chain)))
+        possible = tuple(possible_heads(conversation.transcript, conversation.chain))
+        heads = await store.heads(job.tenant, possible)
         return await progress.beside(lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
 
     async def _judge(self, progress: Progress) -> None:

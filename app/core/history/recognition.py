@@ -63,7 +63,7 @@ def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], .
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """The places of a history that an earlier request may have left, deepest first."""
+    """The places of a history that an earlier request may have left, deepest first: the first ones are the likely."""
     messages = transcript.messages
     ends = (
         end
