@@ -1,7 +1,8 @@
 """What compactions cost and save, by list prices: the worked examples of docs/costs.md, and recorded conversations.
 
     python -m benchmarks.costs                          the examples alone
-    python -m benchmarks.costs FILE [MODEL] [LIMIT]     and each way to summarise, over the file's conversations
+    python -m benchmarks.costs FILE [MODEL] [LIMIT]     and each way to summarise, over the file's conversations: whole,
+                                                        and ended ten requests after the first compaction is due
 
 The recorded ones are replayed through Steno before the simulator, which says how much of each prompt one of the last 64
 began with: that is what its cache has. No answer is streamed, because a stream tells its usage only to those who ask.
@@ -11,8 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ CHANGE = Change(SUMMARISED - SUMMARIES, SUMMARIES + TAIL, GROWTH)
 MILLION = 1_000_000
 WINDOW = 8_000
 MODEL = "deepseek-chat"
+AFTERWARDS = 10
 
 
 def examples() -> list[str]:
@@ -115,9 +118,19 @@ WAYS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+@contextmanager
+def _settings(given: Mapping[str, str]) -> Iterator[None]:
+    """What the stage reads from the environment."""
+    os.environ.update({f"STENO_{name}": value for name, value in given.items()})
+    try:
+        yield
+    finally:
+        for name in given:
+            del os.environ[f"STENO_{name}"]
+
+
 def replayed(recordings: Sequence[Recording], model: str, settings: Mapping[str, str]) -> tuple[Tally, Spent, Spent]:
     """What the conversations' own calls took, and those for summaries."""
-    os.environ.update({f"STENO_{name}": value for name, value in settings.items()})
     summaries: list[Record] = []
     chats: list[Record] = []
 
@@ -125,15 +138,31 @@ def replayed(recordings: Sequence[Recording], model: str, settings: Mapping[str,
         summaries.extend(played.calls)
         chats.extend(record for record in set_up.provider.log if record not in played.calls)
 
-    try:
-        with stage(model, WINDOW) as set_up:
-            player = Player(set_up.base_url, set_up.provider, model, set_up.count, stream=False)
-            tally = player.play(recordings, Tally(model, WINDOW), see)
-    finally:
-        for name in settings:
-            del os.environ[f"STENO_{name}"]
+    with _settings(settings), stage(model, WINDOW) as set_up:
+        player = Player(set_up.base_url, set_up.provider, model, set_up.count, stream=False)
+        tally = player.play(recordings, Tally(model, WINDOW), see)
     price = _price(model)
     return tally, Spent.by(chats, price), Spent.by(summaries, price)
+
+
+def ended(recordings: Sequence[Recording], model: str) -> list[Recording]:
+    """The conversations as if they had gone on for ten requests after the first compaction; without one they are left
+    out."""
+    due: dict[str, int] = {}
+
+    def see(played: Played) -> None:
+        if played.calls:
+            due.setdefault(played.recording.name, played.request)
+
+    with _settings(WAYS["transcript, gate off"]), stage(model, WINDOW) as set_up:
+        player = Player(set_up.base_url, set_up.provider, model, set_up.count, stream=False)
+        player.play(recordings, Tally(model, WINDOW), see)
+    return [_cut(recording, due[recording.name] + AFTERWARDS) for recording in recordings if recording.name in due]
+
+
+def _cut(recording: Recording, requests: int) -> Recording:
+    last = recording.requests[requests - 1 : requests] or recording.requests[-1:]
+    return replace(recording, messages=recording.messages[: last[0] + 1])
 
 
 def measured(recordings: Sequence[Recording], model: str) -> list[str]:
@@ -162,6 +191,8 @@ def main(arguments: Sequence[str]) -> None:
     recordings = read_recordings(file)[: int(arguments[2]) if len(arguments) > 2 else None]
     print(f"\n{file.name}, {len(recordings)} conversations, {model}, window {WINDOW:,}\n")
     print("\n".join(measured(recordings, model)))
+    print(f"\nended {AFTERWARDS} requests after the first compaction\n")
+    print("\n".join(measured(ended(recordings, model), model)))
 
 
 if __name__ == "__main__":
