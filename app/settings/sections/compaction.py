@@ -106,7 +106,7 @@ class CostGateSettings(Section):
     enabled: bool = True
     """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room."""
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
-    """Requests of a conversation within which it has to save what it costs; in a chat each turn is one."""
+    """Requests that a conversation is expected to go on for at least, this one too; in a chat each turn is one."""
 
 
 class CompactionSettings(Section):
