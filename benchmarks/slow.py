@@ -4,12 +4,13 @@ The dialogues of a file, or a chat made in code, are held beside each other, eac
 `steno serve` of its own for each setting of `compaction.background`. The provider is the simulator; it answers at
 once, and takes its time only over summaries.
 
-All times are scaled down alike, so that the longest dialogue takes two minutes: what a summary takes, the time between
-turns, how long a request waits for a compaction (`compaction.wait_seconds`) and the pace that makes a conversation worth
-preparing for (`compaction.background.tokens_per_hour`, scaled up). What Steno itself takes is not scaled, so it counts
-for more than it would.
+All times are scaled down alike, so that the longest dialogue takes two minutes: what a summary takes, the time
+between turns, how long a request waits for a compaction (`compaction.wait_seconds`) and the pace that makes a
+conversation worth preparing for (`compaction.background.tokens_per_hour`, scaled up). What Steno itself takes is not
+scaled, so it counts for more than it would.
 
-A turn has waited if its request reached the provider half a summary's time or more after it was sent.
+A turn has waited if, between its sending and its arrival at the provider, a summary of its conversation was being made
+for half a summary's time or more. What took as long for another reason is the machine's, and told apart.
 
     python -m benchmarks.slow [--background off,on] [--seconds 120] [--chain 10] [locomo.jsonl]
 """
@@ -21,6 +22,7 @@ import asyncio
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,6 +35,7 @@ from app.replay.recordings import Recording, UnreadableRecording, chain, read_re
 from app.replay.tables import Grid
 from app.settings import load
 from app.simulator import Fault, Record, Simulator
+from app.simulator.log import Kind
 from app.tokens.tokenizer import Tokenizer
 from benchmarks import talks
 from tests.e2e import commands
@@ -44,12 +47,13 @@ WAIT_SECONDS, TOKENS_PER_HOUR = 60.0, 10_000
 RUN_SECONDS = 120.0
 CHAT_TOKENS = 100_000
 PATIENCE = 600.0
+KEY = "Bearer sk-"
 WAYS = ("off", "on", "unset")
 """Of `compaction.background.enabled`; unset: as it is without being said."""
 
 LINES = (
-    "turns", "turns that waited", "share", "longest wait, seconds", "all waiting, seconds", "summary calls",
-    "tokens of summary calls", "tokens forwarded", "prefix kept", "refused by the provider", "errors",
+    "turns", "turns that waited", "share", "longest wait, seconds", "all waiting, seconds", "as late for other reasons",
+    "summary calls", "tokens of summary calls", "tokens forwarded", "prefix kept", "refused by the provider", "errors",
 )  # fmt: skip
 
 
@@ -64,6 +68,15 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """Of a request to the provider, in seconds before scaling."""
+
+    seconds: float
+    summarising: float
+    """During which one summary of its conversation was being made, the longest of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
     """What one run came to."""
 
@@ -73,20 +86,24 @@ class Course:
     scale: float
 
     @property
-    def delays(self) -> list[float]:
-        """Of each turn, how long its request took to the provider, in seconds before scaling."""
-        arrivals = {name: [record.at for record in chats] for name, chats in self._chats().items()}
-        found = []
-        for turn in self.turns:
-            reached = [at for at in arrivals.get(turn.conversation, ()) if turn.sent <= at <= turn.answered]
-            found.append((reached[0] if reached else turn.answered) - turn.sent)
-        return [delay * self.scale for delay in found]
+    def ways(self) -> list[Way]:
+        """What each turn's request spent before it reached the provider."""
+        chats, summaries = self._by_conversation("chat"), self._by_conversation("summary")
+        return [self._way(turn, chats[turn.conversation], summaries[turn.conversation]) for turn in self.turns]
+
+    def _way(self, turn: Turn, chats: Sequence[Record], summaries: Sequence[Record]) -> Way:
+        arrived = next((chat.at for chat in chats if turn.sent <= chat.at <= turn.answered), turn.answered)
+        beside = (min(made.finished_at or arrived, arrived) - max(made.at, turn.sent) for made in summaries)
+        summarising = max((0.0, *beside))
+        return Way((arrived - turn.sent) * self.scale, summarising * self.scale)
 
     def lines(self) -> tuple[str, ...]:
         """A cell for each of `LINES`."""
-        waits = [delay for delay in self.delays if delay >= SUMMARY_SECONDS / 2]
+        late = [way for way in self.ways if way.seconds >= SUMMARY_SECONDS / 2]
+        waits = [way.seconds for way in late if way.summarising >= SUMMARY_SECONDS / 2]
         summaries = [record for record in self.records if record.kind == "summary"]
-        chats = [record for talk in self._chats().values() for record in talk]
+        chats = [record for record in self.records if record.kind == "chat"]
+        talks = self._by_conversation("chat").values()
         accepted = [record for record in chats if record.status == 200]
         return (
             f"{len(self.turns):,}",
@@ -94,25 +111,26 @@ class Course:
             f"{len(waits) / len(self.turns):.1%}",
             f"{max(waits, default=0):,.0f}",
             f"{sum(waits):,.0f}",
+            f"{len(late) - len(waits):,}",
             f"{len(summaries):,}",
             f"{sum(record.prompt_tokens or 0 for record in summaries):,}",
             f"{sum(record.prompt_tokens or 0 for record in accepted):,}",
-            f"{prefix_kept([[r.body for r in talk if r.status == 200] for talk in self._chats().values()]):.1%}",
+            f"{prefix_kept([[chat.body for chat in talk if chat.status == 200] for talk in talks]):.1%}",
             f"{len(chats) - len(accepted):,}",
             f"{sum(turn.status != 200 for turn in self.turns):,}",
         )
 
-    def _chats(self) -> dict[str, list[Record]]:
-        """The requests that reached the provider, by conversation."""
-        talks: dict[str, list[Record]] = {}
+    def _by_conversation(self, kind: Kind) -> defaultdict[str, list[Record]]:
+        """The requests of that kind that reached the provider. Each conversation has a key of its own."""
+        found: defaultdict[str, list[Record]] = defaultdict(list)
         for record in self.records:
-            if record.kind == "chat":
-                talks.setdefault(record.payload["user"], []).append(record)
-        return talks
+            if record.kind == kind:
+                found[(record.header("authorization") or "").removeprefix(KEY)].append(record)
+        return found
 
 
 def prefix_kept(talks: Sequence[Sequence[bytes]]) -> float:
-    """Share of the previous payloads' bytes with which the next ones begin, over the bodies of several conversations."""
+    """Share of the previous payloads' bytes with which the next ones begin, over several conversations' bodies."""
     kept = previous = 0
     for bodies in talks:
         payloads = (messages_of(body).removesuffix(b"]") for body in bodies)
@@ -135,9 +153,9 @@ async def _hold(client: httpx2.AsyncClient, url: str, recording: Recording, scal
     for end in recording.requests:
         await asyncio.sleep(due - time.monotonic())
         sent = time.monotonic()
-        body = {"model": MODEL, "user": name, "messages": recording.messages[:end]}
+        body = {"model": MODEL, "messages": recording.messages[:end]}
         answer = await client.post(
-            f"{url}/c/{name}/v1/chat/completions", json=body, headers={"authorization": f"Bearer sk-{name}"}
+            f"{url}/c/{name}/v1/chat/completions", json=body, headers={"authorization": f"{KEY}{name}"}
         )
         turns.append(Turn(name, sent, time.monotonic(), answer.status_code))
         due = sent + TURN_SECONDS / scale
@@ -157,7 +175,7 @@ def course(recordings: Sequence[Recording], background: str, seconds: float, cou
     provider.summary_default = Fault(delay=SUMMARY_SECONDS / scale)
     with tempfile.TemporaryDirectory() as folder, provider.serve() as behind:
         serving = commands.serve(
-            ["--upstream", f"{behind.url}/v1"], Path(folder), **dict(_variables(background, scale))
+            ["--upstream", f"{behind.url}/v1"], Path(folder), commands.ROOT, **dict(_variables(background, scale))
         )
         try:
             turns = asyncio.run(_hold_all(serving.url, recordings, scale))
@@ -181,7 +199,9 @@ def _variables(background: str, scale: float) -> Iterator[tuple[str, str]]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slow", description="Who waits for a slow summariser.")
-    parser.add_argument("files", nargs="*", type=Path, help="dialogues, such as locomo.jsonl; none: a chat made in code")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="dialogues, such as locomo.jsonl; none: a chat made in code"
+    )
     parser.add_argument("--background", type=_ways, default=["off", "on"], help=f"of {', '.join(WAYS)}, with commas")
     parser.add_argument("--seconds", type=float, default=RUN_SECONDS, help="for the longest dialogue")
     parser.add_argument("--chain", type=int, default=1, help="join so many dialogues to one")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.relay.charts import dots, sizes
 from benchmarks.relay.measuring import bench, measure
 from benchmarks.relay.report import columns, figures, markdown, with_section
-from benchmarks.relay.scenarios import SCENARIOS, Scale, chosen
+from benchmarks.relay.scenarios import DOCUMENTED, NAMES, Scale, scenarios
 from benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, steno_of
 
 FOLDER = ROOT / ".bench"
@@ -32,9 +32,10 @@ def main() -> None:
         results = json.loads(options.source.read_text())
     else:
         scale = Scale(rounds=options.rounds, seconds=options.seconds)
-        scenarios = chosen(options.scenarios, scale)
+        known = scenarios(scale)
+        wanted = {name: known[name] for name in options.scenarios or NAMES}
         with bench(FOLDER, _subjects(options), scale, partial(print, flush=True)) as made:
-            results = measure(made, scenarios)
+            results = measure(made, wanted)
         (FOLDER / "results.json").write_text(json.dumps(results, indent=1))
     print(f"\n{markdown(results)}")
     if options.docs:
@@ -59,16 +60,16 @@ def _subjects(options: argparse.Namespace) -> dict[str, Subject]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__.partition("\n")[0])
     parser.add_argument("--subjects", type=_names(SUBJECTS), default=[], help=f"of {', '.join(SUBJECTS)}")
-    parser.add_argument("--scenarios", type=_names(SCENARIOS), default=[], help=f"of {', '.join(SCENARIOS)}")
-    parser.add_argument("--rounds", type=int, default=Scale.rounds)
-    parser.add_argument("--seconds", type=float, default=Scale.seconds, help="of each scenario")
+    parser.add_argument("--scenarios", type=_names(NAMES), default=[], help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--rounds", type=int, default=DOCUMENTED.rounds)
+    parser.add_argument("--seconds", type=float, default=DOCUMENTED.seconds, help="of each scenario")
     parser.add_argument("--with", dest="checkout", type=Path, help="another checkout of Steno, measured as 'before'")
     parser.add_argument("--from", dest="source", type=Path, help="results of a run, in place of one")
     parser.add_argument("--no-docs", dest="docs", action="store_false", help="leave the documentation as it is")
     return parser.parse_args()
 
 
-def _names(known: Mapping[str, Any]) -> Any:
+def _names(known: Collection[str]) -> Any:
     def names(text: str) -> list[str]:
         found = [name for name in text.split(",") if name]
         if unknown := [name for name in found if name not in known]:

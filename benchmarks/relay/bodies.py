@@ -30,9 +30,10 @@ _LINES = (
 
 
 def write_body(folder: Path, size: int, model: str, stream: bool) -> Path:
-    """A file with such a body, of about `size` bytes."""
+    """A file with such a body, of about `size` bytes; written if it is not there yet."""
     path = folder / f"{model}-{size}{'-stream' if stream else ''}.json"
-    path.write_text(json.dumps(body(size, model, stream)))
+    if not path.exists():
+        path.write_text(json.dumps(body(size, model, stream)))
     return path
 
 
@@ -65,7 +66,11 @@ def _steps(rng: random.Random) -> Iterator[tuple[dict[str, Any], dict[str, Any]]
     while True:
         number += 1
         arguments = json.dumps({"path": f"src/{rng.choice(_NOUNS)}_{number}.py"})
-        call = {"id": f"call_{number:05d}", "type": "function", "function": {"name": "read_file", "arguments": arguments}}
+        call = {
+            "id": f"call_{number:05d}",
+            "type": "function",
+            "function": {"name": "read_file", "arguments": arguments},
+        }
         said = f"I read part {number} next."
         yield (
             {"role": "assistant", "content": said, "tool_calls": [call]},

@@ -56,7 +56,9 @@ def sizes(found: Figures, subjects: Sequence[str]) -> str:
         points = " ".join(f"{left:.1f},{top:.1f}" for left, top in places)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += (f'<circle cx="{left:.1f}" cy="{top:.1f}" r="4" fill="{colour}"/>' for left, top in places)
-    parts.append(_text(WIDTH / 2, HEIGHT - 8, "added p50 by size of the body, as a multiple of nginx's at 4 KB", "middle"))
+    parts.append(
+        _text(WIDTH / 2, HEIGHT - 8, "added p50 by size of the body, as a multiple of nginx's at 4 KB", "middle")
+    )
     return _drawing(HEIGHT, parts)
 
 

@@ -56,7 +56,9 @@ def version(environment: Path, package: str) -> str:
 def _run(command: list[str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS)  # noqa: S603
+        done = subprocess.run(  # noqa: S603 - pip, npm and what makes an environment
+            command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Missing(str(error)) from error
     if done.returncode:

@@ -9,8 +9,8 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +62,26 @@ class Bench:
 
     def ask(self, contestant: Contestant, scenario: Scenario) -> Run:
         """Loads one subject with one scenario."""
-        command = [str(self.programs / "load"), "--port", str(contestant.port)]
-        command += scenario.arguments(self.scale, self.folder)
+        # Memory is asked for meanwhile only where that is what is measured: reading it costs the subject time.
+        return self.load(contestant, scenario.arguments(self.scale, self.folder), watched=bool(scenario.ramp_ms))
+
+    def load(self, contestant: Contestant, arguments: Sequence[str], watched: bool = False) -> Run:
+        """Runs the load client; `watched`: the most memory that the subject takes meanwhile is noted."""
+        command = [str(self.programs / "load"), "--port", str(contestant.port), *arguments]
         command += [part for header in contestant.headers for part in ("--header", header)]
         memory_before, before = contestant.memory(), contestant.used()
         with on_core(self.cores.load):
             load = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603
         peak = memory_before
         deadline = time.monotonic() + LOAD_SECONDS
-        while load.poll() is None and time.monotonic() < deadline:
-            time.sleep(SAMPLE_SECONDS)
-            if scenario.ramp_ms:  # only then is memory asked for meanwhile, as reading it costs the subject time
+        output = None
+        while output is None:
+            if time.monotonic() > deadline:
+                load.kill()
+            with suppress(subprocess.TimeoutExpired):
+                output = load.communicate(timeout=SAMPLE_SECONDS)[0]
+            if watched:
                 peak = max(peak, contestant.memory())
-        load.kill()
-        output = load.communicate()[0]
         time.sleep(AFTERWARDS_SECONDS)
         used = contestant.used().since(before)
         seen: Run = json.loads(output) if output.startswith("{") else {"asked": 0, "errors": 1, "error": output[-300:]}
@@ -111,19 +117,8 @@ def bench(folder: Path, subjects: Mapping[str, Subject], scale: Scale, say: Call
                 continue
             made.contestants.append(Contestant(name, place.port, command.version, command.headers, process))
         time.sleep(scale.settle_seconds)
-        made.contestants = [_at_start(contestant) for contestant in made.contestants]
+        made.contestants = [replace(each, memory_at_start=each.memory()) for each in made.contestants]
         yield made
-
-
-def _at_start(contestant: Contestant) -> Contestant:
-    return Contestant(
-        contestant.name,
-        contestant.port,
-        contestant.version,
-        contestant.headers,
-        contestant.process,
-        contestant.memory(),
-    )
 
 
 def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
@@ -133,6 +128,7 @@ def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
         for name, scenario in scenarios.items():
             if name == MEMORY and number:
                 continue  # only the first time are the bodies the first large ones
+            bench.say(f"round {number + 1}, {name}: {scenario.what}")
             turn = number % len(bench.contestants)
             for contestant in (*bench.contestants[turn:], *bench.contestants[:turn]):
                 if contestant.process is None and name in {MEMORY, HOLD}:
@@ -159,7 +155,7 @@ def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
 def _line(run: Run) -> str:
     noise = run["waiting_us"] / 1e6
     told = f"{run.get('answered', 0):>8,} answered {run['errors']:>4} errors  waited for the core {noise:.1f} s"
-    return f"round {run['round']}  {run['scenario']:8} {run['subject']:18} {told}  {run.get('error', '')[:120]}"
+    return f"  {run['subject']:18} {told}  {run.get('error', '')[:120]}"
 
 
 def _processor() -> str:

@@ -143,8 +143,8 @@ def markdown(results: Mapping[str, Any]) -> str:
     wrong = sum(run["errors"] for run in results["runs"])
     lines = [
         f"{machine['cores']} cores ({machine['processor']}), Python {results['python']}; {', '.join(versions)}.",
-        f"Medians of {results['rounds']} rounds, {asked:,} requests, {wrong:,} errors. While they were measured, the"
-        f" subjects waited {noise(results):.0%} of the time for a core that others had.",
+        f"Medians of {results['rounds']} rounds, {asked:,} requests, {wrong:,} errors.",
+        f"Noise: for {noise(results):.0%} of the time a subject was ready to run while others had its core.",
         *(f"Left out: {TITLES.get(name, name)}, {why.rstrip('.')}." for name, why in results["missing"].items()),
     ]
     for base in ("nginx", "litellm"):

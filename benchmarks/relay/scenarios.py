@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.relay.bodies import write_body
@@ -55,11 +55,7 @@ class Scenario:
     def arguments(self, scale: Scale, bodies: Path) -> list[str]:
         """Those of the load client, beside the port."""
         stream = self.chunks is not None
-        ends = (
-            ("--seconds", self.seconds or scale.seconds)
-            if self.requests is None
-            else ("--requests", self.requests)
-        )  # fmt: skip
+        times = {"--requests": self.requests} if self.requests else {"--seconds": self.seconds or scale.seconds}
         options = {
             "--body": write_body(bodies, self.size, self.model, stream),
             "--connections": self.connections,
@@ -67,35 +63,50 @@ class Scenario:
             "--rate": self.rate or 0,
             "--ramp-ms": self.ramp_ms,
             "--stamps": self.chunks or 1,
-            ends[0]: ends[1],
+            **times,
         }
         return [*(str(part) for pair in options.items() for part in pair), *(["--stream"] if stream else [])]
 
 
 MEMORY, HOLD = "memory", "hold"
 
-SCENARIOS: Mapping[str, Scenario] = {
-    MEMORY: Scenario("memory after large bodies", 4_096 * KB, warm=0, requests=Scale.large_bodies),
-    "sat": Scenario("requests as fast as they are answered, 32 connections", connections=32, warm=64),
-    "c1": Scenario("one request after the other", warm=30),
-    "c16": Scenario("16 connections, 20 requests a second", connections=16, rate=20, warm=32),
-    "ttft": Scenario("time to the first content chunk of a stream", chunks=5, pause_ms=2),
-    "streams": Scenario(
-        "16 streams of 50 chunks a second", connections=16, requests=16, warm=0, ramp_ms=400, chunks=100, pause_ms=20
-    ),
-    "fast": Scenario("16 streams, chunks as fast as they come", connections=16, warm=4, chunks=300),
-    "300b": Scenario("a small body", 300),
-    "40k": Scenario("a body of 40 KB", 40 * KB),
-    "400k": Scenario("a body of 400 KB", 400 * KB, warm=3),
-    "4m": Scenario("a body of 4 MB", 4_096 * KB, warm=1),
-    HOLD: Scenario("idle open streams", requests=Scale.open_streams, warm=0, ramp_ms=3_000, chunks=12, pause_ms=1_000),
-}
+
+def scenarios(scale: Scale) -> Mapping[str, Scenario]:
+    """All of them, in the order in which they are run: memory first, as the first large bodies are what it is about."""
+    streams = scale.open_streams
+    return {
+        MEMORY: Scenario("memory after large bodies", 4_096 * KB, warm=0, requests=scale.large_bodies),
+        "sat": Scenario("requests as fast as they are answered, 32 connections", connections=32, warm=64),
+        "c1": Scenario("one request after the other", warm=30),
+        "c16": Scenario(
+            "16 connections, 20 requests a second", connections=16, rate=20, warm=32, seconds=2 * scale.seconds
+        ),
+        "ttft": Scenario("time to the first content chunk of a stream", chunks=5, pause_ms=2),
+        "streams": Scenario(
+            "16 streams of 50 chunks a second",
+            connections=16,
+            requests=16,
+            warm=0,
+            ramp_ms=400,
+            chunks=round(50 * scale.seconds),
+            pause_ms=20,
+        ),
+        "fast": Scenario("16 streams, chunks as fast as they come", connections=16, warm=4, chunks=300),
+        "300b": Scenario("a small body", 300),
+        "40k": Scenario("a body of 40 KB", 40 * KB),
+        "400k": Scenario("a body of 400 KB", 400 * KB, warm=3),
+        "4m": Scenario("a body of 4 MB", 4_096 * KB, warm=1),
+        HOLD: Scenario(
+            "open streams with a chunk a second",
+            connections=streams,
+            requests=streams,
+            warm=0,
+            ramp_ms=10 * streams,
+            chunks=scale.open_seconds,
+            pause_ms=1_000,
+        ),
+    }
 
 
-def chosen(names: Sequence[str], scale: Scale) -> Mapping[str, Scenario]:
-    """The scenarios of these names, or all, as large as the scale says."""
-    sized = dict(SCENARIOS)
-    sized[MEMORY] = replace(sized[MEMORY], requests=scale.large_bodies)
-    streams, seconds = scale.open_streams, scale.open_seconds
-    sized[HOLD] = replace(sized[HOLD], connections=streams, requests=streams, chunks=seconds)
-    return {name: sized[name] for name in (names or sized)}
+DOCUMENTED = Scale()
+NAMES = tuple(scenarios(DOCUMENTED))

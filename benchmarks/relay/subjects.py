@@ -75,7 +75,7 @@ def steno_of(checkout: Path, place: Place) -> Command:
 def nginx(place: Place) -> Command:
     if (program := shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")) is None:
         raise Missing("nginx is not installed (on Debian: apt-get install nginx-light)")
-    shown = subprocess.run([program, "-v"], capture_output=True, text=True)  # noqa: S603 - nginx
+    shown = subprocess.run([program, "-v"], capture_output=True, text=True, check=True)  # noqa: S603 - nginx
     place.folder.mkdir(parents=True, exist_ok=True)
     (place.folder / "nginx.conf").write_text(NGINX.format(port=place.port, upstream=place.upstream))
     arguments = (program, "-p", str(place.folder), "-c", "nginx.conf", "-e", "errors")
