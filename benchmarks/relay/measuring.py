@@ -22,8 +22,6 @@ from benchmarks.relay.subjects import DIRECT, Place, Subject
 
 START_SECONDS = 10.0
 LOAD_SECONDS = 600.0
-AFTERWARDS_SECONDS = 0.3
-"""What a subject puts off until it has answered belongs to the request, too."""
 SAMPLE_SECONDS = 0.25
 
 Run = dict[str, Any]
@@ -82,7 +80,7 @@ class Bench:
                 output = load.communicate(timeout=SAMPLE_SECONDS)[0]
             if watched:
                 peak = max(peak, contestant.memory())
-        time.sleep(AFTERWARDS_SECONDS)
+        time.sleep(self.scale.afterwards_seconds)
         used = contestant.used().since(before)
         seen: Run = json.loads(output) if output.startswith("{") else {"asked": 0, "errors": 1, "error": output[-300:]}
         return seen | {

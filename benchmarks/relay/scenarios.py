@@ -20,9 +20,11 @@ class Scale:
     """Of each scenario that is asked for some time."""
     large_bodies: int = 50
     open_streams: int = 300
-    open_seconds: int = 12
+    open_seconds: int = 8
     settle_seconds: float = 3.0
     """Before memory is read."""
+    afterwards_seconds: float = 0.3
+    """After the last answer: what a subject puts off until then is part of what a request costs."""
 
 
 @dataclass(frozen=True, slots=True)
