@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,8 @@ CHARTS = ROOT / "docs" / "benchmarks"
 
 
 def main() -> None:
+    # What was started is stopped, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options = _options()
     if options.source:
         results = json.loads(options.source.read_text())

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.relay.environments import Missing
 from benchmarks.relay.native import compiled
 from benchmarks.relay.processes import Cores, Running, Used, free_port, on_core, two_cores
-from benchmarks.relay.scenarios import HOLD, MEMORY, Scale, Scenario
+from benchmarks.relay.scenarios import FIRST_REQUESTS, HOLD, MEMORY, ONCE, Scale, Scenario
 from benchmarks.relay.subjects import DIRECT, Place, Subject
 
 START_SECONDS = 10.0
@@ -124,13 +124,15 @@ def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
     runs: list[Run] = []
     for number in range(bench.scale.rounds):
         for name, scenario in scenarios.items():
-            if name == MEMORY and number:
-                continue  # only the first time are the bodies the first large ones
+            if name in ONCE and number:
+                continue
             bench.say(f"round {number + 1}, {name}: {scenario.what}")
             turn = number % len(bench.contestants)
             for contestant in (*bench.contestants[turn:], *bench.contestants[:turn]):
-                if contestant.process is None and name in {MEMORY, HOLD}:
+                if contestant.process is None and name in ONCE:
                     continue
+                if name == HOLD:
+                    bench.ask(contestant, FIRST_REQUESTS)
                 run = bench.ask(contestant, scenario)
                 if name == MEMORY:
                     time.sleep(bench.scale.settle_seconds)

@@ -101,7 +101,7 @@ def ratio(value: float, base: float) -> str:
     times = value / base
     if times < 0.1:
         return f"1/{1 / times:,.0f}"
-    return f"{times:,.0f}" if times >= 10 else f"{times:.2g}" if times < 1 else f"{times:.1f}"
+    return f"{times:,.0f}" if times >= 10 else f"{times:.2f}" if times < 1 else f"{times:.1f}"
 
 
 def table(found: Figures, base: str, subjects: Sequence[str]) -> list[str]:

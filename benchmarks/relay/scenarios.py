@@ -70,13 +70,26 @@ class Scenario:
         return [*(str(part) for pair in options.items() for part in pair), *(["--stream"] if stream else [])]
 
 
-MEMORY, HOLD = "memory", "hold"
+HOLD, MEMORY = "hold", "memory"
+ONCE = frozenset({HOLD, MEMORY})
+"""In the first round only, and not for the direct one."""
+FIRST_REQUESTS = Scenario("streams for which a subject loads what it needs", requests=20, warm=0, chunks=5)
 
 
 def scenarios(scale: Scale) -> Mapping[str, Scenario]:
-    """All of them, in the order in which they are run: memory first, as the first large bodies are what it is about."""
+    """All of them, in the order in which they are run: first those about memory, of which a subject that has worked for
+    a while would have some to spare."""
     streams = scale.open_streams
     return {
+        HOLD: Scenario(
+            "open streams with a chunk a second",
+            connections=streams,
+            requests=streams,
+            warm=0,
+            ramp_ms=10 * streams,
+            chunks=scale.open_seconds,
+            pause_ms=1_000,
+        ),
         MEMORY: Scenario("memory after large bodies", 4_096 * KB, warm=0, requests=scale.large_bodies),
         "sat": Scenario("requests as fast as they are answered, 32 connections", connections=32, warm=64),
         "c1": Scenario("one request after the other", warm=30),
@@ -98,15 +111,6 @@ def scenarios(scale: Scale) -> Mapping[str, Scenario]:
         "40k": Scenario("a body of 40 KB", 40 * KB),
         "400k": Scenario("a body of 400 KB", 400 * KB, warm=3),
         "4m": Scenario("a body of 4 MB", 4_096 * KB, warm=1),
-        HOLD: Scenario(
-            "open streams with a chunk a second",
-            connections=streams,
-            requests=streams,
-            warm=0,
-            ramp_ms=10 * streams,
-            chunks=scale.open_seconds,
-            pause_ms=1_000,
-        ),
     }
 
 

@@ -13,7 +13,7 @@ from benchmarks.relay.environments import Missing
 from benchmarks.relay.measuring import bench, measure
 from benchmarks.relay.native import a_compiler, compiled
 from benchmarks.relay.report import MEASURES, figures
-from benchmarks.relay.scenarios import HOLD, MEMORY, NAMES, Scale, scenarios
+from benchmarks.relay.scenarios import NAMES, ONCE, Scale, scenarios
 from benchmarks.relay.subjects import DIRECT, Command, Place, plain, steno
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc")
@@ -51,7 +51,7 @@ def test_every_scenario_is_answered_and_what_cannot_be_had_is_reported(tmp_path:
     assert [(run["subject"], run["scenario"], run["error"]) for run in results["runs"] if run["errors"]] == []
     measured = {(run["subject"], run["scenario"]) for run in results["runs"] if run["answered"]}
     assert measured >= {("steno", name) for name in NAMES}
-    assert measured >= {(DIRECT, name) for name in NAMES if name not in {MEMORY, HOLD}}
+    assert measured >= {(DIRECT, name) for name in NAMES if name not in ONCE}
     found = figures(results)
     assert [m.title for m in MEASURES if "steno" not in found[m.title] and m.title not in NOT_COMPARED] == []
     assert results["missing"]["nobody"] == "it cannot be installed"

@@ -76,7 +76,7 @@ def test_a_run_without_an_answer_has_no_figure() -> None:
 
 @pytest.mark.parametrize(
     ("value", "base", "shown"),
-    [(30.0, 1.0, "30"), (2.25, 1.0, "2.2"), (1.0, 1.0, "1.0"), (0.35, 1.0, "0.35"), (4.0, 100.0, "1/25")],
+    [(30.0, 1.0, "30"), (2.25, 1.0, "2.2"), (1.0, 1.0, "1.0"), (0.1, 1.0, "0.10"), (4.0, 100.0, "1/25")],
 )
 def test_a_ratio_is_shown_with_two_figures_and_as_a_part_below_a_tenth(value: float, base: float, shown: str) -> None:
     assert ratio(value, base) == shown
