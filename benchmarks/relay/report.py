@@ -112,10 +112,10 @@ def table(found: Figures, base: str, subjects: Sequence[str]) -> list[str]:
     ]
     for measure in MEASURES:
         values = found[measure.title]
+        if not values.keys() & set(subjects) or (base not in values and not measure.is_ratio):
+            continue
         if measure.is_ratio:
             cells = [f"{values[name]:.1f}" if name in values else "-" for name in subjects]
-        elif base not in values:
-            continue
         else:
             cells = [ratio(values[name], values[base]) if name in values else "-" for name in subjects]
         lines.append(f"| {measure.title} | " + " | ".join(cells) + " |")

@@ -23,7 +23,7 @@
 
 #define NUMBER "@number@"
 #define DIGITS (sizeof NUMBER - 1)
-#define PATIENCE (60 * SECOND)
+#define PATIENCE (60 * SECOND) /* without any answer */
 
 static struct {
     int port, connections, warm, ramp_ms, stream, stamps;
@@ -416,7 +416,6 @@ static void sleep_until(int alarm, uint64_t then) {
 /* Asks until so many are asked or the time is over, and waits for the answers. Returns the seconds to the last one. */
 static double run(struct connection *all, int alarm, long long requests, double seconds) {
     uint64_t start = now_ns(), slot = start, stop = seconds > 0 ? start + (uint64_t)(seconds * SECOND) : 0;
-    uint64_t given_up = (stop ? stop : start) + PATIENCE;
     long long left = requests ? requests : -1;
     for (int i = 0; i < options.connections; i++)
         all[i].may_begin = start + (uint64_t)options.ramp_ms * MILLISECOND * (uint64_t)i / (uint64_t)options.connections;
@@ -425,7 +424,7 @@ static double run(struct connection *all, int alarm, long long requests, double 
         if (stop && now >= stop) left = 0;
         if (left) then = ask_where_due(all, &left, &slot, now);
         if (!left && !in_flight) break;
-        if (now >= given_up) {
+        if (now >= stop + PATIENCE && now >= (last_answer > start ? last_answer : start) + PATIENCE) {
             errors += (unsigned)in_flight;
             if (!*first_error) snprintf(first_error, sizeof first_error, "%d answers did not end", in_flight);
             break;
