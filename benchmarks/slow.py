@@ -53,7 +53,7 @@ WAYS = ("off", "on", "unset")
 
 LINES = (
     "turns", "turns that waited", "share", "longest wait, seconds", "all waiting, seconds", "as late for other reasons",
-    "summary calls", "tokens of summary calls", "tokens forwarded", "prefix kept", "refused by the provider", "errors",
+    "summary calls", "of which never used", "tokens of summary calls", "tokens forwarded", "prefix kept", "refused by the provider", "errors",
 )  # fmt: skip
 
 
@@ -113,11 +113,22 @@ class Course:
             f"{sum(waits):,.0f}",
             f"{len(late) - len(waits):,}",
             f"{len(summaries):,}",
+            f"{self._unused():,}",
             f"{sum(record.prompt_tokens or 0 for record in summaries):,}",
             f"{sum(record.prompt_tokens or 0 for record in accepted):,}",
             f"{prefix_kept([[chat.body for chat in talk if chat.status == 200] for talk in talks]):.1%}",
             f"{len(chats) - len(accepted):,}",
             f"{sum(turn.status != 200 for turn in self.turns):,}",
+        )
+
+    def _unused(self) -> int:
+        """Summaries that stand in no payload."""
+        chats = self._by_conversation("chat")
+        return sum(
+            not any(made.text in text for chat in chats[name] if chat.at > made.at for text in _texts(chat))
+            for name, summaries in self._by_conversation("summary").items()
+            for made in summaries
+            if made.text
         )
 
     def _by_conversation(self, kind: Kind) -> defaultdict[str, list[Record]]:
@@ -127,6 +138,10 @@ class Course:
             if record.kind == kind:
                 found[(record.header("authorization") or "").removeprefix(KEY)].append(record)
         return found
+
+
+def _texts(chat: Record) -> Iterator[str]:
+    return (message["content"] for message in chat.messages or () if isinstance(message.get("content"), str))
 
 
 def prefix_kept(talks: Sequence[Sequence[bytes]]) -> float:

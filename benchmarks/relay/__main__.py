@@ -26,6 +26,10 @@ from benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, steno_of
 FOLDER = ROOT / ".bench"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHARTS = ROOT / "docs" / "benchmarks"
+TITLES = {
+    "all": "Every figure as a multiple of nginx's",
+    "sizes": "What is added to a request by the size of its body, as a multiple of what nginx adds to 4 KB",
+}
 
 
 def main() -> None:
@@ -51,7 +55,10 @@ def write_documentation(results: Mapping[str, Any]) -> None:
     CHARTS.mkdir(exist_ok=True)
     (CHARTS / "all.svg").write_text(dots(found, subjects))
     (CHARTS / "sizes.svg").write_text(sizes(found, subjects))
-    PAGE.write_text(with_section(PAGE.read_text(), markdown(results)))
+    section = "\n\n".join(
+        (markdown(results), *(f"![{title}](benchmarks/{name}.svg)" for name, title in TITLES.items()))
+    )
+    PAGE.write_text(with_section(PAGE.read_text(), section))
 
 
 def _subjects(options: argparse.Namespace) -> dict[str, Subject]:

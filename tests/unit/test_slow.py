@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.replay.recordings import Recording
@@ -51,6 +53,14 @@ def test_a_turn_that_arrives_while_its_summary_is_still_being_made_did_not_wait_
 def test_a_turn_that_never_reached_the_provider_waited_until_it_was_answered() -> None:
     course = Course([Turn("a", 0.0, 3.0, 504)], [record(0.0, "summary")], SCALE)
     assert (line(course, "turns that waited"), line(course, "longest wait, seconds")) == ("1", "30")
+
+
+def test_a_summary_is_used_if_a_later_payload_of_its_conversation_holds_it() -> None:
+    made = [
+        replace(record(at, "summary", talk=talk), text="Notes.") for at, talk in ((1.0, "a"), (3.0, "a"), (1.0, "b"))
+    ]
+    used = replace(record(2.0), body=b'{"messages":[{"role":"user","content":"Before: Notes."},{"role":"tool"}]}')
+    assert line(Course([Turn("a", 0.0, 2.1, 200)], [*made, used], SCALE), "of which never used") == "2"
 
 
 def test_summaries_and_refusals_are_counted_at_the_provider() -> None:
