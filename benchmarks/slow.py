@@ -52,9 +52,20 @@ WAYS = ("off", "on", "unset")
 """Of `compaction.background.enabled`; unset: as it is without being said."""
 
 LINES = (
-    "turns", "turns that waited", "share", "longest wait, seconds", "all waiting, seconds", "as late for other reasons",
-    "summary calls", "of which never used", "tokens of summary calls", "tokens forwarded", "prefix kept", "refused by the provider", "errors",
-)  # fmt: skip
+    "turns",
+    "turns that waited",
+    "share",
+    "longest wait, seconds",
+    "all waiting, seconds",
+    "as late for other reasons",
+    "summary calls",
+    "of which never used",
+    "tokens of summary calls",
+    "tokens forwarded",
+    "prefix kept",
+    "refused by the provider",
+    "errors",
+)
 
 
 @dataclass(frozen=True, slots=True)
