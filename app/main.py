@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 from fastapi import FastAPI
 from pydantic import ValidationError
+from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.compaction.compactor import Compactor
@@ -55,11 +56,23 @@ from app.wire.reader import MessageReader
 log = structlog.get_logger("steno")
 
 
-def create_app(settings: Settings) -> FastAPI:
+class Application(FastAPI):
+    """Steno's own routes, with the gate before them: whatever comes passes it first."""
+
+    gate: Gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self.gate(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def create_app(settings: Settings) -> Application:
     """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
     instance = new_instance()
     services = open_services(settings, instance)
-    app = FastAPI(
+    app = Application(
         title="Steno",
         version=__version__,
         summary="Keeps long conversations inside the model's context window.",
@@ -74,8 +87,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
     add_error_handlers(app)
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.add_middleware(
-        Gate,
+    app.gate = Gate(
+        super(Application, app).__call__,
         chat=chat,
         passthrough=passthrough,
         formats=FORMATS,

@@ -74,9 +74,15 @@ class Compactor:
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
 
+    def at_once(self, job: Job) -> Decision | None:
+        """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
+        if (early := untouched(job.conversation, job.policy, job.budget, job.model)) is not None or job.compaction:
+            return early
+        return Decision(None, why=because(Code.COMPACTION_OFF))
+
     async def prepare(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it."""
-        if (early := _untouched(job)) is not None:
+        if (early := self.at_once(job)) is not None:
             return early
         progress = await begin(job, self._work, on_start)
         while not await self._use_store(progress):
@@ -106,7 +112,7 @@ class Compactor:
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
-        if (early := _untouched(job)) is not None:
+        if (early := self.at_once(job)) is not None:
             return early, ()
         progress = await begin(job, self._work, nobody)
         await self._read(progress, bind=False)
@@ -228,13 +234,6 @@ class Compactor:
     async def _settle(self, progress: Progress) -> Decision:
         case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
         return await progress.beside(lambda: settle(case, why, in_vain=in_vain))
-
-
-def _untouched(job: Job) -> Decision | None:
-    """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
-    if (early := untouched(job.conversation, job.policy, job.budget, job.model)) is not None or job.compaction:
-        return early
-    return Decision(None, why=because(Code.COMPACTION_OFF))
 
 
 def _imagine(flow: Flow) -> Compaction:

@@ -5,12 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, cast
+from email.utils import formatdate
+from time import time
+from typing import Any, Protocol, cast
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.headers.relayed import Headers, value_of
+
+CONNECTION = "steno.connection"
+"""Scope key: the server's side of the request, where the server is ours."""
+
+
+class Connection(Protocol):
+    """What a server can tell without being asked through a task of its own."""
+
+    def whole_body(self) -> bytes | None:
+        """The body, once, if all of it is here already."""
+        ...
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        """What is called when the client leaves before its answer has ended; at once if it has left. None: nothing."""
+        ...
 
 
 class ClientDisconnected(Exception):
@@ -34,7 +51,12 @@ def _uncounted(_: int) -> None:
 
 
 async def read_body(
-    receive: Receive, headers: Headers, at_most: int, seconds: float, count: Callable[[int], None] = _uncounted
+    receive: Receive,
+    headers: Headers,
+    at_most: int,
+    seconds: float,
+    count: Callable[[int], None] = _uncounted,
+    connection: Connection | None = None,
 ) -> bytes:
     """The whole body; `count` is told the bytes of each piece, and may raise.
 
@@ -42,6 +64,10 @@ async def read_body(
     `ClientDisconnected`.
     """
     _check_size(int(value_of(headers, b"content-length") or 0), at_most)
+    if connection is not None and (body := connection.whole_body()) is not None:
+        _check_size(len(body), at_most)
+        count(len(body))
+        return body
     pieces: list[bytes] = []
     size = 0
     try:
@@ -73,52 +99,133 @@ async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def until_disconnect(
-    receive: Receive, answer: ClientAnswer, work: Coroutine[Any, Any, None], arrived: asyncio.Event | None = None
+    receive: Receive,
+    answer: ClientAnswer,
+    work: Coroutine[Any, Any, None],
+    arrived: asyncio.Event | None = None,
+    connection: Connection | None = None,
 ) -> None:
     """Does the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
 
-    `arrived` is set once the work has taken the whole body: only then may anybody else listen to the client.
+    Who leaves is told by the connection. Without one a task listens to the client; `arrived` is set once the work has
+    taken the whole body: only then may anybody else listen.
     """
     working, has_left = cast("asyncio.Task[Any]", asyncio.current_task()), False
     others = working.cancelling()
 
-    async def watch() -> None:
+    def leave() -> None:
         nonlocal has_left
-        with suppress(Exception):  # Who cannot be listened to is gone.
-            await _disconnected(receive, arrived)
         if not answer.ended:  # To the server everybody has left once an answer has ended.
             has_left = True
             working.cancel()
 
-    watching = asyncio.ensure_future(watch())
+    if connection is None:
+        connection = _Listening(receive, arrived)
+    connection.when_left(leave)
     try:
         await work
     except asyncio.CancelledError:
         if not has_left or working.cancelling() > others + 1:  # The server wants to end, too.
             raise
     finally:
-        watching.cancel()
+        connection.when_left(None)
         if has_left:
             working.uncancel()  # Also where the work made something else of it.
 
 
-async def _disconnected(receive: Receive, arrived: asyncio.Event | None) -> None:
-    if arrived is not None:
-        await arrived.wait()
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Listening:
+    """A client that is listened to by a task, because its server tells nothing unasked."""
+
+    def __init__(self, receive: Receive, arrived: asyncio.Event | None) -> None:
+        self._receive = receive
+        self._arrived = arrived
+        self._task: asyncio.Task[None] | None = None
+
+    def whole_body(self) -> None:
+        return None
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = None if leave is None else asyncio.ensure_future(self._listen(leave))
+
+    async def _listen(self, leave: Callable[[], None]) -> None:
+        with suppress(Exception):  # Who cannot be listened to is gone.
+            if self._arrived is not None:
+                await self._arrived.wait()
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        leave()
+
+
+class _Date:
+    """The `date` of answers, written once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._written = b""
+
+    def now(self) -> bytes:
+        if (second := int(time())) != self._second:
+            self._second, self._written = second, formatdate(second, usegmt=True).encode()
+        return self._written
+
+
+_DATE = _Date()
+
+
+SIGNATURE = "steno.signature"
+"""Scope key: what Steno adds to the headers of every answer."""
+
+
+class Signature:
+    """What every answer says beside what it is: whose it is, when it was made, and which page may read it."""
+
+    def __init__(self, request_id: str, shared: Headers) -> None:
+        """`shared` are the headers that let a page read it."""
+        self._request_id = request_id.encode()
+        self._shared = shared
+
+    def under(self, headers: Headers) -> Headers:
+        """With the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
+        pass."""
+        kept = [header for header in headers if header[0] != b"x-context-request-id"]
+        kept += self._shared
+        kept.append((b"x-context-request-id", self._request_id))
+        names = {name for name, _ in kept}
+        if b"date" not in names:
+            kept.append((b"date", _DATE.now()))
+        if b"server" not in names:
+            kept.append((b"server", b"steno"))
+        if b"x-request-id" not in names:
+            kept.append((b"x-request-id", self._request_id))
+        return kept
+
+    def on(self, send: Send) -> Send:
+        """The same for who sends messages of its own."""
+
+        async def signed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [(name.lower(), value) for name, value in message["headers"]]
+                message = {**message, "headers": self.under(headers)}
+            await send(message)
+
+        return signed
 
 
 class ClientAnswer:
     """One answer to the client."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, signature: Signature | None = None) -> None:
         self._send = send
+        self._signature = signature
         self.started = False
         self.ended = False
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
+        if self._signature is not None:
+            headers = self._signature.under(headers)
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def body(self, piece: bytes) -> None:

@@ -35,7 +35,7 @@ class EarlyStream:
     answer: ClientAnswer
     facts: Facts
     started: CompactionStart
-    decided: asyncio.Future[Decision]
+    decided: Awaitable[Decision]
     relay: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     failed: Callable[[StenoError], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -11,13 +11,23 @@ from typing import Any
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from app.compaction.job import CompactionStart, Job
 from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import Decision
 from app.errors import StenoError
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
-from app.proxy.asgi import AbortedAnswer, ClientAnswer, ClientDisconnected, peer_of, read_body, until_disconnect
+from app.proxy.asgi import (
+    CONNECTION,
+    SIGNATURE,
+    AbortedAnswer,
+    ClientAnswer,
+    ClientDisconnected,
+    peer_of,
+    read_body,
+    until_disconnect,
+)
 from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.early import EarlyStream
@@ -48,18 +58,19 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, limits = self._services, self._services.limits
-        answer, record = ClientAnswer(send), scope[REQUEST]
+        answer, record = ClientAnswer(send, scope[SIGNATURE]), scope[REQUEST]
+        connection = scope.get(CONNECTION)
         headers: Headers = list(scope["headers"])
         exchange = None
         with services.in_flight.counted() as count:
             try:
                 tenant = services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
                 services.providers.named(scope[UPSTREAM])  # Before a body is taken that nobody can be sent.
-                body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count)
+                body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
                 in_path = scope[CONVERSATION], scope[UPSTREAM]
                 caller = Caller(tenant, headers, record.request_id, scope[FORMAT], *in_path)
                 exchange = Exchange(services, answer, caller, record, body, scope[TARGET])
-                await until_disconnect(receive, answer, exchange.serve())
+                await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
                 return
             except StenoError as error:
@@ -112,35 +123,46 @@ class Exchange:
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
         try:
-            if facts.events == "off":
-                await self._answer(*await self._obtain(facts, milestones))
+            decision = self.services.compactor.at_once(facts.job)
+            if decision is None:
+                obtaining = self._obtain(facts, milestones)
             else:
-                await self._stream(facts, milestones)
+                observed = self._decided(facts, decision, None, milestones)
+                answering = await self._ask(observed, milestones)
+                if (smaller := observed.recovery()) is None:
+                    await self._answer(observed, answering)
+                    return
+                obtaining = self._recovered(observed, answering, smaller, milestones)
+            if facts.events == "off":
+                await self._answer(*await obtaining)
+            else:
+                await self._stream(facts, milestones, obtaining)
         finally:
             await milestones.close()
             if (decision := milestones.decision) is not None:
                 self.services.store.record(seen(facts, decision))
 
-    async def _stream(self, facts: Facts, milestones: Milestones) -> None:
+    async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
-        obtaining = asyncio.ensure_future(self._obtain(facts, milestones))
+        obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
-            first: set[asyncio.Future[Any]] = {obtaining, milestones.started}
+            first: set[asyncio.Future[Any]] = {obtaining, beginning}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if milestones.started.done():
-                await self._early(facts, milestones).serve(obtaining)
+            if milestones.is_early:
+                await self._early(facts, milestones, await beginning).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
         finally:
             obtaining.cancel()
-            await asyncio.wait({obtaining})
+            beginning.cancel()
+            await asyncio.wait({obtaining, beginning})
 
-    def _early(self, facts: Facts, milestones: Milestones) -> EarlyStream:
+    def _early(self, facts: Facts, milestones: Milestones, started: CompactionStart) -> EarlyStream:
         return EarlyStream(
             answer=self.answer,
             facts=facts,
-            started=milestones.started.result(),
-            decided=milestones.decided,
+            started=started,
+            decided=milestones.decided(),
             relay=self._relay.stream,
             failed=self.record.failed,
             keep_alive_seconds=self.services.events.keep_alive_seconds,
@@ -152,14 +174,21 @@ class Exchange:
         began = monotonic()
         decision = await self._decide(facts, self.services.compactor.prepare(facts.job, milestones.on_start))
         observed = self._decided(facts, decision, began, milestones)
-        # What was too short to be counted is counted while the provider works.
+        answering = await self._ask(observed, milestones)
+        if (smaller := observed.recovery()) is None:
+            return observed, answering
+        return await self._recovered(observed, answering, smaller, milestones)
+
+    async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
+        """Sends what was decided. What was too short to be counted is counted while the provider works."""
+        facts = observed.facts
         counting = count_meanwhile(self.services, facts)
         try:
-            answering = await self._forwarding.obtain(observed, milestones)
+            return await self._forwarding.obtain(observed, milestones)
         finally:
-            await asyncio.wait({counting})
-            self.own_headers = context_headers(facts, decision)
-        return await self._recovered(observed, answering, milestones)
+            if counting is not None:
+                await asyncio.wait({counting})
+            self.own_headers = context_headers(facts, observed.decision)
 
     async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
         try:
@@ -169,17 +198,20 @@ class Exchange:
             log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
-    def _decided(self, facts: Facts, decision: Decision, began: float, milestones: Milestones) -> Observation:
-        """What is to be sent now. `began` is the monotonic clock's."""
+    def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
+        """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
         self.record.decided(facts, decision, began)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, facts, decision))
 
-    async def _recovered(self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones) -> Obtained:
+    async def _recovered(
+        self, observed: Observation, answering: UpstreamAnswer, smaller: Job, milestones: Milestones
+    ) -> Obtained:
         """The answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
+        job: Job | None = smaller
         for _ in range(self.services.overflow_retries):
-            if (job := latest.recovery()) is None:
+            if job is None:
                 break
             milestones.reopen()
             began = monotonic()
@@ -203,6 +235,7 @@ class Exchange:
                 return latest, again
             await again.close()
             milestones.decide(observed.decision)
+            job = latest.recovery()
         return observed, answering
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from email.utils import formatdate
 from urllib.parse import unquote_to_bytes
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, MethodNotAllowed, StenoError
 from app.headers.credentials import keys_in
 from app.headers.hops import check_hops
-from app.headers.relayed import shadowed_by, shown
+from app.headers.relayed import Headers, shadowed_by, shown
 from app.memory.repeats import Repeats
 from app.providers.ledger import new_request_id
-from app.proxy.asgi import ClientAnswer
+from app.proxy.asgi import SIGNATURE, ClientAnswer, Signature
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
@@ -39,6 +38,8 @@ NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods. The first two are answered with the request as it arrived: with the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_DECODINGS = 5
+_SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
+"""Without such a byte a path has no dot, however it is written."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
@@ -58,7 +59,6 @@ class Gate:
         header_count: int,
         header_bytes: int,
     ) -> None:
-        self._app = app
         self._own = _with_head(app)
         self._chat = chat
         self._passthrough = passthrough
@@ -70,29 +70,27 @@ class Gate:
         self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         record = scope[REQUEST] = _record_of(scope, self._repeats)
-        headers, page = scope["headers"], None
-        send = _signed(send, record.request_id.encode())
+        headers: Headers = scope["headers"]
+        page, shared = None, []
         try:
             self._check_headers(headers)
             host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
             if (page := self._door.check_origin(headers, host)) is not None:
-                send = _shared(send, page)
+                shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
         except StenoError as error:
             record.failed(error)
-            await ClientAnswer(send).error(error)
+            await ClientAnswer(send, Signature(record.request_id, shared)).error(error)
             return
+        signature = scope[SIGNATURE] = Signature(record.request_id, shared)
         if page is not None and is_preflight(scope["method"], headers):
-            answer = ClientAnswer(send)
+            answer = ClientAnswer(send, signature)
             await answer.start(204, preflight_headers(headers))
             await answer.end()
             return
-        await app(scope, receive, send)
+        await app(scope, receive, signature.on(send) if app is self._own else send)
 
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
@@ -173,6 +171,8 @@ def leaves_its_place(path: bytes) -> bool:
 
     Some decode twice, take `\\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8.
     """
+    if _SUSPECT.search(path) is None:
+        return False
     for _ in range(MOST_DECODINGS):
         plain = _DOT.sub(b".", _SLASH.sub(b"/", path))
         if any(_AFTER_SEGMENT.split(segment, maxsplit=1)[0] in (b".", b"..") for segment in plain.split(b"/")):
@@ -183,36 +183,5 @@ def leaves_its_place(path: bytes) -> bool:
     return True
 
 
-def _shared(send: Send, page: bytes) -> Send:
-    """Lets the page read the answer."""
-
-    async def shared(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *shared_with(page)]}
-        await send(message)
-
-    return shared
-
-
 def _record_of(scope: Scope, repeats: Repeats) -> RequestRecord:
     return RequestRecord(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_PATH].decode("latin-1"), repeats)
-
-
-def _signed(send: Send, request_id: bytes) -> Send:
-    """Adds the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's pass."""
-
-    async def signed(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = [(name, value) for name, value in message["headers"] if name != b"x-context-request-id"]
-            headers.append((b"x-context-request-id", request_id))
-            names = {name.lower() for name, _ in headers}
-            if b"date" not in names:
-                headers.append((b"date", formatdate(usegmt=True).encode()))
-            if b"server" not in names:
-                headers.append((b"server", b"steno"))
-            if b"x-request-id" not in names:
-                headers.append((b"x-request-id", request_id))
-            message = {**message, "headers": headers}
-        await send(message)
-
-    return signed

@@ -115,24 +115,18 @@ async def count(services: Services, tenant: str, conversation: Conversation, pro
         conversation.count()
 
 
-def count_meanwhile(services: Services, facts: Facts) -> asyncio.Future[None]:
+def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | None:
     """Counts what was not counted yet beside something else: long text in a thread, short text when the loop is free.
 
-    To be waited for before the count is needed.
+    A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
     """
-    loop, conversation = asyncio.get_running_loop(), facts.job.conversation
-    if facts.prompt.uncounted > INLINE_BYTES:
+    conversation = facts.job.conversation
+    if not (uncounted := facts.prompt.uncounted):
+        return None
+    if uncounted > INLINE_BYTES:
         return asyncio.ensure_future(count(services, facts.job.tenant, conversation, facts.prompt))
-    counted: asyncio.Future[None] = loop.create_future()
-
-    def count_now() -> None:
-        try:
-            conversation.count()
-        finally:
-            counted.set_result(None)
-
-    loop.call_soon(count_now)
-    return counted
+    asyncio.get_running_loop().call_soon(conversation.count)
+    return None
 
 
 def _job(

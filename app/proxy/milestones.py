@@ -20,20 +20,36 @@ class Milestones:
         """`tells`: whether a stream begins with the news of a summary that is being made."""
         self._tells = tells
         self._answers: list[UpstreamAnswer] = []
-        loop = asyncio.get_running_loop()
-        self.started: asyncio.Future[CompactionStart] = loop.create_future()
-        self.decided: asyncio.Future[Decision] = loop.create_future()
+        self._begun: CompactionStart | None = None
+        self._settled = True
+        """Whether the decision is the one to go by."""
+        self._waiting: list[asyncio.Future[None]] = []
+        self.decision: Decision | None = None
+        """What was decided last; None where it did not come to that."""
         self.observed: list[Observation] = []
         """Its calls to the provider."""
 
     @property
     def is_early(self) -> bool:
         """Whether the client's stream has begun before the provider's answer."""
-        return self._tells and self.started.done()
+        return self._tells and self._begun is not None
+
+    async def started(self) -> CompactionStart:
+        """Waits until a summary is being made."""
+        while self._begun is None:
+            await self._news()
+        return self._begun
+
+    async def decided(self) -> Decision:
+        """Waits until it is known what is sent."""
+        while self.decision is None or not self._settled:
+            await self._news()
+        return self.decision
 
     def on_start(self, compaction: CompactionStart) -> None:
-        if not self.started.done():
-            self.started.set_result(compaction)
+        if self._begun is None:
+            self._begun = compaction
+            self._tell()
 
     def observe(self, observation: Observation) -> Observation:
         """What is to be sent, to be compared with its answer."""
@@ -41,14 +57,24 @@ class Milestones:
         return observation
 
     def decide(self, decision: Decision) -> None:
-        if self.decided.done():
-            self.decided = asyncio.get_running_loop().create_future()
-        self.decided.set_result(decision)
+        self.decision, self._settled = decision, True
+        self._tell()
 
     def reopen(self) -> None:
         """What was decided did not hold. A stream that has begun was told of it, and is told no more."""
-        if not self.started.done():
-            self.decided = asyncio.get_running_loop().create_future()
+        if self._begun is None:
+            self._settled = False
+
+    async def _news(self) -> None:
+        news = asyncio.get_running_loop().create_future()
+        self._waiting.append(news)
+        await news
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for news in waiting:
+            if not news.done():
+                news.set_result(None)
 
     def own(self, answering: A) -> A:
         """An answer that has begun. Whatever becomes of it, it is closed at the end."""
@@ -57,14 +83,7 @@ class Milestones:
 
     async def close(self) -> None:
         """Gives the provider's answers up, and settles what they cost."""
-        self.started.cancel()
         for answering in reversed(self._answers):
             await answering.close()
         for observation in self.observed:
             observation.settle()
-
-    @property
-    def decision(self) -> Decision | None:
-        """What was decided last; None where it did not come to that."""
-        is_known = self.decided.done() and not self.decided.cancelled()
-        return self.decided.result() if is_known else None

@@ -9,7 +9,15 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.headers.relayed import Headers, forwarded, value_of
-from app.proxy.asgi import ClientAnswer, ClientDisconnected, body_pieces, peer_of, until_disconnect
+from app.proxy.asgi import (
+    CONNECTION,
+    SIGNATURE,
+    ClientAnswer,
+    ClientDisconnected,
+    body_pieces,
+    peer_of,
+    until_disconnect,
+)
 from app.proxy.bypass import bypassed, bypassed_path, log_bypass, not_compacted, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
@@ -25,7 +33,7 @@ class PassthroughEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = ClientAnswer(send)
+        answer = ClientAnswer(send, scope[SIGNATURE])
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
         path = bypassed_path(scope["method"], scope[TARGET])
@@ -37,7 +45,8 @@ class PassthroughEndpoint:
                 reason = not_compacted(self._services.formats)
                 log_bypass(self._services.repeats, path, reason)
                 own = bypassed(reason)
-            await until_disconnect(receive, answer, self._relay(scope, headers, receive, arrived, answer, own), arrived)
+            relaying = self._relay(scope, headers, receive, arrived, answer, own)
+            await until_disconnect(receive, answer, relaying, arrived, scope.get(CONNECTION))
         except ClientDisconnected:
             return
         except StenoError as error:

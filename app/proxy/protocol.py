@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 from app.headers.relayed import shown
+from app.proxy.asgi import CONNECTION
 from app.proxy.origins import AUTHORITY, authority_of
 from app.settings import LimitSettings
 
@@ -61,6 +63,35 @@ class HeldFlow(FlowControl):
         self.read_paused = False
 
 
+class Served:
+    """A request that is being answered, or was the last to be on its connection (`asgi.Connection`)."""
+
+    __slots__ = ("_leave", "cycle")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self.cycle = cycle
+        self._leave: Callable[[], None] | None = None
+
+    def whole_body(self) -> bytes | None:
+        cycle = self.cycle
+        if cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue:
+            return None
+        # As `receive` does: reading may be held back because of what was just taken.
+        cycle.flow.resume_reading()
+        body, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        return body
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        self._leave = leave
+        if leave is not None and self.cycle.disconnected:
+            leave()
+
+    def left(self) -> None:
+        if self._leave is not None:
+            self._leave()
+
+
 class StrictProtocol(HttpToolsProtocol):
     """Gives up a client that owes a request's headers, or takes nothing of an answer, for too long.
 
@@ -90,8 +121,7 @@ class StrictProtocol(HttpToolsProtocol):
     _flow: HeldFlow
     _offers = False
     """The headers that were read last offer another protocol."""
-    _served: RequestResponseCycle | None = None
-    """The request that is being answered, or was the last to be."""
+    _served: Served | None = None
     _refusal: StenoError | None = None
     """Why nothing more is read. It is told in its turn."""
     _closing = False
@@ -229,13 +259,13 @@ class StrictProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._served = cycle
+        self._served = cycle.scope[CONNECTION] = Served(cycle)  # type: ignore[literal-required] # ours, beside ASGI's
         super()._start_asgi_task(cycle, app)
 
     @property
     def _busy(self) -> bool:
         """Whether a request is being answered."""
-        return self._served is not None and not self._served.response_complete
+        return self._served is not None and not self._served.cycle.response_complete
 
     def _refuse(self, error: StenoError) -> None:
         """Each request has one answer, and they come in the requests' order: so has the one that cannot be read."""
@@ -273,6 +303,8 @@ class StrictProtocol(HttpToolsProtocol):
         _cancel(self._owing)
         _cancel(self._stalling)
         super().connection_lost(exc)
+        if self._served is not None:
+            self._served.left()
 
     def left(self) -> None:
         """The connection is closed, or as good as that: it counts no more."""

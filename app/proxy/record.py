@@ -45,8 +45,9 @@ class RequestRecord:
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
 
-    def decided(self, facts: Facts, decision: Decision, began: float) -> None:
-        """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's."""
+    def decided(self, facts: Facts, decision: Decision, began: float | None) -> None:
+        """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
+        None where it took no time."""
         if decision.view is None and not decision.why:
             return
         before, after = facts.tokens(decision)
@@ -63,7 +64,7 @@ class RequestRecord:
             tokens_before=before,
             tokens_after=after,
             window=facts.window.context,
-            seconds=round(monotonic() - began, 3),
+            seconds=0.0 if began is None else round(monotonic() - began, 3),
         )
 
     def answered(self, answering: UpstreamAnswer) -> None:
