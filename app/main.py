@@ -22,6 +22,7 @@ from app.core.history.identity import Identity
 from app.headers.hops import new_instance
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
+from app.metrics.metrics import Metrics
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
@@ -38,6 +39,7 @@ from app.proxy.services import Services
 from app.proxy.tenants import Tenants
 from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router
+from app.rest.metrics import metrics_router
 from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
@@ -68,10 +70,13 @@ class Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def create_app(settings: Settings) -> Application:
-    """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
-    instance = new_instance()
-    services = open_services(settings, instance)
+def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: bool = True) -> Application:
+    """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
+
+    `metrics`: where it counts, as one of several workers; `tells`: it logs what else is wrong, which one of them does.
+    """
+    instance, metrics = new_instance(), metrics or Metrics.of_one()
+    services = open_services(settings, instance, metrics, tells=tells)
     app = Application(
         title="Steno",
         version=__version__,
@@ -79,10 +84,11 @@ def create_app(settings: Settings) -> Application:
         docs_url=None,  # Its assets would come from a public CDN.
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan(services, settings.server.drain_seconds),
+        lifespan=_lifespan(services, settings.server.drain_seconds, tells=tells),
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
+    app.include_router(metrics_router(metrics.table))
     for router in ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
@@ -94,6 +100,7 @@ def create_app(settings: Settings) -> Application:
         formats=FORMATS,
         instance=instance,
         door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
+        metrics=metrics,
         header_count=settings.limits.header_count,
         header_bytes=settings.limits.header_bytes,
     )
@@ -102,14 +109,14 @@ def create_app(settings: Settings) -> Application:
     return app
 
 
-def open_services(settings: Settings, instance: bytes) -> Services:
+def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(settings.tokenizer.directory)
-    _refuse_fatal(check_settings(settings, tokenizer.missing))
+    _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
-    tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of), Work()
+    tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of, metrics), Work()
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
@@ -121,7 +128,7 @@ def open_services(settings: Settings, instance: bytes) -> Services:
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
         estimator=Estimator(tokenizer),
-        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
+        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, metrics, holder=secrets.token_hex(8)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
@@ -186,12 +193,13 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpxUpstream
     )
 
 
-def _refuse_fatal(findings: Iterable[Finding]) -> None:
-    """Logs what is wrong. Raises `ConfigurationError` for the first thing that Steno does not start with."""
+def _refuse_fatal(findings: Iterable[Finding], *, tells: bool) -> None:
+    """Logs what is wrong, if it tells. Raises `ConfigurationError` for the first thing that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)
-        _log_finding(finding)
+        if tells:
+            _log_finding(finding)
 
 
 def _log_finding(finding: Finding) -> None:
@@ -199,14 +207,16 @@ def _log_finding(finding: Finding) -> None:
         log.warning("check failed", subject=finding.subject, found=finding.text, remedy=finding.remedy)
 
 
-async def _check_upstreams(providers: Providers) -> None:
+async def _check_upstreams(providers: Iterable[Provider]) -> None:
     """How each answered the question for its models: a wrong base URL shows at once, and not with the first chat."""
-    for provider in providers.all:
+    for provider in providers:
         if (told := await provider.windows.first_told()) is not None:
             _log_finding(await judge_upstream(provider, told, provider.settings.api_key_env))
 
 
-def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    services: Services, drain_seconds: float, *, tells: bool
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
@@ -216,7 +226,7 @@ def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], A
             raise
         services.estimator.make_ready("gpt-4o")  # What most models are counted with.
         await services.providers.start(calibrate=services.calibration.enabled)
-        checking = asyncio.ensure_future(_check_upstreams(services.providers))
+        checking = asyncio.ensure_future(_check_upstreams(services.providers.all if tells else ()))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         gc.freeze()

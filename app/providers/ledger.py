@@ -12,6 +12,7 @@ import structlog
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
+from app.metrics.metrics import Metrics
 from app.store import Store, UsageRecord
 
 log = structlog.get_logger("steno.ledger")
@@ -50,15 +51,18 @@ class Call:
 class Ledger:
     """Writes through the store's write-behind."""
 
-    def __init__(self, store: Store, price_of: Callable[[str], Price | None]) -> None:
+    def __init__(self, store: Store, price_of: Callable[[str], Price | None], metrics: Metrics) -> None:
         self._store = store
+        self._metrics = metrics
         self._price_of = lru_cache(PRICES_REMEMBERED)(price_of)
         self._latest = 0
 
     def record(self, call: Call) -> None:
         """Stored within about 0.2 s. Whatever goes wrong, no request fails for it."""
         try:
-            self._store.record_usage(self._record(call))
+            record = self._record(call)
+            self._metrics.called(record.purpose, record.tokens, record.saved)
+            self._store.record_usage(record)
         except Exception:
             log.exception("a call was not recorded", request_id=call.request_id)
 

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.core.tokens.usage import Price, Spend, Tokens, cost, saved, spends
+from app.metrics.metrics import Metrics
 from app.providers.ledger import Call, Ledger, new_request_id
 from app.settings import load
 from app.store import UsageRecord
@@ -46,7 +47,7 @@ def call(**changes: Any) -> Call:
 
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
-    ledger = Ledger(store, lambda _: price)
+    ledger = Ledger(store, lambda _: price, Metrics.of_one())
     for each in calls:
         ledger.record(each)
     records: list[UsageRecord] = store.records
@@ -152,7 +153,7 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
     store: Any = Broken()
     with capture_logs() as logs:
-        Ledger(store, lambda _: None).record(call())
+        Ledger(store, lambda _: None, Metrics.of_one()).record(call())
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
