@@ -141,7 +141,7 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 	sh scripts/lock.sh $(LOCK_ARGS)
 	$(VENV)/python scripts/check_lock.py
 
-models: dev-env ## write app/providers/data/models.json anew: the windows of models, from public tables
+models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
 	$(VENV)/python scripts/generate_models.py
 
 image: ## build the container image without Docker: see scripts/build_image.sh

@@ -12,13 +12,14 @@ from functools import partial
 import structlog
 from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
+from app.core.tokens.usage import Price
 from app.headers.hops import new_instance
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
@@ -27,12 +28,15 @@ from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
 from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
-from app.providers.upstream import HttpxUpstream
+from app.providers.registry import price as list_price
+from app.providers.upstream import HttpUpstream
 from app.providers.windows import Windows
 from app.proxy.conversations import Conversations
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
 from app.proxy.in_flight import BytesInFlight
+from app.proxy.measuring import Measuring
+from app.proxy.naming import Naming
 from app.proxy.origins import Door
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
@@ -93,20 +97,28 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
         app.include_router(router)
     add_error_handlers(app)
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.gate = Gate(
-        super(Application, app).__call__,
+    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, chat, passthrough)
+    app.state.services = services
+    app.state.failure = None  # Why it could not start.
+    return app
+
+
+def gate_of(
+    settings: Settings, instance: bytes, metrics: Metrics, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp
+) -> Gate:
+    """What stands before these."""
+    server, limits = settings.server, settings.limits
+    return Gate(
+        app,
         chat=chat,
         passthrough=passthrough,
         formats=FORMATS,
         instance=instance,
-        door=Door(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins),
+        door=Door(server.host, server.allowed_hosts, server.allowed_origins),
         metrics=metrics,
-        header_count=settings.limits.header_count,
-        header_bytes=settings.limits.header_bytes,
+        header_count=limits.header_count,
+        header_bytes=limits.header_bytes,
     )
-    app.state.services = services
-    app.state.failure = None  # Why it could not start.
-    return app
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
@@ -116,18 +128,19 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
-    tasks, ledger, work = OwnedTasks(), Ledger(store, settings.price_of, metrics), Work()
+    tasks, ledger, work = OwnedTasks(), Ledger(store, prices_of(settings), metrics), Work()
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
+    policies, estimator = policies_of(settings), Estimator(tokenizer)
     return Services(
         providers=providers,
-        policies=policies_of(settings),
+        measuring=Measuring(providers, policies, estimator, settings.base_model),
         store=store,
         identity=identity,
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
-        estimator=Estimator(tokenizer),
+        estimator=estimator,
         compactor=Compactor(store, summariser, tasks, work, ledger, quotas, metrics, holder=secrets.token_hex(8)),
         ledger=ledger,
         conversations=Conversations(store, identity),
@@ -139,7 +152,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         work=work,
         bounds=BodyBounds(limits.values, limits.messages),
         limits=limits,
-        naming=settings.identity,
+        naming=Naming.by(settings.identity),
         events=settings.events,
         calibration=settings.calibration,
         base_model=settings.base_model,
@@ -153,6 +166,13 @@ def policies_of(settings: Settings) -> Policies:
         return Policies(settings)
     except ValidationError as error:
         raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
+
+
+def prices_of(settings: Settings) -> Callable[[str], Price | None]:
+    """The operator's prices, or the public ones: never both, whose currencies may differ."""
+    if settings.prices or not settings.list_prices:
+        return settings.price_of
+    return lambda model: list_price(settings.base_model(model))
 
 
 def open_store(settings: Settings) -> Store:
@@ -181,9 +201,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpxUpstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
     key = settings.api_key
-    return HttpxUpstream(
+    return HttpUpstream(
         settings.base_url,
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,

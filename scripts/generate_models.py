@@ -1,12 +1,12 @@
-"""Generate app/providers/data/models.json, the windows of models, from two hash-checked wheels of public tables.
+"""Generate models.json and prices.json in app/providers/data, what models hold and cost, from two hash-checked wheels.
 
     python scripts/generate_models.py [--from FOLDER]
 
 The wheels are unpacked, never installed, and nothing in them is run. LiteLLM's table is JSON; genai-prices' is Python
 source, read as a syntax tree. `--from` takes wheels that are there already.
 
-Three numbers for each model, in tokens: the context window (prompt and completion together), what the prompt may have
-where that is less, and what an answer may have. The sources mean different things by them, so:
+Three numbers for each model in models.json, in tokens: the context window (prompt and completion together), what the
+prompt may have where that is less, and what an answer may have. The sources mean different things by them, so:
 
 1. Only models that write text: LiteLLM's modes `chat` and `responses`, without its Ollama entries (how a server there
    was started decides); from genai-prices, which has no modes, what LiteLLM does not know in another mode and what is
@@ -26,6 +26,19 @@ where that is less, and what an answer may have. The sources mean different thin
 7. A name is kept only if looking it up without it would give another window: `azure/gpt-4o` and `gpt-4o-2024-08-06`
    are gpt-4o (app/providers/registry.py). A longer name, with a host before it, needs a difference of more than 7 %,
    and a smaller window than the vendor's.
+
+Up to four numbers for each name in prices.json, in US dollars for a million tokens: prompt, completion, and the part of
+the prompt that comes from the provider's cache, or is written to it. There the rules are others, because every host
+asks what it likes, and a wrong price is worse than none:
+
+1. Of the models of rule 1. What both tables call 0, or do not know, has no price.
+2. A name has the price that LiteLLM's table has for this name; for a bare name that it has only with the vendor before
+   it, that of the vendor. A host's price is never that of a bare name.
+3. genai-prices, with the vendor's own prices only, adds the names that LiteLLM lacks, and the prices of the cache where
+   prompt and completion agree. Where they do not, LiteLLM's stand; how many these are is told.
+4. What a prompt beyond some length costs more, and what batches, priority or an hour in the cache cost, is left out: it
+   is the base price of a call.
+5. A name is kept only if looking it up without it would give another price.
 """
 
 import argparse
@@ -38,19 +51,37 @@ import sys
 import tempfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.providers.registry import DATA, BundledModel, look_up, spelled  # noqa: E402 - what drops a name is what looks it up
+from app.providers.registry import (  # noqa: E402 - what drops a name is what looks it up
+    DATA,
+    PRICES,
+    BundledModel,
+    ListPrice,
+    look_up,
+    look_up_price,
+    spelled,
+)
 
 LOCK = ROOT / "requirements" / "models.txt"
 NOTICES = DATA.with_name("NOTICE")
 LITELLM = "litellm/model_prices_and_context_window_backup.json"
 GENAI_PRICES = "genai_prices/data.py"
+
+LITELLM_PRICES = (
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+)
+GENAI_PRICES_MEMBERS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+MOST_A_TOKEN = 0.001
+"""US dollars; what is more is for something else than a token."""
 
 LEAST, MOST = 1_024, 20_000_000
 ROUNDED = 0.07
@@ -176,12 +207,7 @@ def read_litellm(table: dict[str, Any]) -> Iterator[Claim]:
 
 def read_genai_prices(source: str, other_modes: frozenset[str]) -> Iterator[Claim]:
     """`context` is prompt plus output."""
-    assigned = {
-        target.id: node.value
-        for node in ast.parse(source).body
-        if isinstance(node, ast.AnnAssign) and isinstance(target := node.target, ast.Name)
-    }
-    for provider in getattr(assigned.get("providers"), "elts", ()):
+    for provider in providers_in(source):
         about = arguments(provider)
         for model in getattr(about.get("models"), "elts", ()):
             known = arguments(model)
@@ -190,6 +216,15 @@ def read_genai_prices(source: str, other_modes: frozenset[str]) -> Iterator[Clai
                 bare = name.rsplit("/", 1)[-1]
                 if NAME.fullmatch(name) and not NO_CHAT.search(bare) and bare not in other_modes:
                     yield Claim(name, context or 0, None, is_vendor(constant(about["id"]), bare))
+
+
+def providers_in(source: str) -> list[ast.expr]:
+    assigned = {
+        target.id: node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.AnnAssign) and isinstance(target := node.target, ast.Name)
+    }
+    return list(getattr(assigned.get("providers"), "elts", ()))
 
 
 def arguments(call: ast.expr) -> dict[str, ast.expr]:
@@ -213,7 +248,7 @@ def equal_names(clause: ast.expr) -> Iterator[str]:
 # Reconciling
 
 
-def close(one: int, other: int, share: float = ROUNDED) -> bool:
+def close(one: float, other: float, share: float = ROUNDED) -> bool:
     return abs(one - other) <= share * max(one, other)
 
 
@@ -313,36 +348,112 @@ def adds(name: str, numbers: BundledModel, models: dict[str, BundledModel], vend
     return numbers != there
 
 
-def written(models: dict[str, BundledModel], sources: list[dict[str, str]], date: str) -> str:
-    rows = (f"{json.dumps(name)}:{json.dumps(list(models[name]), separators=(',', ':'))}" for name in sorted(models))
-    head = {"about": "windows in tokens: context, max_input, max_output", "date": date, "sources": sources}
-    return json.dumps(head)[:-1] + ', "models": {\n' + ",\n".join(rows) + "\n}}\n"
+def written(rows: Mapping[str, tuple[Any, ...]], kind: str, about: str, sources: list[dict[str, str]]) -> str:
+    lines = (f"{json.dumps(name)}:{json.dumps(list(rows[name]), separators=(',', ':'))}" for name in sorted(rows))
+    head = {"about": about, "date": date_of(sources), "sources": sources}
+    return json.dumps(head)[:-1] + f', "{kind}": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
-def generate(folder: Path) -> int:
+# Prices
+
+
+def per_million(value: object) -> float | None:
+    """None for what is free, too: nobody tells that from what is not known."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST_A_TOKEN:
+        return None
+    return float(f"{value * 1_000_000:.6g}")
+
+
+def price_of(prompt: float | None, completion: float | None, *others: float | None) -> ListPrice | None:
+    return ListPrice(prompt, completion, *others) if prompt and completion else None
+
+
+def read_litellm_prices(table: dict[str, Any]) -> dict[str, ListPrice]:
+    """By name; a bare one, too, where its vendor stands before it."""
+    found: dict[str, ListPrice] = {}
+    of_vendors: dict[str, ListPrice] = {}
+    for key, entry in table.items():
+        name, provider = spelled(key), str(entry.get("litellm_provider"))
+        price = price_of(*(per_million(entry.get(member)) for member in LITELLM_PRICES))
+        if entry.get("mode") in MODES and provider not in NO_HOSTS and NAME.fullmatch(name) and price:
+            found[name] = price
+            if is_vendor(provider, name):
+                of_vendors.setdefault(name.rsplit("/", 1)[-1], price)
+    return of_vendors | found
+
+
+def read_vendors_prices(source: str) -> dict[str, ListPrice]:
+    """Those of genai-prices, of vendors that have one price at all times."""
+    found: dict[str, ListPrice] = {}
+    for provider in providers_in(source):
+        about = arguments(provider)
+        for model in getattr(about.get("models"), "elts", ()):
+            known = arguments(model)
+            told = arguments(known["prices"])
+            price = price_of(*(per_million(mtok(told.get(member))) for member in GENAI_PRICES_MEMBERS))
+            if price is None:
+                continue
+            for name in {spelled(constant(known["id"])), *map(spelled, equal_names(known["match"]))}:
+                if NAME.fullmatch(name) and not NO_CHAT.search(name) and is_vendor(constant(about["id"]), name):
+                    found[name] = price
+    return found
+
+
+def mtok(node: ast.expr | None) -> float | None:
+    """A price for a token: `Decimal('3')` for a million, or the base of several that go by length."""
+    if isinstance(node, ast.Call):
+        base = arguments(node).get("base")
+        return mtok(base) if base else float(constant(node.args[0])) / 1_000_000
+    return None
+
+
+def collect_prices(first: dict[str, ListPrice], second: dict[str, ListPrice]) -> tuple[dict[str, ListPrice], int]:
+    """Prices by name, shorter ones first, and on how many names the two do not agree."""
+    prices: dict[str, ListPrice] = {}
+    differ = 0
+    for name in sorted({*first, *second}, key=lambda name: (name.count("/"), len(name), name)):
+        price, other = first.get(name), second.get(name)
+        if price and other:
+            if close(price.prompt, other.prompt) and close(price.completion, other.completion):
+                price = price._replace(cached=price.cached or other.cached, written=price.written or other.written)
+            else:
+                differ += 1
+        price = price or other
+        if price is not None and look_up_price(name, prices) != price:
+            prices[name] = price
+    return prices, differ
+
+
+def generate(folder: Path) -> tuple[int, int, int]:
+    """How many models and prices were written, and on how many prices the tables do not agree."""
     with open_wheel(folder, "litellm") as litellm, open_wheel(folder, "genai_prices") as prices:
         table = json.loads(litellm.read(LITELLM))
         modes = defaultdict(set)
         for key, entry in table.items():
             modes[spelled(key).rsplit("/", 1)[-1]].add(entry.get("mode"))
         other_modes = frozenset(name for name, kinds in modes.items() if not kinds & MODES)
-        models = collect(read_litellm(table), read_genai_prices(prices.read(GENAI_PRICES).decode(), other_modes))
+        source = prices.read(GENAI_PRICES).decode()
+        models = collect(read_litellm(table), read_genai_prices(source, other_modes))
+        list_prices, differ = collect_prices(read_litellm_prices(table), read_vendors_prices(source))
         sources = [
             {"name": name, "version": version_of(wheel), "licence": "MIT", "file": file}
             for name, wheel, file in (("litellm", litellm, LITELLM), ("genai-prices", prices, GENAI_PRICES))
         ]
         notices = "\n\n".join(
-            f"models.json is made from {source['file']} of {source['name']} {source['version']}, under this licence:"
-            f"\n\n{licence_of(wheel)}"
-            for source, wheel in zip(sources, (litellm, prices), strict=True)
+            f"models.json and prices.json are made from {about['file']} of {about['name']} {about['version']},"
+            f" under this licence:\n\n{licence_of(wheel)}"
+            for about, wheel in zip(sources, (litellm, prices), strict=True)
         )
-        DATA.write_text(written(models, sources, date_of(sources)))
+        windows = written(models, "models", "windows in tokens: context, max_input, max_output", sources)
+        costs = "US dollars for a million tokens: prompt, completion, cached, written"
+        PRICES.write_text(written(list_prices, "prices", costs, sources))
+        DATA.write_text(windows)
         NOTICES.write_text(f"{notices}\n")
-    return len(models)
+    return len(models), len(list_prices), differ
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Generate app/providers/data/models.json.")
+    parser = argparse.ArgumentParser(description="Generate models.json and prices.json in app/providers/data.")
     parser.add_argument(
         "--from", dest="folder", type=Path, help="folder with the wheels; otherwise they are downloaded"
     )
@@ -352,11 +463,12 @@ def main() -> int:
             folder = arguments.folder or Path(temporary)
             if arguments.folder is None:
                 download(folder)
-            count = generate(folder)
+            models, prices, differ = generate(folder)
     except (GenerateError, OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        print(f"{DATA.name} was not generated: {error}.", file=sys.stderr)
+        print(f"{DATA.name} and {PRICES.name} were not generated: {error}.", file=sys.stderr)
         return 1
-    print(f"{count} models, {DATA.stat().st_size:,} bytes")
+    print(f"{models} models, {DATA.stat().st_size:,} bytes")
+    print(f"{prices} prices, {PRICES.stat().st_size:,} bytes; the tables do not agree on {differ}")
     return 0
 
 

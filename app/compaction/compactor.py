@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from app.compaction.breakers import HistoryBreaker
+from app.compaction.economy import Economy
 from app.compaction.job import Job, OnStart, nobody
 from app.compaction.leased import LeasedCompaction
 from app.compaction.memory import ChunkMemory
@@ -69,6 +70,7 @@ class Compactor:
         self._work = work
         self._setbacks = Setbacks()
         self._breaker = HistoryBreaker()
+        self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
         self._memory = ChunkMemory()
         performer = Performer(summariser, work, ledger, quotas, metrics)
@@ -118,14 +120,15 @@ class Compactor:
             return early, ()
         progress = await begin(job, self._work, nobody)
         await self._read(progress, bind=False)
-        if (boundary := await progress.due_mask()) is not None:
+        if (boundary := await self._due_mask(progress)) is not None:
             progress.case = progress.case.with_boundaries([boundary])
         if not await progress.is_settled():
-            if (plan := await progress.due_plan()) is not None:
+            plan = await progress.due_plan()
+            if plan is None or await self._economy.puts_off(progress, plan):
+                progress.latest = _not_begun(progress, plan)
+            else:
                 flow = job.flow(progress.case, plan)
                 progress.ended(await progress.beside(lambda: _imagine(flow)))
-            else:
-                progress.latest = Compaction((), Outcome.NOTHING_TO_SUMMARISE)
         return await self._settle(progress), progress.made
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
@@ -167,12 +170,18 @@ class Compactor:
 
     async def _mask(self, progress: Progress) -> None:
         """Masks tool results where that is due."""
-        job, boundary = progress.job, await progress.due_mask()
+        job, boundary = progress.job, await self._due_mask(progress)
         if boundary is None or job.policy.mask is None:
             return
         place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
         await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
         progress.case = progress.case.with_boundaries([boundary])
+
+    async def _due_mask(self, progress: Progress) -> Boundary | None:
+        """The boundary that is due and worth what it costs."""
+        boundary = await progress.due_mask()
+        progress.put_off = boundary is not None and await self._economy.puts_off_mask(progress, boundary)
+        return None if progress.put_off else boundary
 
     async def _compact(self, progress: Progress) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
@@ -188,8 +197,8 @@ class Compactor:
 
     async def _attempt(self, progress: Progress) -> Compaction:
         plan = await progress.due_plan()
-        if plan is None:
-            return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
+        if plan is None or (not progress.own and await self._economy.puts_off(progress, plan)):
+            return _not_begun(progress, plan)
         if why := await self._objections(progress, plan):
             return Compaction((), Outcome.NOT_BEGUN, why)
         return await self._leased.make(progress, plan)
@@ -221,7 +230,7 @@ class Compactor:
         found = await progress.beside(lambda: successions(conversation, recent, job.conversation_id, named=job.named))
         if not found:
             return False
-        heads = await store.heads(job.tenant, possible_heads(conversation.transcript, conversation.chain))
+        heads = await store.heads(job.tenant, tuple(possible_heads(conversation.transcript, conversation.chain)))
         return await progress.beside(lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
 
     async def _judge(self, progress: Progress) -> None:
@@ -236,6 +245,13 @@ class Compactor:
     async def _settle(self, progress: Progress) -> Decision:
         case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
         return await progress.beside(lambda: settle(case, why, in_vain=in_vain))
+
+
+def _not_begun(progress: Progress, plan: Plan | None) -> Compaction:
+    """Nothing can be summarised, or what can is put off, as a mask may have been."""
+    if plan is None and not progress.put_off:
+        return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
+    return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
 
 
 def _imagine(flow: Flow) -> Compaction:

@@ -42,8 +42,7 @@ class Job:
     model: str
     series: str
     """Whose summaries it reads: those made alike, with the same focus."""
-    writing: Writing
-    """Who may write its summaries, and how."""
+    begin_writing: Callable[[], Writing]
     compaction: bool
     """Whether the caller and the operator allow it."""
     policy: Policy
@@ -53,6 +52,11 @@ class Job:
     wait_seconds: float
     request_id: str
     """For the ledger and the log."""
+
+    @lazy
+    def writing(self) -> Writing:
+        """Who may write its summaries, and how."""
+        return self.begin_writing()
 
     @lazy
     def summary(self) -> SummaryBrief:

@@ -43,6 +43,8 @@ class Progress:
     """Whether the client was told of a compaction: it is told of the first alone."""
     waited: bool = False
     """For somebody else's compaction."""
+    put_off: bool = False
+    """Whether a mask was due that would have cost more than it saves."""
     recoveries: int = 0
 
     @property

@@ -78,6 +78,12 @@ class Writing:
         return headers if provider is self.provider else for_anybody(headers)
 
     @property
+    def is_by_own_model(self) -> bool:
+        """Whether the conversation's own model is asked first, whose provider has just read it."""
+        summary = self.rules.summary
+        return summary.model in (None, self.model) and self._at(summary.upstream) is self.provider
+
+    @property
     def pinned_text(self) -> str:
         """What the operator puts after pinned messages; empty for nothing."""
         own = self._own

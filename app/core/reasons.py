@@ -48,6 +48,10 @@ class Code(StrEnum):
         "history_changes_every_turn",
         "what was summarised of this conversation keeps being rewritten: a summary made now would not be found again",
     )
+    PUT_OFF_FOR_COST = (
+        "put_off_for_cost",
+        "a compaction now would cost more than it saves over the next requests, and there is room without it",
+    )
     TOO_MANY_COMPACTIONS = (
         "too_many_compactions",
         "so many conversations of this tenant are being compacted already",

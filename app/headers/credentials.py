@@ -78,7 +78,8 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[
     Of a header or parameter that is repeated the last one counts.
     """
     sent = {name: value for name, value in headers if name in KEYS}
-    sent |= {b"?" + name: value for name, value in map(_parameter, query.split(b"&")) if name in QUERY_KEYS}
+    if query:
+        sent |= {b"?" + name: value for name, value in map(_parameter, query.split(b"&")) if name in QUERY_KEYS}
     return sorted({_without_scheme(value.strip()) for value in sent.values()} - {b""})
 
 

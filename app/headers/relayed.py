@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from app.headers.credentials import CREDENTIALS
 from app.headers.hops import HOPS
@@ -28,8 +28,11 @@ HOP_BY_HOP = frozenset(
 )
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
 NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, b"x-context-")
+NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
+"""Where the answer is to be read here."""
 CALL_MARKER = b"x-context-call"
 """Marks a summary call, so that another Steno behind this one leaves it alone."""
+SUMMARY_CALL = (CALL_MARKER, b"summary")
 
 NOT_RETURNED = HOP_BY_HOP | {
     b"accept-ch",
@@ -107,12 +110,17 @@ def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
 
 def forwarded(headers: Headers, read_here: bool) -> Headers:
     """The client's headers for the provider; `read_here` asks for an answer that Steno can read (not compressed)."""
-    dropped = NOT_FORWARDED | _named_by_connection(headers)
+    dropped = NOT_FORWARDED_READ if read_here else NOT_FORWARDED
+    if named := _named_by_connection(headers):
+        dropped |= named
+    kept = [
+        header for header in headers if header[0] not in dropped and not header[0].startswith(NOT_FORWARDED_PREFIXES)
+    ]
+    if SUMMARY_CALL in headers:
+        kept.append(SUMMARY_CALL)
     if read_here:
-        dropped |= {b"accept-encoding", b"content-length"}
-    kept = [(k, v) for k, v in headers if k not in dropped and not k.startswith(NOT_FORWARDED_PREFIXES)]
-    kept += [(k, v) for k, v in headers if (k, v) == (CALL_MARKER, b"summary")]
-    return [*kept, (b"accept-encoding", b"identity")] if read_here else kept
+        kept.append((b"accept-encoding", b"identity"))
+    return kept
 
 
 def for_summary(headers: Headers) -> Headers:
@@ -126,7 +134,7 @@ def for_summary(headers: Headers) -> Headers:
         (b"content-type", b"application/json"),
         (b"accept", b"application/json"),
         (b"accept-encoding", b"identity"),
-        (CALL_MARKER, b"summary"),
+        SUMMARY_CALL,
     ]
 
 
@@ -135,14 +143,20 @@ def _about_the_request(name: bytes) -> bool:
 
 
 def returned(
-    headers: Iterable[tuple[bytes, bytes]], own: Iterable[tuple[bytes, bytes]] = (), *, body_changed: bool = False
+    headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
     """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
-    listed, own = list(headers), list(own)
-    dropped = NOT_RETURNED | _named_by_connection(listed) | {key for key, _ in own}
-    dropped |= {b"content-length"} if body_changed else set()
-    kept = [(k, v) for k, v in listed if k not in dropped and not k.startswith(NOT_RETURNED_PREFIXES)]
-    return [*kept, *own]
+    listed, said = list(headers), {header[0] for header in own}
+    if body_changed:
+        said.add(b"content-length")
+    said |= _named_by_connection(listed)
+    kept = [
+        header
+        for header in listed
+        if header[0] not in NOT_RETURNED and header[0] not in said and not header[0].startswith(NOT_RETURNED_PREFIXES)
+    ]
+    kept += own
+    return kept
 
 
 def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -152,10 +166,17 @@ def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What a body is, without parameters; nothing for an encoded one, which Steno does not read."""
-    listed = list(headers)
-    return "" if is_encoded(listed) else (value_of(listed, b"content-type") or "").partition(";")[0].strip().lower()
+    first: dict[bytes, bytes] = {}
+    for name, value in headers:
+        first.setdefault(name, value)
+    if first.get(b"content-encoding", b"identity") not in (b"identity", b""):
+        return ""
+    return first.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
-    names = (value.lower().split(b",") for key, value in headers if key == b"connection")
-    return {name.strip() for listed in names for name in listed}
+    found: set[bytes] = set()
+    for name, value in headers:
+        if name == b"connection":
+            found.update(map(bytes.strip, value.lower().split(b",")))
+    return found

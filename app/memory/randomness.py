@@ -1,4 +1,4 @@
-"""Random bytes, taken from the system a page at a time: each call to it costs as much as all else a name needs."""
+"""Random bytes, taken from the system a page at a time: a call to it costs as much as all else that a name needs."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import os
 
 PAGE_BYTES = 4_096
 
-_page = b""
-_taken = 0
+
+class Randomness:
+    """As unpredictable as the system's own. For one thread."""
+
+    def __init__(self) -> None:
+        self._page = b""
+        self._taken = 0
+        # A process that was forked must not take the same bytes as the one it comes from.
+        os.register_at_fork(after_in_child=self._turn_page)
+
+    def hex(self, size: int) -> str:
+        """So many bytes, at most a page, two digits each."""
+        if self._taken + size > len(self._page):
+            self._turn_page()
+        start, self._taken = self._taken, self._taken + size
+        return self._page[start : self._taken].hex()
+
+    def _turn_page(self) -> None:
+        self._page, self._taken = os.urandom(PAGE_BYTES), 0
 
 
-def random_hex(size: int) -> str:
-    """So many random bytes in hex, as unpredictable as the system's own."""
-    global _page, _taken
-    if _taken + size > len(_page):
-        _page, _taken = os.urandom(max(size, PAGE_BYTES)), 0
-    _taken += size
-    return _page[_taken - size : _taken].hex()
-
-
-def _forget() -> None:
-    """A process that was forked must not take the same bytes as the one it comes from."""
-    global _page
-    _page = b""
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+RANDOMNESS = Randomness()

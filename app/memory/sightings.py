@@ -130,6 +130,10 @@ class Sightings(Generic[K, V]):
         """All that was seen by anybody."""
         return iter(self._tenants)
 
+    def __contains__(self, what: K) -> bool:
+        """Whether anybody saw it."""
+        return what in self._tenants
+
     def _unlink(self, tenant: str, what: K) -> None:
         del self._tenants[what][tenant]
         if not self._tenants[what]:

@@ -82,6 +82,8 @@ class Calibrations:
         self._refreshed_at: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._repeats = Repeats()
+        self.revision = 0
+        """Rises whenever what requests go by may have changed."""
         self.dropped = 0
         """Samples that were not stored: too many waited, or the database refused them."""
 
@@ -108,14 +110,22 @@ class Calibrations:
     def _own(self, key: CalibrationKey) -> Calibration:
         return self._known.use(key) or Calibration(prior_for(key.model, key.formula, key.tools))
 
+    def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:
+        """Whether a sample would be looked at now. No model has a name too long."""
+        return len(model) <= LONGEST_MODEL and self._is_due(
+            CalibrationKey(self._upstream, model, formula, tools, tenant)
+        )
+
+    def _is_due(self, key: CalibrationKey) -> bool:
+        learnt_at = self._learnt_at.get(key)
+        return learnt_at is None or monotonic() - learnt_at >= PAUSE_SECONDS or self._own(key).samples < ENOUGH
+
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
-        """In force at once, stored within about a second. Never waits. No model has a name too long."""
-        if len(model) > LONGEST_MODEL:
-            return
+        """In force at once, stored within about a second. Never waits."""
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
-        before = self._own(key)
-        if before.samples >= ENOUGH and monotonic() - self._learnt_at.get(key, 0.0) < PAUSE_SECONDS:
+        if len(model) > LONGEST_MODEL or not self._is_due(key):
             return
+        before = self._own(key)
         reason = rejected(before, sample)
         if reason != self._refused.get(key):
             self._refused.keep(key, reason)
@@ -212,6 +222,9 @@ class Calibrations:
         self._remember(key, stored)
 
     def _remember(self, key: CalibrationKey, calibration: Calibration) -> None:
+        before = self._known.get(key)
+        if before is None or before.samples < ENOUGH_OF_ONE or before.line != calibration.line:
+            self.revision += 1
         held = self._of_tenant.get(key.tenant)
         if held is None:
             held = BoundedMap(MOST_OF_TENANT, pushed_out=lambda own, _: self._forget(own))
@@ -225,6 +238,7 @@ class Calibrations:
 
     def _forget(self, key: CalibrationKey) -> None:
         """All of one that was pushed out of either map."""
+        self.revision += 1
         self._known.pop(key)
         held = self._of_tenant[key.tenant]
         held.pop(key)

@@ -27,9 +27,12 @@ class KnownWindows:
         self._cache: BoundedMap[str, Window] = BoundedMap(MOST_CACHED)
         self.listing: ModelListing | None = None
         """What the provider said last."""
+        self.revision = 0
+        """Rises whenever it says something."""
 
     def announce(self, listing: ModelListing) -> None:
         self.listing = listing
+        self.revision += 1
         self._cache.clear()
 
     def of(self, model: str) -> Window:

@@ -50,6 +50,8 @@ class LearntLimits:
         """The limit of each model that a refusal told."""
         self._prompts: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=ge)
         """The largest prompt of each model that was answered."""
+        self.revision = 0
+        """Rises whenever a limit that requests go by may have changed, but for one that ran out."""
         self._stored: set[tuple[str, str]] = set()
         """The limits, by tenant and model, that the database holds."""
 
@@ -84,6 +86,7 @@ class LearntLimits:
         was, before = self.lower(tenant, model, base), self._limits.own(tenant, model)
         learnt = min(limit, before) if before else limit
         self._limits.saw(tenant, model, learnt)
+        self.revision += 1
         self._stored.discard((tenant, model))
         if learnt != before:
             log.warning(
@@ -100,6 +103,7 @@ class LearntLimits:
     def accepts(self, tenant: str) -> None:
         """The provider answered the tenant: whatever it saw may confirm what others saw."""
         if self.answered.add(tenant):
+            self.revision += 1
             for model, limit in self._limits.of(tenant):
                 if (tenant, model) not in self._stored:
                     self._keep(tenant, model, limit)
@@ -110,6 +114,8 @@ class LearntLimits:
             return
         if prompt_tokens >= max(LEAST_LIMIT, self._prompts.own(tenant, model) or 0):
             self._prompts.saw(tenant, model, prompt_tokens)
+            if model in self._limits:
+                self.revision += 1
         learnt = self._limits.own(tenant, model)
         if learnt is None or prompt_tokens <= learnt:
             return
@@ -129,6 +135,7 @@ class LearntLimits:
                 self._forget(*place, answered)
             elif place in self._stored or self._limits.own(*place) is None:
                 self._limits.saw(*place, row.limit, row.seconds_left)
+                self.revision += 1
                 self._stored.add(place)
                 self.answered.add(row.tenant)
         for place in gone & self._stored:
@@ -162,6 +169,7 @@ class LearntLimits:
 
     def _drop(self, tenant: str, model: str) -> None:
         self._limits.forget(tenant, model)
+        self.revision += 1
         self._stored.discard((tenant, model))
 
     def _forget(self, tenant: str, model: str, answered: int) -> None:

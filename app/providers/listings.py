@@ -84,7 +84,8 @@ class Listings:
 
         `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.
         """
-        if not self._at.discover_windows or self._known.is_set(model):
+        is_told = self._known.listing is not None and not self._wants_key
+        if is_told or not self._at.discover_windows or self._known.is_set(model):
             return
         if self._wants_key and self._clock() >= self._due and (credentials := _credentials(headers)):
             self._ask(credentials, tenant)

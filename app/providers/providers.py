@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import urlsplit
 
@@ -45,10 +45,16 @@ class Provider:
     streamed_usage: Sightings[str, StreamedUsage]
     """How each model's streams tell their usage, as far as it was seen."""
 
+    host: str = field(init=False)
+    """Where it is: some hosts put less into a prompt than others."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "host", urlsplit(self.settings.base_url).hostname or "")
+
     @property
-    def host(self) -> str:
-        """Where it is: some hosts put less into a prompt than others."""
-        return urlsplit(self.settings.base_url).hostname or ""
+    def revision(self) -> int:
+        """Rises whenever a request to it may be measured otherwise than before."""
+        return self.windows.revision + self.calibrations.revision
 
     def serves(self, model: str) -> bool:
         """Whether one of its globs is about the model. The default one has none."""

@@ -1,4 +1,4 @@
-"""The bundled registry: the windows of models as public tables know them (`scripts/generate_models.py`)."""
+"""The bundled registry: windows and list prices of models as public tables know them (`scripts/generate_models.py`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from typing import NamedTuple
 import msgspec
 
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.tokens.usage import Price
 
 DATA = Path(__file__).parent / "data" / "models.json"
+PRICES = DATA.with_name("prices.json")
 
 MOST_SEPARATORS = 24
 """What has more of them is no model's name, and is not taken apart: the known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
 """What says in a name that the model is another one than without it, with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
+_RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
+"""A date, a tag or a version at the end of a name: another release of the same model, at the same price."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Bedrock's regions and vendors: `us.anthropic.claude-...`."""
 
@@ -33,11 +37,37 @@ class BundledModel(NamedTuple):
     max_output: int | None
 
 
+class ListPrice(NamedTuple):
+    """What a model's vendor, or the host in its name, asks for a million tokens, in US dollars."""
+
+    prompt: float
+    completion: float
+    cached: float | None
+    written: float | None
+
+
 Models = Mapping[str, BundledModel]
+ListPrices = Mapping[str, ListPrice]
 
 
 class _Table(msgspec.Struct):
     models: dict[str, BundledModel]
+
+
+class _PriceTable(msgspec.Struct):
+    prices: dict[str, ListPrice]
+
+
+@cache
+def list_prices() -> ListPrices:
+    """The table of prices, read once, at the first look-up."""
+    return msgspec.json.decode(PRICES.read_bytes(), type=_PriceTable).prices
+
+
+def price(model: str) -> Price | None:
+    """The list price of a model, if it has one under this name."""
+    found = look_up_price(model, list_prices())
+    return None if found is None else Price(*found, source="registry")
 
 
 @cache
@@ -49,6 +79,19 @@ def bundled() -> Models:
 def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
     """The entry that fits the name best, with the entry's own name."""
     return next(((name, models[name]) for name in names_of(model) if name in models), None)
+
+
+def look_up_price(model: str, prices: ListPrices) -> ListPrice | None:
+    """That of the name, without provider and vendor, or without its date or tag, too.
+
+    Nothing else is taken from it: a `-pro` or a `-mini` has another price, and so has a model that was tuned (`ft:`).
+    """
+    name = model[:LONGEST_MODEL].strip().lower()
+    if name.startswith("ft:") or len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
+        return None
+    whole = [spelled(each) for each in _without_prefixes(name)]
+    names = (*whole, *(_RELEASE.sub("", each) for each in whole))
+    return next((prices[each] for each in names if each in prices), None)
 
 
 def names_of(model: str) -> Iterator[str]:

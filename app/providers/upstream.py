@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ import httpx2 as httpx
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.headers.credentials import for_anybody, without_keys
 from app.headers.hops import with_hop
+from app.providers.transport.connection import Timeouts
+from app.providers.transport.pool import STALE_SECONDS, Pool, trust
+from app.providers.transport.writing import write_head
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-STALE_SECONDS = 1.0
-"""A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
 LONGEST_REFUSAL = 64 << 10
@@ -93,7 +95,7 @@ async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) ->
 
 
 @dataclass(slots=True)
-class _HttpxAnswering:
+class _HttpxAnswer:
     response: httpx.Response
 
     @property
@@ -121,10 +123,11 @@ class _HttpxAnswering:
         await self.response.aclose()
 
 
-class HttpxUpstream:
-    """The provider over one pooled httpx2 client. With a `key` of ours a caller's headers go there by a list only.
+class HttpUpstream:
+    """The provider over HTTP/1.1: what is relayed by our own transport, calls of our own by httpx2.
 
-    Every request tells it that it came through this `instance`.
+    With a `key` of ours a caller's headers go there by a list only. Every request tells the provider that it came
+    through this `instance`.
     """
 
     def __init__(
@@ -140,11 +143,12 @@ class HttpxUpstream:
         self._path = urlsplit(base_url).path.rstrip("/").encode()
         self._instance = instance
         self._authorization = None if key is None else b"Bearer " + key.encode()
-        self._connect = connect
-        self._first_byte = first_byte
-        self._between_bytes = between_bytes
+        self._timeouts = Timeouts(connect, first_byte, between_bytes)
+        self._pool = Pool(self._base, self._timeouts)
         # No environment proxies, no redirects, no HTTP/2: one stream reset must not end the others on a connection.
         self._client = httpx.AsyncClient(
+            # Without TLS nobody is to be trusted, and a context that trusts nobody is made in no time.
+            verify=trust() if self._base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30),
             trust_env=False,
             follow_redirects=False,
@@ -153,11 +157,9 @@ class HttpxUpstream:
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
     ) -> UpstreamAnswer:
-        request = self._request(method.decode("ascii"), target, headers, content, self._first_byte)
-        response = await self._send(request, replayable=isinstance(content, bytes))
-        # The timeout is per read: patient until the first byte, which may take minutes, then less so.
-        request.extensions["timeout"]["read"] = self._between_bytes
-        return _HttpxAnswering(response)
+        sent = self._with_key(with_hop(headers, self._instance))
+        written = write_head(method, self._at_provider(target), self._base.netloc, sent, content)
+        return await self._pool.exchange(written, content, to_head=method == b"HEAD")
 
     @asynccontextmanager
     async def completion(
@@ -165,33 +167,40 @@ class HttpxUpstream:
     ) -> AsyncIterator[UpstreamAnswer]:
         try:
             async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
-                answering = await self.relay(b"POST", target, headers, body)
+                request = self._request("POST", target, headers, body, self._timeouts.first_byte)
+                answer = _HttpxAnswer(await self._send(request))
+                # The timeout is per read: patient until the first byte, which may take minutes, then less so.
+                request.extensions["timeout"]["read"] = self._timeouts.between_bytes
                 try:
-                    yield answering
+                    yield answer
                 finally:
-                    await answering.close()
+                    await answer.close()
         except TimeoutError as error:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
-        return await self._own("POST" if body else "GET", target, headers, seconds, body)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._whole(self._request("POST" if body else "GET", target, headers, body, seconds))
+        except TimeoutError as error:
+            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def close(self) -> None:
+        await self._pool.close()
         await self._client.aclose()
 
-    def _request(
-        self, method: str, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes], read: float
-    ) -> httpx.Request:
+    def _request(self, method: str, target: bytes, headers: Headers, content: bytes, read: float) -> httpx.Request:
         """Built directly: the shared client would merge in headers of its own, and other callers' cookies."""
-        timeout = {"connect": self._connect, "pool": self._connect, "read": read, "write": self._between_bytes}
+        connect = self._timeouts.connect
+        timeout = {"connect": connect, "pool": connect, "read": read, "write": self._timeouts.between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
         extensions = {"target": self._at_provider(target), "timeout": timeout}
         headers = self._with_key(with_hop(headers, self._instance))
         return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
 
-    def _with_key(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+    def _with_key(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         if self._authorization is None:
-            return list(headers)
+            return headers
         kept = for_anybody((name.lower(), value) for name, value in headers)
         return [*kept, (b"authorization", self._authorization)]
 
@@ -204,15 +213,8 @@ class HttpxUpstream:
             query = without_keys(query)
         return path + question_mark + query
 
-    async def _own(self, method: str, target: bytes, headers: Headers, seconds: float, body: bytes) -> WholeAnswer:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._whole(self._request(method, target, headers, body, seconds))
-        except TimeoutError as error:
-            raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
-
     async def _whole(self, request: httpx.Request) -> WholeAnswer:
-        answer = _HttpxAnswering(await self._send(request, replayable=True))
+        answer = _HttpxAnswer(await self._send(request))
         body = bytearray()
         try:
             if not await read_into(body, answer.chunks(), LARGEST_OWN_ANSWER):
@@ -221,7 +223,7 @@ class HttpxUpstream:
             await answer.close()
         return WholeAnswer(answer.status, answer.headers, bytes(body))
 
-    async def _send(self, request: httpx.Request, replayable: bool) -> httpx.Response:
+    async def _send(self, request: httpx.Request, replayable: bool = True) -> httpx.Response:
         """Sends once. One replay where a pooled connection turned out closed, with 0 bytes of an answer received."""
         pooled, began = True, monotonic()
 

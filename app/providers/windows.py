@@ -71,6 +71,11 @@ class Windows:
             base = replace(base, context=guess)
         return self._learnt.lower(tenant, model, base)
 
+    @property
+    def revision(self) -> int:
+        """Rises whenever `of` may answer anew, but for what a learnt limit's end changes."""
+        return self._known.revision + self._learnt.revision
+
     def names(self) -> list[str]:
         """The models that are known by name: listed, configured without a glob, or with a learnt limit."""
         listing = self._known.listing

@@ -25,6 +25,10 @@ class Connection(Protocol):
         """The body, once, if all of it is here already."""
         ...
 
+    def hold_head(self) -> None:
+        """The head of the answer waits for what comes next, which is the whole body: one packet instead of two."""
+        ...
+
     def when_left(self, leave: Callable[[], None] | None) -> None:
         """What is called when the client leaves before its answer has ended; at once if it has left. None: nothing."""
         ...
@@ -144,6 +148,8 @@ class _Listening:
     def whole_body(self) -> None:
         return None
 
+    def hold_head(self) -> None: ...
+
     def when_left(self, leave: Callable[[], None] | None) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -218,9 +224,10 @@ class Signature:
 class ClientAnswer:
     """One answer to the client."""
 
-    def __init__(self, send: Send, signature: Signature | None = None) -> None:
+    def __init__(self, send: Send, signature: Signature | None = None, connection: Connection | None = None) -> None:
         self._send = send
         self._signature = signature
+        self._connection = connection
         self.started = False
         self.ended = False
 
@@ -239,6 +246,8 @@ class ClientAnswer:
         await self._send({"type": "http.response.body", "body": piece, "more_body": False})
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        if self._connection is not None:
+            self._connection.hold_head()
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
         await self.end(body)
 

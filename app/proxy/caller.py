@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from app.headers.relayed import Headers
 from app.wire.format import WireFormat
@@ -20,3 +21,16 @@ class Caller:
     """The id that the base URL gives the conversation: `/c/{id}/v1`."""
     upstream: str | None = None
     """The upstream that the base URL names: `/u/{name}/v1`."""
+    _first: Mapping[bytes, bytes] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_first", dict(reversed(self.headers)))
+
+    def header(self, name: bytes) -> str | None:
+        """The first value of a header."""
+        value = self._first.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def sent_any(self, names: frozenset[bytes]) -> bool:
+        """Whether one of these headers was sent."""
+        return not names.isdisjoint(self._first)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
+from functools import partial
 
 from app.core.history.identity import Identity
-from app.core.history.recognition import Head, Recognition, heads_of, possible_heads, recognise
+from app.core.history.recognition import Head, Recognition, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.memory.bounded import BoundedMap
 from app.store import Store, StoreUnavailable
 
 MOST_REMEMBERED = 100_000
+
+Heads = tuple[tuple[bytes, int], ...]
+"""What a request leaves behind to be known by (`core/history/recognition`)."""
 
 
 class Conversations:
@@ -23,9 +28,9 @@ class Conversations:
         self._tips: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
 
     async def identify(
-        self, tenant: str, named: str | None, conversation: Conversation, remember: bool = True
+        self, tenant: str, named: str | None, conversation: Conversation, heads: Heads | None
     ) -> Recognition:
-        """The conversation of a request, remembered from here on unless it is only asked about.
+        """The conversation of a request, remembered by these heads from here on; None where it is only asked about.
 
         `named` is the client's own name for it.
         """
@@ -35,10 +40,10 @@ class Conversations:
         else:
             known = self._remembered(tenant, possible_heads(transcript, chain))
             if not known and len(transcript) > 1:
-                known = await self._stored(tenant, possible_heads(transcript, chain))
-            found = recognise(transcript, chain, known, self._identity, secrets.token_bytes(8))
-        if remember:
-            self._remember(tenant, found.conversation_id, heads_of(transcript, chain))
+                known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
+            found = recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
+        if heads is not None:
+            self._remember(tenant, found.conversation_id, heads)
         return found
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
@@ -46,7 +51,7 @@ class Conversations:
         self._tips.drop(lambda own, _: own[0] == tenant and conversation_id in (None, own[1]))
         self._heads.drop(lambda head, held: head[0] == tenant and conversation_id in (None, held[0]))
 
-    def _remembered(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+    def _remembered(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """The deepest head this process knows of."""
         for digest in digests:
             if (held := self._heads.get((tenant, digest))) is not None:
@@ -60,8 +65,9 @@ class Conversations:
         except StoreUnavailable:
             return []
 
-    def _remember(self, tenant: str, conversation_id: str, heads: tuple[tuple[bytes, int], ...]) -> None:
+    def _remember(self, tenant: str, conversation_id: str, heads: Heads) -> None:
         owner = (tenant, conversation_id)
-        self._tips.keep(owner, max([self._tips.get(owner) or 0, *(turn for _, turn in heads)]))
+        deepest = heads[-1][1] if heads else 0
+        self._tips.keep(owner, max(self._tips.get(owner) or 0, deepest))
         for digest, turn in heads:
             self._heads.keep((tenant, digest), (conversation_id, turn))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
@@ -58,8 +59,8 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, limits = self._services, self._services.limits
-        answer, record = ClientAnswer(send, scope[SIGNATURE]), scope[REQUEST]
-        connection = scope.get(CONNECTION)
+        connection, record = scope.get(CONNECTION), scope[REQUEST]
+        answer = ClientAnswer(send, scope[SIGNATURE], connection)
         headers: Headers = list(scope["headers"])
         exchange = None
         with services.in_flight.counted() as count:
@@ -96,7 +97,7 @@ class Exchange:
     """What the answer says of the context, also where it is an error of our own."""
 
     async def serve(self) -> None:
-        if value_of(self.caller.headers, CALL_MARKER) == "summary":
+        if self.caller.header(CALL_MARKER) == "summary":
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)))
             return
         try:
@@ -116,14 +117,14 @@ class Exchange:
             await self._serve(facts)
 
     async def _take_in(self) -> Facts:
-        if value_of(self.caller.headers, b"content-encoding"):
+        if self.caller.header(b"content-encoding"):
             raise Unreadable("The body is encoded.")
         return await take_in(self.services, await read(self.services, self.caller, self.body), self.caller)
 
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
         try:
-            decision = self.services.compactor.at_once(facts.job)
+            decision = self._at_once(facts)
             if decision is None:
                 obtaining = self._obtain(facts, milestones)
             else:
@@ -189,6 +190,11 @@ class Exchange:
             if counting is not None:
                 await asyncio.wait({counting})
             self.own_headers = context_headers(facts, observed.decision)
+
+    def _at_once(self, facts: Facts) -> Decision | None:
+        with suppress(Exception):  # What is wrong is met again by whoever prepares the request, and told there.
+            return self.services.compactor.at_once(facts.job)
+        return None
 
     async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
         try:

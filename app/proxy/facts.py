@@ -6,28 +6,13 @@ from dataclasses import dataclass
 
 from app.compaction.job import Job
 from app.core.history.recognition import Recognition
-from app.core.limits.budget import Budget, Window
+from app.core.limits.budget import Window
 from app.core.stages.ladder import Decision
 from app.providers.providers import Provider
-from app.settings.policies import AppliedPolicy
+from app.proxy.conversations import Heads
+from app.proxy.measuring import Measure
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireFormat, WireRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Where a request goes, and by what its prompt is measured there."""
-
-    provider: Provider
-    counted_as: str
-    """The model whose rules of counting hold for it."""
-    formula: str
-    """What the estimate is made with."""
-    tools: bool
-    """Whether the model is shown tools."""
-    window: Window
-    rules: AppliedPolicy
-    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +24,7 @@ class Facts:
     """What is decided upon."""
     prompt: Prompt
     recognised: Recognition
+    heads: Heads
     events: EventShape
 
     @property

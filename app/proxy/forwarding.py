@@ -81,7 +81,10 @@ class Forwarding:
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         facts = observed.facts
-        body = await facts.job.beside(self.services.work, observed.payload)
+        if observed.decision.view is None:
+            body = facts.request.untouched
+        else:
+            body = await facts.job.beside(self.services.work, observed.payload)
         answering = milestones.own(await self.send(body, facts.provider, facts.job.model))
         observed.answered(answering.status)
         return answering

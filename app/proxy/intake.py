@@ -13,14 +13,14 @@ from hashlib import blake2b
 from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
-from app.core.history.recognition import Recognition
-from app.core.limits.budget import HEURISTIC_CAUTION, budget_for
+from app.core.history.recognition import Recognition, heads_of
 from app.core.stages.policy import Strategy
-from app.core.tokens.rules import rules_for
 from app.core.view.view import Conversation, View
 from app.proxy.caller import Caller
-from app.proxy.facts import Facts, Measure
-from app.proxy.options import event_shape, is_switched_off, name_of, rules_of, wait_seconds
+from app.proxy.conversations import Heads
+from app.proxy.facts import Facts
+from app.proxy.measuring import Measure
+from app.proxy.options import event_shape, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireRequest
@@ -48,29 +48,13 @@ async def take_in(services: Services, request: WireRequest, caller: Caller, *, r
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
-    measured = await measure(services, request, caller, remember=remember)
+    measured = await services.measuring.of(request, caller, remember=remember)
     conversation, prompt = await digest(services, request, caller, measured)
-    recognised = await recognise(services, request, caller, conversation, remember=remember)
-    events = event_shape(request, caller.headers, services.events.stream)
+    heads = heads_of(conversation.transcript, conversation.chain)
+    recognised = await recognise(services, request, caller, conversation, heads if remember else None)
+    events = event_shape(request, caller, services.events.stream)
     job = _job(services, request, caller, measured, conversation, prompt, recognised, events)
-    return Facts(caller.format, request, measured, job, prompt, recognised, events)
-
-
-async def measure(services: Services, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
-    """Waits a moment for the provider's windows where they are still asked for."""
-    estimator, model, tenant = services.estimator, request.model, caller.tenant
-    provider = services.providers.of(model, caller.upstream)
-    counted_as = services.base_model(model)
-    formula = estimator.formula(counted_as)
-    await provider.windows.settled(model, tenant, caller.headers if remember else ())
-    hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
-    tools = request.has_tools and not hidden
-    line = provider.calibrations.of(tenant, model, formula, tools).line
-    caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
-    rules = rules_of(services, provider.settings, request, caller)
-    window = provider.windows.of(model, tenant, rules.compaction.default_window)
-    budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
-    return Measure(provider, counted_as, formula, tools, window, rules, budget)
+    return Facts(caller.format, request, measured, job, prompt, recognised, heads, events)
 
 
 async def digest(
@@ -78,13 +62,12 @@ async def digest(
 ) -> tuple[Conversation, Prompt]:
     """The conversation, counted if nothing can be decided without that; what is long is worked out in a thread."""
     reader, estimator, tenant = services.readers[caller.format.name], services.estimator, caller.tenant
-    provider, counted_as = measured.provider, measured.counted_as
+    counted_as = measured.counted_as
 
     def converse() -> tuple[Conversation, Prompt]:
         messages = reader.read(request.raw_messages)
-        scale = provider.calibrations.picture_scale(tenant, request.model, measured.formula)
-        declared, declarations = request.declared, request.declarations
-        prompt = estimator.prompt(counted_as, messages, declared, declarations, provider.host, scale)
+        declared, declarations, scale = request.declared, request.declarations, measured.picture_scale
+        prompt = estimator.prompt(counted_as, messages, declared, declarations, measured.provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     if not estimator.is_ready(counted_as):
@@ -100,11 +83,11 @@ async def digest(
 
 
 async def recognise(
-    services: Services, request: WireRequest, caller: Caller, conversation: Conversation, *, remember: bool
+    services: Services, request: WireRequest, caller: Caller, conversation: Conversation, heads: Heads | None
 ) -> Recognition:
-    """Which conversation it is: by its name, or by its history."""
-    named = name_of(services, request, caller)
-    return await services.conversations.identify(caller.tenant, named, conversation, remember)
+    """Which conversation it is: by its name, or by its history. It is remembered by its heads, if there are any."""
+    named = name_of(services.naming, services.repeats, request, caller)
+    return await services.conversations.identify(caller.tenant, named, conversation, heads)
 
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
@@ -150,11 +133,11 @@ def _job(
         cost=prompt.cost,
         model=request.model,
         series=_series(rules.policy.strategy, request.focus),
-        writing=_writing(services, request, caller, measured, conversation),
-        compaction=rules.compaction.enabled and not is_switched_off(request, caller.headers),
+        begin_writing=partial(_writing, services, request, caller, measured, conversation),
+        compaction=rules.compaction.enabled and not is_switched_off(request, caller),
         policy=rules.policy,
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
-        wait_seconds=wait_seconds(rules, events, caller.headers),
+        wait_seconds=wait_seconds(rules, events, caller),
         request_id=caller.request_id,
     )
 

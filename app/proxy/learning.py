@@ -58,9 +58,9 @@ class Observation:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
         request, services = self.facts.request, self.services
         self.asks_usage = (
-            services.calibration.ask_usage
+            self.decision.view is not None
+            and services.calibration.ask_usage
             and services.events.body
-            and self.decision.view is not None
             and request.stream
             and not request.wants_usage
             and self.facts.provider.streamed_usage.holding(self.facts.job.tenant, request.model)
@@ -215,9 +215,12 @@ class Observation:
         provider.windows.succeeded(tenant, request.model, reported)
         if not self.services.calibration.enabled:
             return
+        calibrations, formula, tools = provider.calibrations, self.facts.measure.formula, self.facts.measure.tools
+        taught = (pictures_of(formula), False) if conversation.holds_media else (formula, tools)
+        if not calibrations.is_due(tenant, request.model, *taught):
+            return
         if not request.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
-        calibrations, formula, tools = provider.calibrations, self.facts.measure.formula, self.facts.measure.tools
         if not conversation.holds_media:
             calibrations.learn(tenant, request.model, formula, tools, Sample(self.sent, reported))
         elif self.decision.view is None and (shown := self.facts.prompt.pictures()):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
 from app.core.history.recognition import LONGEST_NAME, read_name
 from app.errors import InvalidRequest
+from app.settings import IdentitySettings
 
 RULE = (
     f"A conversation id is UTF-8 text of at most {LONGEST_NAME} characters without control characters;"
@@ -16,6 +18,25 @@ RULE = (
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What a header holds as it is: visible ASCII and spaces."""
 IN_PATH = "/c/{id}/v1"
+OWN_HEADERS = (b"x-context-conversation-id", b"x-conversation-id")
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Where a conversation's name may stand."""
+
+    headers: tuple[bytes, ...]
+    """The first choice first."""
+    headers_set: frozenset[bytes]
+    by_cache_key: bool
+    """Also in the body's `prompt_cache_key`."""
+    by_user: bool
+    """Also in its `user`."""
+
+    @classmethod
+    def by(cls, settings: IdentitySettings) -> Naming:
+        headers = (*OWN_HEADERS, *(name.encode() for name in settings.session_headers))
+        return cls(headers, frozenset(headers), settings.use_prompt_cache_key, settings.use_user)
 
 
 def name_in_header(header: str, value: str) -> str | None:
@@ -42,6 +63,8 @@ def name_in_json(member: str, raw: bytes) -> str | None:
 
 def encoded_name(name: str) -> bytes:
     """For a header; `name_in_header` gives it back."""
+    if name.isascii() and name.replace("_", "").isalnum():  # Nearly all names; quoting takes longer.
+        return name.encode()
     return quote(name, safe=PLAIN).encode()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from app.errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, UnsupportedMediaType
@@ -18,6 +18,9 @@ from app.headers.relayed import Headers, shown, value_of
 AUTHORITY = "steno.authority"
 """Scope key: the host in a target that is a whole URL, None for a path. The server sets it."""
 ANY = "*"
+MOST_NAMES = 100
+LONGEST_NAME = 300
+"""Bytes of a name that is remembered, with its port."""
 
 NOT_IN_PUBLIC_DNS = (
     ".localhost",  # RFC 6761, and always this machine
@@ -50,6 +53,8 @@ class Door:
     """Names beside those that are always allowed; `.example.com` is that name and all below it, `*` any."""
     origins: Sequence[str] = ()
     """Pages beside those that are always allowed, in lower case; `*` is any."""
+    _allowed: dict[bytes, str] = field(default_factory=dict, init=False, compare=False)
+    """Names that were found to be allowed: nearly all requests ask for the same few."""
 
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
         """The host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
@@ -84,6 +89,13 @@ class Door:
         return sent[0]
 
     def _check_name(self, authority: bytes) -> str:
+        if (given := self._allowed.get(authority)) is None:
+            given = self._read_name(authority)
+            if len(self._allowed) < MOST_NAMES and len(authority) <= LONGEST_NAME:
+                self._allowed[authority] = given
+        return given
+
+    def _read_name(self, authority: bytes) -> str:
         found = _AUTHORITY.fullmatch(given := authority.decode("latin-1"))
         if found is None or not _is_whole(found["name"]):
             raise InvalidRequest(f"The host {shown(authority)!r} is none.", "host")

@@ -33,6 +33,8 @@ PIECE_BYTES = 8_192
 """Fed at once, at most."""
 MOST_STEPS = 400
 """What the parser may find in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
+TICK_SECONDS = 0.2
+"""How much longer than it may a connection stays idle at most."""
 TELLING_SECONDS = 1.0
 """For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
 
@@ -63,6 +65,70 @@ class HeldFlow(FlowControl):
         self.read_paused = False
 
 
+class Idle:
+    """The connections without a request, the one that has had none for longest first, and how long each may stay so.
+
+    One timer for all of them: to set one for each, and take it back, costs more than all else about a connection.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[StrictProtocol, float] = {}
+        """By the loop's clock."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._until)
+
+    @property
+    def oldest(self) -> StrictProtocol:
+        return next(iter(self._until))
+
+    def join(self, connection: StrictProtocol, seconds: float) -> None:
+        """A new one, or one that begins to be: the latest."""
+        self._until.pop(connection, None)
+        self._until[connection] = connection.loop.time() + seconds
+        if self._timer is None:
+            self._timer = connection.loop.call_later(TICK_SECONDS, self._tick, connection.loop)
+
+    def prolong(self, connection: StrictProtocol, seconds: float) -> None:
+        """One that stays in its place."""
+        if connection in self._until:
+            self._until[connection] = connection.loop.time() + seconds
+
+    def leave(self, connection: StrictProtocol) -> None:
+        self._until.pop(connection, None)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for connection in [each for each, until in self._until.items() if until <= now]:
+            connection.transport.close()
+            self.leave(connection)
+        self._timer = loop.call_later(TICK_SECONDS, self._tick, loop) if self._until else None
+
+
+class HeadHeld:
+    """A connection's transport that sends what is written first together with what is written next."""
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            self._head = data
+        else:
+            self._transport.writelines((self._head, data))
+            self._head = b""
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class Served:
     """A request that is being answered, or was the last to be on its connection (`asgi.Connection`)."""
 
@@ -81,6 +147,10 @@ class Served:
         body, cycle.body = bytes(cycle.body), bytearray()
         cycle.message_event.clear()
         return body
+
+    def hold_head(self) -> None:
+        if self.cycle.scope["method"] != "HEAD":  # Nothing comes next there.
+            self.cycle.transport = HeadHeld(self.cycle.transport)  # type: ignore[assignment] # as much as is needed
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         self._leave = leave
@@ -104,9 +174,10 @@ class StrictProtocol(HttpToolsProtocol):
     head_bytes: ClassVar[int]
     """A request line and its headers may take so many, before anything is known of them."""
     most_connections: ClassVar[int]
-    idle: ClassVar[dict[StrictProtocol, None]]
-    """Connections without a request, the one that has had none for longest first."""
-    _owing: asyncio.TimerHandle | None = None
+    idle: ClassVar[Idle]
+    _rests = False
+    """Nothing came since the last answer."""
+    _telling: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _in_head = False
     """Between the beginning of a request and the end of its headers."""
@@ -128,7 +199,9 @@ class StrictProtocol(HttpToolsProtocol):
     """Nothing more is read, and nothing more is said."""
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        if self._rests:
+            self._rests = False
+            self.idle.prolong(self, self.header_seconds)
         self._unfed += data
         if not self._flow.held:
             self._feed_in_pieces()
@@ -213,11 +286,11 @@ class StrictProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = self._flow = HeldFlow(transport)
         if len(self.connections) > self.most_connections and self.idle:
-            oldest = next(iter(self.idle))
+            oldest = self.idle.oldest
             oldest.transport.close()
             oldest.left()
         if len(self.connections) <= self.most_connections:
-            self._expect_headers()
+            self.idle.join(self, self.header_seconds)
             return
         self._closing = True
         if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
@@ -226,7 +299,7 @@ class StrictProtocol(HttpToolsProtocol):
         told = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
         self.transport.write(_answer(TooManyConnections(f"{told} Try again in a second.")))
         self.transport.write_eof()
-        self._owing = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
+        self._telling = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
 
     def on_headers_complete(self) -> None:
         self._steps += 1
@@ -237,18 +310,26 @@ class StrictProtocol(HttpToolsProtocol):
         self._offers = self.parser.should_upgrade()
         if self._offers:
             return
-        _cancel(self._owing)
-        self.idle.pop(self, None)
+        self.idle.leave(self)
         self._in_head, self._in_body = False, True
         self.scope[AUTHORITY] = authority_of(self.url)  # type: ignore[literal-required] # ours, beside ASGI's
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self._busy:  # Otherwise the next request is here already.
-            if self._refusal is not None and not self.transport.is_closing():
-                self._say(self._refusal)
-            self._expect_headers()
+        """In place of uvicorn's, which sets a timer for each connection that waits for a request."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._refusal is not None:
+            self._say(self._refusal)
+        elif self._in_head:
+            self.idle.join(self, self.header_seconds)
+        else:
+            self._rests = True
+            self.idle.join(self, self.timeout_keep_alive)
 
     def send_400_response(self, msg: str) -> None:
         """Called where the parser's error is handled, which tells more than uvicorn's message."""
@@ -300,7 +381,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.left()
-        _cancel(self._owing)
+        _cancel(self._telling)
         _cancel(self._stalling)
         super().connection_lost(exc)
         if self._served is not None:
@@ -308,13 +389,8 @@ class StrictProtocol(HttpToolsProtocol):
 
     def left(self) -> None:
         """The connection is closed, or as good as that: it counts no more."""
-        self.idle.pop(self, None)
+        self.idle.leave(self)
         self.connections.discard(self)
-
-    def _expect_headers(self) -> None:
-        _cancel(self._owing)
-        self.idle[self] = None
-        self._owing = self.loop.call_later(self.header_seconds, self.transport.close)
 
 
 def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
@@ -325,7 +401,7 @@ def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
         "stall_seconds": limits.write_stall_seconds,
         "head_bytes": limits.header_bytes + TARGET_BYTES,
         "most_connections": limits.connections,
-        "idle": {},
+        "idle": Idle(),
     }
     return type(HttpToolsProtocol.__name__, (StrictProtocol,), bounds)
 

@@ -13,7 +13,7 @@ from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.record import RequestRecord
 from app.wire.format import LARGEST_WHOLE, AnswerEditor, WireFormat
-from app.wire.sse import FrameSplitter
+from app.wire.sse import FrameSplitter, first_end
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
@@ -88,11 +88,22 @@ class Relay:
         """Passes the complete frames on. Why they broke off, if they did."""
         try:
             async for chunk in answering.chunks():
-                frames = splitter.feed(chunk)
-                for start in range(0, len(frames), FRAMES_AT_ONCE):
-                    if start:
+                frames = splitter.together(chunk)
+                start, edited = 0, 0
+                while start < len(frames):
+                    pieces = []
+                    while start < len(frames) and edited < FRAMES_AT_ONCE:
+                        if (quiet := editor.quiet(frames, start)) > start:
+                            pieces.append(frames[start:quiet])
+                            start = quiet
+                            continue
+                        end = first_end(frames, start)
+                        pieces.append(editor.edit(frames[start:end]))
+                        start, edited = end, edited + 1
+                    await self.answer.body(b"".join(pieces))
+                    if edited == FRAMES_AT_ONCE:
+                        edited = 0
                         await asyncio.sleep(0)
-                    await self.answer.body(b"".join(map(editor.edit, frames[start : start + FRAMES_AT_ONCE])))
         except StenoError as error:
             return error
         return None

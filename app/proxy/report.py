@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from app.compaction.job import CompactionStart
-from app.core.history.recognition import heads_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.headers.relayed import Headers
@@ -63,21 +62,21 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     """The `x-context-*` headers; None while the outcome is open."""
-    before = facts.job.budget.line.reported(facts.job.conversation.tokens)
+    line, tokens = facts.job.budget.line, facts.job.conversation.tokens
     headers = [
         (b"x-context-status", decision.status.encode() if decision else b"pending"),
         (b"x-context-conversation-id", encoded_name(facts.job.conversation_id)),
-        (b"x-context-tokens-before", str(before).encode()),
-        (b"x-context-window", str(facts.window.context).encode()),
+        (b"x-context-tokens-before", b"%d" % line.reported(tokens)),
+        (b"x-context-window", b"%d" % facts.window.context),
     ]
-    if decision:
-        headers.append((b"x-context-tokens-after", str(facts.tokens(decision)[1]).encode()))
-    if decision and decision.actions:
+    if decision is None:
+        return headers
+    headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
+    if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
-    if decision and decision.reason:
+    if (told := decision.reason) is not None:
         # It may quote the request, which may hold line ends.
-        reason = _UNPRINTABLE.sub("?", decision.reason[:LONGEST_REASON])
-        headers.append((b"x-context-reason", reason.encode()))
+        headers.append((b"x-context-reason", _UNPRINTABLE.sub("?", told[:LONGEST_REASON]).encode()))
     return headers
 
 
@@ -98,7 +97,7 @@ def seen(facts: Facts, decision: Decision) -> ConversationSeen:
         window=facts.window.context,
         reason=decision.reason,
         forked_from=facts.recognised.forked_from,
-        heads=heads_of(transcript, job.conversation.chain),
+        heads=facts.heads,
         coverage=msgspec.json.encode(coverage).decode(),
         summaries=tuple(chunk.id for chunk in decision.view.chunks) if decision.view else (),
     )

@@ -14,9 +14,10 @@ from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.conversations import Conversations
 from app.proxy.in_flight import BytesInFlight
+from app.proxy.measuring import Measuring
+from app.proxy.naming import Naming
 from app.proxy.tenants import Tenants
-from app.settings import CalibrationSettings, EventSettings, IdentitySettings, LimitSettings
-from app.settings.policies import Policies
+from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
 from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
@@ -30,7 +31,7 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class Services:
     providers: Providers
-    policies: Policies
+    measuring: Measuring
     store: Store
     identity: Identity
     formats: tuple[WireFormat, ...]
@@ -49,8 +50,7 @@ class Services:
     bounds: BodyBounds
     """Of a chat request that is read."""
     limits: LimitSettings
-    naming: IdentitySettings
-    """Where a conversation's name may stand."""
+    naming: Naming
     events: EventSettings
     calibration: CalibrationSettings
     base_model: Callable[[str], str]

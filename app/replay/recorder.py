@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import StenoError
 from app.headers.hops import new_instance
-from app.providers.upstream import HttpxUpstream
+from app.providers.upstream import HttpUpstream
 from app.replay.evidence import SentMessages, raw_messages
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
@@ -25,7 +25,7 @@ class Recorder:
     """Passes everything on as it is, both ways."""
 
     def __init__(self, base_url: str, count: Callable[[str], int]) -> None:
-        self._upstream = HttpxUpstream(
+        self._upstream = HttpUpstream(
             base_url, connect=10.0, first_byte=600.0, between_bytes=120.0, instance=new_instance()
         )
         self._count = count

@@ -1,15 +1,16 @@
-"""REST over the ledger: what a conversation's calls to the providers took."""
+"""REST over the ledger: what the calls to the providers took, of one conversation and of all."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from app.core.tokens.usage import Kind, Purpose, spends
+from app.core.tokens.usage import Kind, PriceSource, Purpose, spends
+from app.errors import InvalidRequest
 from app.rest.dependencies import (
     ConversationId,
     Limit,
@@ -21,10 +22,18 @@ from app.rest.dependencies import (
     known_cursor,
     listing,
 )
-from app.store import StoredUsage, TurnUsage, UsageSum, UsageSums
+from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums
 
+USUAL_PERIOD = timedelta(days=30)
+LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
 """Beyond them the parts of a millionth are only what adding up floating point numbers leaves."""
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
+_OF_BOTH = ("unreported", "unpriced", "list_priced")
+"""Counts that are told of messages and summaries together."""
 
 
 class SpendOut(BaseModel):
@@ -41,6 +50,7 @@ class TokensOut(BaseModel):
     prompt: int | None = Field(description="As the provider reported, null where it did not; likewise the others.")
     completion: int | None
     cached: int | None = Field(description="Of the prompt, from the provider's cache.")
+    written: int | None = Field(description="Of the prompt, written to the provider's cache.")
     reasoning: int | None = Field(description="Of the completion, for reasoning.")
 
 
@@ -59,6 +69,9 @@ class UsageOut(BaseModel):
     tokens: TokensOut
     rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
+    price_source: PriceSource | None = Field(
+        description="settings: the operator's price. registry: the public list price, in US dollars."
+    )
     created_at: datetime
 
 
@@ -67,22 +80,30 @@ class SummarySumOut(BaseModel):
     prompt: int
     completion: int
     cached: int
+    written: int
+    cached_share: float | None = CACHED_SHARE
 
 
-class SumOut(BaseModel):
+class TotalsOut(BaseModel):
     """What was reported, added up."""
 
-    requests: int
-    calls: int = Field(description="Answered calls, those for summaries not counted; likewise the next four.")
+    calls: int = Field(description="Answered calls, those for summaries not counted; likewise the next six.")
     prompt: int
     completion: int
     cached: int
+    cached_share: float | None = CACHED_SHARE
+    written: int = Field(description="Of the prompts, written to the provider's cache.")
     reasoning: int
     summary: SummarySumOut = Field(description="The calls for summaries.")
     saved: int
     unreported: int = Field(description="Answers whose prompt the provider did not tell: they count as 0 here.")
     unpriced: int = Field(description="Answers whose cost is not known: they count as 0 in the cost.")
     cost: float | None = Field(description="Of all calls, in the prices' currency unit; null if none is known.")
+    list_priced: int = Field(description="Calls whose cost is by public list prices, in US dollars.")
+
+
+class SumOut(TotalsOut):
+    requests: int = Field(description="Of the client, that the calls belong to.")
 
 
 class TurnOut(SumOut):
@@ -99,10 +120,52 @@ class UsageListing(Listing[UsageOut]):
     )
 
 
-router = APIRouter(prefix="/context/conversations/{conversation_id}", tags=["context"])
+class UsageGroupOut(TotalsOut):
+    """The calls of one model, or of one day in UTC."""
+
+    model: str | None = None
+    day: date | None = None
+
+
+class UsageReportOut(BaseModel):
+    """What all calls of the caller in a period took."""
+
+    object: Literal["usage_report"] = "usage_report"
+    since: datetime
+    until: datetime | None = Field(description="null: until now.")
+    totals: TotalsOut
+    groups: list[UsageGroupOut] = Field(description="By model, the largest prompts first; or by day. Empty without by.")
+    has_more: bool = Field(description="Whether there are more groups.")
+
+
+router = APIRouter(prefix="/context", tags=["context"])
 
 
 @router.get("/usage")
+async def report_usage(
+    services: TheServices,
+    tenant: Tenant,
+    since: Annotated[datetime | None, Query(description="30 days before its end, if it is not given.")] = None,
+    until: Annotated[datetime | None, Query(description="Not included. The period has at most 366 days.")] = None,
+    model: Annotated[str | None, Query(description="Of this model alone.")] = None,
+    by: Annotated[Grouping | None, Query(description="Add groups: a day, or a model, each.")] = None,
+) -> UsageReportOut:
+    """What the caller's calls took, in all conversations together, and how much of it came from the provider's cache.
+
+    A time without an offset is in UTC.
+    """
+    begin, end = _period(since, until)
+    found = await services.store.usage_report(tenant, _ms(begin), _ms(end), model=model, by=by)
+    return UsageReportOut(
+        since=begin,
+        until=end if until else None,
+        totals=TotalsOut.model_validate(_totals(found.sums)),
+        groups=[_group(group, by) for group in found.groups],
+        has_more=found.has_more,
+    )
+
+
+@router.get("/conversations/{conversation_id}/usage")
 async def read_usage(
     services: TheServices,
     tenant: Tenant,
@@ -128,7 +191,12 @@ def _record(stored: StoredUsage) -> UsageOut:
     told = asdict(record)
     sizes = {name: told[name] for name in ("estimated", "forwarded", "saved")}
     rows = ({**asdict(spend), "value": _rounded(spend.value)} for spend in spends(record.tokens, record.price))
-    shown = {"tokens": sizes | told["tokens"], "rows": list(rows), "cost": _rounded(record.cost)}
+    shown = {
+        "tokens": sizes | told["tokens"],
+        "rows": list(rows),
+        "cost": _rounded(record.cost),
+        "price_source": record.price and record.price.source,
+    }
     return UsageOut.model_validate({**told, **shown, "created_at": stored.created_at})
 
 
@@ -142,14 +210,45 @@ def _turn(turn: TurnUsage) -> TurnOut:
     )
 
 
+def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
+    """Its end lies ahead of any database's clock, if it is not given. Raises `InvalidRequest`."""
+    now = datetime.now(UTC)
+    latest = now + timedelta(days=1)
+    end = _in_utc(until, latest) if until else latest
+    begin = _in_utc(since, latest) if since else max(EPOCH + USUAL_PERIOD, min(end, now)) - USUAL_PERIOD
+    if begin >= end:
+        raise InvalidRequest(f"since ({begin.isoformat()}) must be before until ({end.isoformat()}).", "since")
+    if end - begin > LONGEST_PERIOD + timedelta(days=1):
+        raise InvalidRequest(f"A period has at most {LONGEST_PERIOD.days} days; ask for several.", "since")
+    return begin, end
+
+
+def _in_utc(time: datetime, latest: datetime) -> datetime:
+    """Between 1970 and the latest: what lies beyond them could be led out of the calendar by its offset."""
+    told = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return EPOCH if told < EPOCH else latest if told > latest else told.astimezone(UTC)
+
+
+def _ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def _group(group: UsageGroup, by: Grouping | None) -> UsageGroupOut:
+    return UsageGroupOut.model_validate({**_totals(group.sums), by: group.key})
+
+
 def _sum(sums: UsageSums) -> SumOut:
+    return SumOut.model_validate({**_totals(sums), "requests": sums.messages.requests})
+
+
+def _totals(sums: UsageSums) -> dict[str, Any]:
     messages, summaries = sums.messages, sums.summaries
-    of_both = {
-        "unreported": messages.unreported + summaries.unreported,
-        "unpriced": messages.unpriced + summaries.unpriced,
-        "cost": _rounded(_cost(messages, summaries)),
-    }
-    return SumOut.model_validate({**asdict(messages), **of_both, "summary": asdict(summaries)})
+    of_both = {name: getattr(messages, name) + getattr(summaries, name) for name in _OF_BOTH}
+    return {**_told(messages), **of_both, "cost": _rounded(_cost(messages, summaries)), "summary": _told(summaries)}
+
+
+def _told(sums: UsageSum) -> dict[str, Any]:
+    return {**asdict(sums), "cached_share": round(sums.cached / sums.prompt, 4) if sums.prompt else None}
 
 
 def _cost(*sums: UsageSum) -> float | None:

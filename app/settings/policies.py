@@ -13,6 +13,7 @@ from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
+from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
 from app.errors import InvalidRequest
 from app.settings import (
@@ -121,6 +122,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         prune=compaction.prune.enabled,
         stub=compaction.prune.stub,
         emergency=compaction.emergency,
+        cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
     )
 
 

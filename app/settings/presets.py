@@ -51,9 +51,12 @@ detail, put what is older and finished into one line each, and move to Done what
 """
 
 _NO_MASKS = {"enabled": False}
+_AT_ITS_TRIGGER = {"cost_gate": {"enabled": False}}
+"""What the system it is modelled on does, it does when its trigger says so, whatever that costs."""
 _NO_FILL = {"fill_ratio": 0.0}
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False, "prune": {"enabled": False}}
 _SESSION_PRUNING = {
+    **_AT_ITS_TRIGGER,
     "strategy": "none",
     "trigger": {"overflow": True},
     "mask": _NO_MASKS,
@@ -65,6 +68,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     "default": {},
     "lightspeed": {
         "compaction": {
+            **_AT_ITS_TRIGGER,
             "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
             "floor_tokens": 0,
             # 0.30 of the window, which is more than the limit.
@@ -75,6 +79,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat": {
         "compaction": {
+            **_AT_ITS_TRIGGER,
             "strategy": "full",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -91,6 +96,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat-fading": {
         "compaction": {
+            **_AT_ITS_TRIGGER,
             "strategy": "none",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -104,6 +110,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat-checkpoint": {
         "compaction": {
+            **_AT_ITS_TRIGGER,
             "strategy": "checkpoint",
             "trigger": {"any": [{"since_checkpoint_ratio": 0.10, "of": "window"}, {"overflow": True}]},
             "floor_tokens": 0,
@@ -116,6 +123,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     "openclaw-aggressive": {"compaction": {**_SESSION_PRUNING, "session_pruning": {"mode": "aggressive"}}},
     "sliding-window": {
         "compaction": {
+            **_AT_ITS_TRIGGER,
             "strategy": "window",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -124,6 +132,6 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "prune": {"stub": False},
         }
     },
-    "rolling": {"compaction": {"strategy": "rolling", "mask": _NO_MASKS}},
+    "rolling": {"compaction": {**_AT_ITS_TRIGGER, "strategy": "rolling", "mask": _NO_MASKS}},
     "off": {"compaction": {"enabled": False}},
 }

@@ -18,7 +18,17 @@ from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.pages import Order, Page
 from app.store.pins import Pin
-from app.store.usage_records import StoredUsage, TurnUsage, UsagePage, UsageRecord, UsageSum, UsageSums
+from app.store.usage_records import (
+    Grouping,
+    StoredUsage,
+    TurnUsage,
+    UsageGroup,
+    UsagePage,
+    UsageRecord,
+    UsageReport,
+    UsageSum,
+    UsageSums,
+)
 from app.store.words import words_in
 
 __all__ = [
@@ -29,6 +39,7 @@ __all__ = [
     "ConversationSeen",
     "DatabaseURLError",
     "DatabaseUnusable",
+    "Grouping",
     "LearnedWindow",
     "Lease",
     "MigrationFailed",
@@ -45,8 +56,10 @@ __all__ = [
     "StoredUsage",
     "TurnUsage",
     "UnknownCursor",
+    "UsageGroup",
     "UsagePage",
     "UsageRecord",
+    "UsageReport",
     "UsageSum",
     "UsageSums",
     "words_in",

@@ -12,7 +12,7 @@ from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_rows import StoredConversation
 from app.store.pages import Order, Page
 from app.store.pins import Pin
-from app.store.usage_records import UsagePage
+from app.store.usage_records import Grouping, UsagePage, UsageReport
 
 ERASED_ROWS = 500
 EXPORT_ROWS = 100
@@ -102,6 +102,12 @@ class RestCalls(Calls):
             tenant,
             self._read(usage_records.read_usage, tenant, conversation_id, limit=limit, after=after, order=order),
         )
+
+    async def usage_report(
+        self, tenant: str, since_ms: int, until_ms: int, *, model: str | None = None, by: Grouping | None = None
+    ) -> UsageReport:
+        """The tenant's records of a period, added up; times are milliseconds since 1970."""
+        return await self._rest(tenant, self._read(usage_records.report_usage, tenant, since_ms, until_ms, model, by))
 
     async def calibrations_of(
         self, tenant: str, *, limit: int, after: str | None, order: Order

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, select
+from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Price, Purpose, Tokens
@@ -16,7 +17,16 @@ from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
 from app.store.tables import usage_records
 
-_SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "reasoning", "saved")}
+_SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
+_REPORTED = tuple(field.name for field in fields(Tokens))
+_RATES = ("prompt", "completion", "cached", "written")
+_COUNTS = ("calls", "unreported", "unpriced", "list_priced", *_SUMS)
+
+MOST_GROUPS = 400
+"""Days or models that one report tells apart; of more models those with the largest prompts."""
+_MS_IN_A_DAY = 86_400_000
+
+Grouping = Literal["day", "model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +76,12 @@ class UsageSum:
     """Calls with status 200 of which the prompt's tokens are not known."""
     unpriced: int = 0
     """Calls with status 200 of which the cost is not known."""
+    list_priced: int = 0
+    """Calls whose cost is by the public list prices."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    written: int = 0
     reasoning: int = 0
     saved: int = 0
     cost: float | None = None
@@ -76,7 +89,7 @@ class UsageSum:
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:
-    """Of the calls for answers, and of those for summaries."""
+    """Of the calls for answers, and of all others, which are for summaries."""
 
     messages: UsageSum
     summaries: UsageSum
@@ -89,6 +102,26 @@ class TurnUsage:
     turn: int
     sums: UsageSums
     first: UsageRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """The calls of one model, or of one day."""
+
+    key: str
+    """The model, or the day as it is in UTC: 2026-11-22."""
+    sums: UsageSums
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """A tenant's calls in a period. How many requests they belong to is not counted: that would read them all twice."""
+
+    sums: UsageSums
+    groups: Sequence[UsageGroup] = ()
+    """Models by the size of their prompts, the largest first; days in their order."""
+    has_more: bool = False
+    """Whether there are more groups than these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +150,30 @@ async def read_usage(
     page = await read_page(connection, usage_records, rows, _stored, limit=limit, after=after, order=order)
     shown = list(dict.fromkeys(stored.record.turn for stored in page.data))
     turns = await _turns(connection, own, shown)
-    found = await connection.execute(_sums().where(*own).group_by(usage_records.c.purpose))
-    return UsagePage(page, [turns[turn] for turn in shown], _by_purpose(found.all()))
+    found = await connection.execute(_sums_of_requests().where(*own).group_by(_FOR_ANSWERS))
+    return UsagePage(page, [turns[turn] for turn in shown], _both(found.all()))
+
+
+async def report_usage(
+    connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
+) -> UsageReport:
+    """From `since_ms` on and before `until_ms`, of one model or of all."""
+    table = usage_records.c
+    within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
+    if model is not None:
+        within.append(table.model == model)
+    sums = _both((await connection.execute(_sums().where(*within).group_by(_FOR_ANSWERS))).all())
+    if by is None:
+        return UsageReport(sums)
+    key = table.model if by == "model" else table.created_at // _MS_IN_A_DAY
+    first = key if by == "day" else -func.sum(func.coalesce(func.sum(table.prompt_tokens), 0)).over(partition_by=key)
+    grouped = _sums().add_columns(key.label("key")).where(*within).group_by(literal_column("key"), _FOR_ANSWERS)
+    found = await connection.execute(grouped.order_by(first, literal_column("key")).limit(2 * MOST_GROUPS + 2))
+    rows: dict[Any, list[Row[Any]]] = {}
+    for row in found:
+        rows.setdefault(row.key, []).append(row)
+    groups = [UsageGroup(_named(key), _both(of_group)) for key, of_group in rows.items()]
+    return UsageReport(sums, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
 
 
 async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
@@ -135,52 +190,72 @@ async def _turns(
 ) -> dict[int, TurnUsage]:
     table = usage_records.c
     wanted = (*own, table.turn.in_(turns))
-    sums = await connection.execute(_sums().add_columns(table.turn).where(*wanted).group_by(table.turn, table.purpose))
+    by_turn = _sums_of_requests().add_columns(table.turn).where(*wanted).group_by(table.turn, _FOR_ANSWERS)
+    sums = await connection.execute(by_turn)
     rows = sums.all()
     place = func.row_number().over(partition_by=table.turn, order_by=(table.created_at, table.id)).label("place")
     answered = (table.purpose == "message", table.status == 200)
     numbered = select(usage_records, place).where(*wanted, *answered).subquery()
     found = await connection.execute(select(numbered).where(numbered.c.place == 1))
     first = {row.turn: _stored(row).record for row in found}
-    return {
-        turn: TurnUsage(turn, _by_purpose([row for row in rows if row.turn == turn]), first.get(turn)) for turn in turns
-    }
+    return {turn: TurnUsage(turn, _both([row for row in rows if row.turn == turn]), first.get(turn)) for turn in turns}
+
+
+_FOR_ANSWERS: ColumnElement[bool] = literal_column("for_answers")
 
 
 def _sums() -> Select[Any]:
+    """To be grouped by `_FOR_ANSWERS`."""
     table = usage_records.c
     answered = table.status == 200
     return select(
-        table.purpose,
-        func.count(distinct(table.request_id)).label("requests"),
+        (table.purpose == "message").label("for_answers"),
         func.count().label("calls"),
         func.count().filter(answered, table.prompt_tokens.is_(None)).label("unreported"),
         func.count().filter(answered, table.cost.is_(None)).label("unpriced"),
+        func.count().filter(table.cost.is_not(None), table.price_source == "registry").label("list_priced"),
         *(func.coalesce(func.sum(table[column]), 0).label(name) for name, column in _SUMS.items()),
         func.sum(table.cost).label("cost"),
     )
 
 
-def _by_purpose(rows: Sequence[Row[Any]]) -> UsageSums:
-    sums = {row.purpose: _sum(row) for row in rows}
-    return UsageSums(sums.get("message", UsageSum()), sums.get("summary", UsageSum()))
+def _sums_of_requests() -> Select[Any]:
+    return _sums().add_columns(func.count(distinct(usage_records.c.request_id)).label("requests"))
+
+
+def _both(rows: Sequence[Row[Any]]) -> UsageSums:
+    sums = {bool(row.for_answers): _sum(row) for row in rows}
+    return UsageSums(sums.get(True, UsageSum()), sums.get(False, UsageSum()))
 
 
 def _sum(row: Row[Any]) -> UsageSum:
     # PostgreSQL adds large numbers up as decimals.
-    counts = ("requests", "calls", "unreported", "unpriced", *_SUMS)
-    return UsageSum(**{name: int(row._mapping[name]) for name in counts}, cost=row.cost)  # noqa: SLF001 - public
+    told = row._mapping  # noqa: SLF001 - public
+    return UsageSum(**{name: int(told[name]) for name in ("requests", *_COUNTS) if name in told}, cost=row.cost)
+
+
+def _named(key: str | int) -> str:
+    return key if isinstance(key, str) else moment(key * _MS_IN_A_DAY).date().isoformat()
+
+
+_OWN = ("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "model", "cost", "status")
+_OWN_TOKENS = ("estimated", "forwarded", "saved")
+_COLUMNS = (
+    *_OWN,
+    "context_status",
+    *(f"{name}_tokens" for name in (*_OWN_TOKENS, *_REPORTED)),
+    *(f"{name}_rate" for name in _RATES),
+    "price_source",
+)
+_of_record = attrgetter(*_OWN, "context_status", *_OWN_TOKENS)
+_of_tokens = attrgetter(*_REPORTED)
+_of_price = attrgetter(*_RATES, "source")
+_NO_PRICE = (None,) * (len(_RATES) + 1)
 
 
 def _columns(record: UsageRecord) -> dict[str, Any]:
-    columns = asdict(record)
-    tokens, price = columns.pop("tokens"), columns.pop("price") or dict.fromkeys(("prompt", "completion", "cached"))
-    counts = {name: columns.pop(name) for name in ("estimated", "forwarded", "saved")} | tokens
-    return (
-        columns
-        | {f"{name}_tokens": count for name, count in counts.items()}
-        | {f"{name}_rate": rate for name, rate in price.items()}
-    )
+    price = _NO_PRICE if record.price is None else _of_price(record.price)
+    return dict(zip(_COLUMNS, (*_of_record(record), *_of_tokens(record.tokens), *price), strict=True))
 
 
 def _stored(row: Row[Any]) -> StoredUsage:
@@ -197,8 +272,11 @@ def _stored(row: Row[Any]) -> StoredUsage:
         estimated=row.estimated_tokens,
         forwarded=row.forwarded_tokens,
         saved=row.saved_tokens,
-        tokens=Tokens(row.prompt_tokens, row.completion_tokens, row.cached_tokens, row.reasoning_tokens),
-        price=Price(row.prompt_rate, row.completion_rate, row.cached_rate) if priced else None,
+        tokens=Tokens(**{name: getattr(row, f"{name}_tokens") for name in _REPORTED}),
+        # Before there was a choice, all prices were the operator's.
+        price=Price(**{name: getattr(row, f"{name}_rate") for name in _RATES}, source=row.price_source or "settings")
+        if priced
+        else None,
         cost=row.cost,
         status=row.status,
         context_status=row.context_status,

@@ -204,9 +204,10 @@ class WriteBehind:
 def _joined(older: UnwrittenRequests, newer: UnwrittenRequests) -> UnwrittenRequests:
     heads = {**older.heads, **newer.heads}
     surplus = max(0, len(heads) - HEADS_PER_CONVERSATION)
+    forked_from = older.latest.forked_from
     return UnwrittenRequests(
-        latest=replace(newer.latest, forked_from=older.latest.forked_from or newer.latest.forked_from),
+        latest=replace(newer.latest, forked_from=forked_from) if forked_from else newer.latest,
         turns=max(older.turns, newer.turns),
         requests=older.requests + newer.requests,
-        heads=dict(islice(heads.items(), surplus, None)),
+        heads=dict(islice(heads.items(), surplus, None)) if surplus else heads,
     )

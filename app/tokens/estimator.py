@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -11,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from app.core.history.messages import Kind, Message, unit_starts
+from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.estimate import (
     FORMULA_VERSION,
@@ -31,8 +32,9 @@ from app.tokens.tokenizer import by_bytes
 
 log = structlog.get_logger("steno.estimator")
 
-MOST_REMEMBERED = 100_000
-"""Units of which the tokens are remembered: about 20 MB."""
+MOST_REMEMBERED = 50_000
+"""Units of which the tokens are remembered, beside those of the histories that were read of late: about 15 MB."""
+MOST_MODELS = 1_000
 
 COSTLY = 1 << 20
 """Bytes that tools or a schema stand for until they were counted once: with them the instructions are, twice."""
@@ -61,6 +63,8 @@ class Estimator:
         self._ready: set[str] = set()
         self._tags: dict[CountingRules, int] = {}
         """A number for each set of rules: what is remembered holds for one."""
+        self._rules: BoundedMap[tuple[str, str, float], tuple[CountingRules, int]] = BoundedMap(MOST_MODELS)
+        """With their numbers."""
         self._lock = Lock()
 
     def prompt(
@@ -73,16 +77,29 @@ class Estimator:
         picture_scale: float = 1.0,
     ) -> Prompt:
         """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
-        rules = replace(rules_for(model, host), picture_scale=picture_scale)
-        with self._lock:
-            tag = self._tags.setdefault(rules, len(self._tags))
-        bounds = (*unit_starts(messages), len(messages))
-        units = [messages[start:stop] for start, stop in pairwise(bounds)]
+        rules, tag = self._rules_of(model, host, picture_scale)
+        history = History.of(messages)
+        whose, counted = history.kept.get(self, (tag, ()))
+        if whose != tag:
+            counted = ()
+        starts = history.unit_starts
+        bounds = (*starts[bisect_left(starts, len(counted)) :], len(history))
+        units = [history[start:stop] for start, stop in pairwise(bounds)]
         keys = [_key(tag, unit) for unit in units]
         known = self.recall(keys)
-        declaration = _Declaration(self, rules, tag, messages, declared, read)
+        declaration = _Declaration(self, rules, tag, history, declared, read)
         (beside,) = self.recall([declaration.key])
-        return Prompt(self, rules, self.counter(rules), list(zip(units, keys, known, strict=True)), declaration, beside)
+        uncertain = list(zip(units, keys, known, strict=True))
+        return Prompt(self, rules, tag, self.counter(rules), history, counted, uncertain, declaration, beside)
+
+    def _rules_of(self, model: str, host: str, picture_scale: float) -> tuple[CountingRules, int]:
+        asked = model, host, picture_scale
+        with self._lock:
+            if (found := self._rules.get(asked)) is None:
+                rules = replace(rules_for(model, host), picture_scale=picture_scale)
+                found = rules, self._tags.setdefault(rules, len(self._tags))
+                self._rules.keep(asked, found)
+        return found
 
     @property
     def heuristics(self) -> Sequence[str]:
@@ -127,17 +144,17 @@ class _Declaration:
         estimator: Estimator,
         rules: CountingRules,
         tag: int,
-        messages: Sequence[Message],
+        history: History,
         declared: bytes,
         read: Callable[[], Declarations],
     ) -> None:
-        system = next((message for message in messages if message.kind is Kind.INSTRUCTIONS), None)
-        self._system = None if system is None else system_text([system])
-        self._holds_calls = any(message.calls for message in messages)
+        place = history.first_instruction
+        self._system = history[place : place + 1]
+        self._holds_calls = history.holds_calls
         self._estimator, self._rules = estimator, rules
         self._declared, self._read = declared, read
         digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest()
-        self.key: Key = (*_key(tag, [system] if system else []), digest, self._holds_calls)
+        self.key: Key = (*_key(tag, self._system), digest, self._holds_calls)
         self.work = COSTLY if declared else 0
         """Bytes that counting it is as much work as."""
 
@@ -145,7 +162,8 @@ class _Declaration:
         """Tokens of all beside the messages, and what each answer costs more because of it."""
         try:
             declarations, count = self._read(), self._estimator.counter(self._rules)
-            fixed = declared_tokens(declarations, self._system, self._holds_calls, self._rules, count)
+            system = system_text(self._system)
+            fixed = declared_tokens(declarations, system, self._holds_calls, self._rules, count)
             tokens = (fixed, answer_tokens(declarations, self._rules, count))
         except Exception:
             log.exception("declarations were counted by bytes")
@@ -160,9 +178,14 @@ class Prompt:
 
     estimator: Estimator
     rules: CountingRules
+    tag: int
+    """The rules' number."""
     count: Count
+    history: History
+    counted: Tokens
+    """Of the messages that it begins with, which were counted as part of a shorter history."""
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
-    """Each with its key, and its tokens where they are known."""
+    """The others. Each with its key, and its tokens where they are known."""
     declaration: _Declaration
     beside: Tokens | None
     """What the declaration costs, where that is known."""
@@ -177,7 +200,7 @@ class Prompt:
             return None
         fixed, answer = self.beside or self.declaration.count()
         units = sum(byte_bound(unit, self.rules) if known is None else sum(known) for unit, _, known in self.units)
-        return fixed + units + answer * len(self.units)
+        return fixed + sum(self.counted) + units + answer * len(self.history.unit_starts)
 
     @property
     def uncounted(self) -> int:
@@ -188,17 +211,20 @@ class Prompt:
     def costs(self) -> Costs:
         fixed, answer = self.beside or self.declaration.count()
         counted = (self._count(unit, key) if known is None else known for unit, key, known in self.units)
-        costs = tuple(chain.from_iterable(counted))
+        costs = (*self.counted, *chain.from_iterable(counted))
+        starts = self.history.unit_starts
+        # Results may still be added to the last unit, and then it costs something else.
+        self.history.kept[self.estimator] = self.tag, costs[: starts[-1] if starts else 0]
         if answer:
-            messages = chain.from_iterable(unit for unit, _, _ in self.units)
-            costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, messages, strict=True))
+            costs = tuple(
+                tokens + answer * is_answer(message) for tokens, message in zip(costs, self.history, strict=True)
+            )
         return Costs(costs, fixed)
 
     def pictures(self) -> tuple[int, int] | None:
         """What all pictures cost by the family's rule, and scaled; None where that is not known of all media."""
-        messages = [message for unit, _, _ in self.units for message in unit]
-        scaled = picture_tokens(messages, self.rules)
-        plain = picture_tokens(messages, replace(self.rules, picture_scale=1.0))
+        scaled = picture_tokens(self.history, self.rules)
+        plain = picture_tokens(self.history, replace(self.rules, picture_scale=1.0))
         return None if plain is None or scaled is None else (plain, scaled)
 
     def cost(self, message: Message) -> int:

@@ -25,6 +25,7 @@ from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
+from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
 from app.wire.usage import Usage
 
@@ -226,6 +227,9 @@ class AnswerEditor(Protocol):
     def text_bytes(self) -> int:
         """Of what the model wrote, about."""
 
+    def quiet(self, frames: bytes, start: int) -> int:
+        """Where the frames end that pass as they are, of these from `start` on: nobody need look into them."""
+
     def edit(self, frame: bytes) -> bytes:
         """A frame of a stream, as the client gets it."""
 
@@ -355,8 +359,11 @@ class WireFormat(Protocol):
     @property
     def summaries(self) -> SummaryDialect: ...
 
-    def read(self, body: bytes, bounds: BodyBounds = BOUNDS) -> WireRequest:
-        """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours."""
+    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
+        """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+
+        With `beginnings` a body that begins like one that was read is read from there on.
+        """
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be told."""

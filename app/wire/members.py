@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -17,6 +16,10 @@ MOST_MEMBERS = 2_000
 # Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
 _SPACE = b" \t\n\r"
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 BLOCK = 65_536
 """Bytes that are looked at in one step: other threads wait for the end of each."""
@@ -57,8 +60,7 @@ class TooManyValues(Unreadable):
     reason = Code.TOO_MANY_VALUES
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """Where a member's key and value stand in the object's bytes."""
 
     key_start: int
@@ -71,7 +73,7 @@ class RawObject:
 
     def __init__(self, text: bytes) -> None:
         try:
-            values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            values = self._values = _decode_members(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unreadable(str(error)) from error
         if len(values) > MOST_MEMBERS:
@@ -83,8 +85,8 @@ class RawObject:
             start = key.end()
             if start - position == LONGEST_KEY:  # There may be more space.
                 break
-            name = msgspec.json.decode(key[1], type=str)
-            value = bytes(values[name])
+            name = _decode_text(key[1])
+            value = memoryview(values[name])
             # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
             if name in self.members or not text.startswith(value, start):
                 raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
@@ -103,9 +105,13 @@ class RawObject:
         member = self.members.get(name)
         return None if member is None else self.text[member.start : member.stop]
 
+    def elements(self, name: str) -> Sequence[bytes]:
+        """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
+        return split_array(self._values[name])
+
     def value(self, name: str) -> object:
         """The decoded value; None if it is missing or cannot be decoded."""
-        raw = self.raw(name)
+        raw = self._values.get(name)
         if raw is None:
             return None
         try:
@@ -145,20 +151,52 @@ class RawObject:
         return self.members[names[index - 1]].stop, self.members[name].stop
 
 
-def holds_more_values(body: bytes, most: int) -> bool:
+class LengthenedObject(RawObject):
+    """An object whose array `name` begins with elements that are known and were not read again."""
+
+    def __init__(self, text: bytes, short: bytes, place: int, known: Sequence[bytes]) -> None:
+        """`short`: the text with a 0 at `place`, where the known elements stand. Raises `Unreadable`.
+
+        Wherever JSON takes the one, it takes the others.
+        """
+        super().__init__(short)
+        self.text, longer = text, len(text) - len(short)
+        self.end += longer
+        for name, member in self.members.items():
+            self.members[name] = Member(*(position + longer * (position > place) for position in member))
+            if member.start < place < member.stop:
+                self._name, self._known = name, known
+
+    def elements(self, name: str) -> Sequence[bytes]:
+        found = super().elements(name)
+        return (*self._known, *found[1:]) if name == self._name else found
+
+    def value(self, name: str) -> object:
+        if name != self._name:
+            return super().value(name)
+        return msgspec.json.decode(self.raw(name) or b"")
+
+
+def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
     """Whether JSON holds more than `most` values, without reading it. An empty object or list counts twice.
 
     Counted is what stands before values, in blocks, first anywhere and then outside strings only; at the latest when
-    there are too many, it ends. Bytes that are no JSON get some answer, in the same time.
+    there are too many, it ends. Bytes that are no JSON get some answer, in the same time. `counted`: how many such
+    marks stand before `start`, where that is known.
     """
     if len(body) <= 2 * most:  # Hardly any JSON has more values than half of its bytes.
         return False
-    anywhere = 0
-    for start in range(0, len(body), BLOCK):
-        anywhere += _marks(body[start : start + BLOCK])
+    anywhere = counted
+    for place in range(start, len(body), BLOCK):
+        anywhere += _marks(body[place : place + BLOCK])
         if anywhere > most:
-            return _holds_more_outside_strings(body, most)
-    return False
+            break
+    return anywhere > most and _holds_more_outside_strings(body, most)
+
+
+def count_marks(body: bytes, start: int, stop: int) -> int:
+    """What stands before values in a part of a body, in strings too."""
+    return sum(_marks(body[place : min(stop, place + BLOCK)]) for place in range(start, stop, BLOCK))
 
 
 def _holds_more_outside_strings(body: bytes, most: int) -> bool:
@@ -182,9 +220,9 @@ def _marks(text: bytes) -> int:
     return len(text) - len(text.translate(None, _MARKS))
 
 
-def split_array(raw: bytes) -> list[bytes]:
+def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
     """The elements of a JSON array, each with its own bytes."""
     try:
-        return [bytes(element) for element in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+        return list(map(bytes, _decode_elements(raw)))
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error

@@ -1,16 +1,45 @@
-"""Reading messages: raw ones to core messages, each once."""
+"""Reading: raw messages to a history, each message once, and what a history begins with as a whole."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from app.core.history.identity import Identity
-from app.core.history.messages import Message
+from app.core.history.messages import History, Message
 from app.memory.bounded import BoundedMap
+from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
+
+MOST_NEW = 32
+"""So many messages may have come since a history was seen last: with more, each is looked up by itself."""
+MESSAGE_BYTES = 1_000
+"""What a message takes beside its bytes, which are held twice: as they came, and as texts."""
+PLACE_BYTES = 80
+"""What a message's places take in a history, and in what follows from that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A history that was read."""
+
+    raw_messages: tuple[bytes, ...]
+    history: History
+    size: int
+    """Bytes that it holds."""
+
+    @property
+    def length(self) -> int:
+        return len(self.raw_messages)
+
+    @property
+    def place(self) -> tuple[int, bytes]:
+        return self.length, self.raw_messages[-1]
+
+
+NOTHING = _Known((), History(), 0)
 
 
 class MessageReader:
@@ -20,35 +49,67 @@ class MessageReader:
         self, identity: Identity, decode: Decode, ignore: Sequence[str] = (), cache_bytes: int = 32 << 20
     ) -> None:
         """`decode` is that of the messages' format; `ignore` are patterns of volatile text, such as a date that a
-        client injects: it is no part of what a message means."""
+        client injects: it is no part of what a message means. Twice `cache_bytes` are held where the messages that
+        were read last are none of those of the histories that were."""
         self._identity = identity
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
-        self._cache: BoundedMap[bytes, Message] = BoundedMap(
-            most_bytes=cache_bytes, size=lambda message: len(message.raw)
+        self._messages: BoundedMap[bytes, Message] = BoundedMap(most_bytes=cache_bytes, size=_held_bytes)
+        self._histories: BoundedMap[tuple[int, bytes], _Known] = BoundedMap(
+            most_bytes=cache_bytes, size=lambda known: known.size
         )
+        self.beginnings = Beginnings(cache_bytes)
+        """Of the bodies that the messages came in: whoever reads those may use them."""
         self._lock = Lock()  # Long histories are read in worker threads.
 
-    def unread_bytes(self, raw_messages: Iterable[bytes]) -> int:
+    def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
         """Size of the messages that would have to be read."""
-        return sum(len(raw) for raw in raw_messages if raw not in self._cache)
+        known = self._longest_known(raw_messages).length
+        return sum(len(raw) for raw in raw_messages[known:] if raw not in self._messages)
 
-    def read(self, raw_messages: Sequence[bytes]) -> tuple[Message, ...]:
+    def read(self, raw_messages: Sequence[bytes]) -> History:
         """Raises `Unreadable` where an element is no message."""
+        known = self._longest_known(raw_messages)
+        if known.length and known.length == len(raw_messages):
+            return known.history
+        new = self._read_each(raw_messages[known.length :])
+        history = known.history.grown(new) if known.length else History(new)
+        size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
+        now = _Known((*known.raw_messages, *(message.raw for message in new)), history, size)
+        if not new:
+            return history
         with self._lock:
-            held = [self._cache.use(raw) for raw in raw_messages]
-        return tuple(
-            message or self._remember(self._read(raw)) for raw, message in zip(raw_messages, held, strict=True)
-        )
+            if known.length:  # It grows again from its end, seldom from here.
+                self._histories.pop(known.place)
+            self._histories.keep(now.place, now)
+        return history
+
+    def _longest_known(self, raw_messages: Sequence[bytes]) -> _Known:
+        """The longest history that was read and that these messages begin with."""
+        for length in range(len(raw_messages), max(0, len(raw_messages) - MOST_NEW), -1):
+            with self._lock:
+                known = self._histories.use((length, raw_messages[length - 1]))
+            if known is not None and known.raw_messages == tuple(raw_messages[:length]):
+                return known
+        return NOTHING
+
+    def _read_each(self, raw_messages: Sequence[bytes]) -> list[Message]:
+        with self._lock:
+            held = [self._messages.use(raw) for raw in raw_messages]
+        return [message or self._remember(self._read(raw)) for raw, message in zip(raw_messages, held, strict=True)]
 
     def _remember(self, message: Message) -> Message:
         """The message, or an equal one that another thread was faster to keep."""
         with self._lock:
-            if (held := self._cache.get(message.raw)) is not None:
+            if (held := self._messages.get(message.raw)) is not None:
                 return held
-            self._cache.keep(message.raw, message)
+            self._messages.keep(message.raw, message)
         return message
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
         return replace(draft.message, digest=self._identity.digest(b"message", draft.canonical))
+
+
+def _held_bytes(message: Message) -> int:
+    return 2 * len(message.raw) + MESSAGE_BYTES

@@ -10,6 +10,7 @@ import re
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_MARKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
 MOST_VALUES = 200_000
@@ -25,24 +26,55 @@ class FrameSplitter:
         """The frame that is under way was too long to be held: a part of it was passed on."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        searched = max(0, len(self._held) - 3)
-        self._held += chunk
-        frames, start = [], 0
-        for boundary in _BOUNDARY.finditer(bytes(memoryview(self._held)[searched:])):
-            stop = searched + boundary.end()
-            frames.append(bytes(self._held[start:stop]))
-            start, self.overran = stop, False
-        del self._held[:start]
+        return frames_in(self.together(chunk))
+
+    def together(self, chunk: bytes) -> bytes:
+        """All frames that are complete now, in one piece."""
+        if not self._held:
+            stop = last_end(chunk)
+            complete = chunk[:stop]
+            self._held += memoryview(chunk)[stop:]
+        else:
+            searched = max(0, len(self._held) - 3)
+            self._held += chunk
+            stop = last_end(bytes(memoryview(self._held)[searched:]))
+            stop = searched + stop if stop else 0
+            complete = bytes(memoryview(self._held)[:stop])
+            del self._held[:stop]
+        if stop:
+            self.overran = False
         if len(self._held) > LONGEST_FRAME:
-            frames.append(self.flush())
+            complete += self.flush()
             self.overran = True
-        return frames
+        return complete
 
     def flush(self) -> bytes:
         """What is left of an incomplete frame."""
         held = bytes(self._held)
         self._held.clear()
         return held
+
+
+def frames_in(together: bytes) -> list[bytes]:
+    """Each for itself."""
+    frames, start = [], 0
+    for boundary in _BOUNDARY.finditer(together):
+        frames.append(together[start : boundary.end()])
+        start = boundary.end()
+    return [*frames, together[start:]] if start < len(together) else frames
+
+
+def first_end(frames: bytes, start: int) -> int:
+    """Where the frame ends that begins at `start`."""
+    found = _BOUNDARY.search(frames, start)
+    return found.end() if found else len(frames)
+
+
+def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
+    """Where the last frame ends that is complete before `stop`; `start` where none is."""
+    marks = _MARKS if frames.find(b"\r", start, stop) != -1 else _MARKS[:1]
+    found = ((frames.rfind(mark, start, stop), len(mark)) for mark in marks)
+    return max((place + size for place, size in found if place != -1), default=start)
 
 
 def event(data: bytes, name: str | None = None) -> bytes:

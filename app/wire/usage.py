@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.usage import Tokens
 
+Members = dict[Any, Any]
+
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic's own counts: tokens beside `input_tokens`, not among them."""
 INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+WRITTEN_DETAILS = ("cache_write_tokens", "cache_creation_tokens")
+"""What was written to the cache, among the details of the input: OpenAI's and OpenRouter's name, and LiteLLM's."""
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
@@ -51,16 +57,18 @@ def read_usage(usage: object) -> Tokens:
     if prompt is None and (told := _told(usage.get("prompt_tokens"))) is not None:
         parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
         prompt = _told(told + parts if parts > told else told)
-    cached = _first(
-        _detail(usage, INPUT_DETAILS, "cached_tokens"),
-        _told(usage.get("prompt_cache_hit_tokens")),
-        _told(usage.get(CACHE_PARTS[0])),
-    )
+    inputs, outputs = _details(usage, INPUT_DETAILS), _details(usage, OUTPUT_DETAILS)
+    cached = _first((inputs, "cached_tokens"), ((usage,), "prompt_cache_hit_tokens"), ((usage,), CACHE_PARTS[0]))
+    written = _first(*((inputs, name) for name in WRITTEN_DETAILS), ((usage,), CACHE_PARTS[1]))
+    if written is None and "cache_creation" in usage:
+        written = _written_by_age(usage["cache_creation"])
+    cached = _part_of(prompt, cached)
     return Tokens(
         prompt=prompt,
-        completion=_first(_told(usage.get("completion_tokens")), _told(usage.get("output_tokens"))),
-        cached=None if prompt is None or cached is None or cached > prompt else cached,
-        reasoning=_detail(usage, OUTPUT_DETAILS, "reasoning_tokens"),
+        completion=_first(((usage,), "completion_tokens"), ((usage,), "output_tokens")),
+        cached=cached,
+        reasoning=_first((outputs, "reasoning_tokens")),
+        written=_part_of(None if prompt is None else prompt - (cached or 0), written),
     )
 
 
@@ -73,7 +81,7 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    cached = sum(_count(usage.get(part)) for part in CACHE_PARTS)
+    cached = _count(usage.get(CACHE_PARTS[0])) + _count(usage.get(CACHE_PARTS[1]))
     if "prompt_tokens" in usage:
         tokens = 0 if cached else _count(usage["prompt_tokens"])
     else:
@@ -81,13 +89,23 @@ def prompt_tokens(usage: object) -> int | None:
     return tokens if 0 < tokens <= MOST_TOKENS else None
 
 
+def _part_of(whole: int | None, part: int | None) -> int | None:
+    """None where there is no room for it: then nobody knows what it is a part of."""
+    return None if whole is None or part is None or part > whole else part
+
+
+def _written_by_age(parts: object) -> int | None:
+    """Anthropic's writes, told apart by how long they are kept."""
+    told = [_told(value) for value in parts.values()] if isinstance(parts, dict) else []
+    return sum(number or 0 for number in told) if told else None
+
+
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _detail(usage: dict[object, object], places: tuple[str, ...], name: str) -> int | None:
-    details = (usage.get(place) for place in places)
-    return _first(*(_told(detail.get(name)) for detail in details if isinstance(detail, dict)))
+def _details(usage: Members, places: tuple[str, ...]) -> list[Members]:
+    return [detail for place in places if isinstance(detail := usage.get(place), dict)]
 
 
 def _told(value: object) -> int | None:
@@ -97,5 +115,10 @@ def _told(value: object) -> int | None:
     return value if 0 <= value <= MOST_TOKENS else None
 
 
-def _first(*told: int | None) -> int | None:
-    return next((number for number in told if number is not None), None)
+def _first(*places: tuple[Iterable[Members], str]) -> int | None:
+    """The first number of tokens that is told under a name in some members."""
+    for members, name in places:
+        for said in members:
+            if (told := _told(said.get(name))) is not None:
+                return told
+    return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.upstream import _HttpxAnswering
+from app.providers.transport.connection import Exchange
 from app.proxy import exchange
 from app.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
@@ -196,9 +196,9 @@ def held(steno: Steno, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         kept.append(read(answering))
         return kept[-1]
 
-    read = _HttpxAnswering.chunks
+    read = Exchange.chunks
     monkeypatch.setattr(upstream, "relay", relayed)
-    monkeypatch.setattr(_HttpxAnswering, "chunks", chunks)
+    monkeypatch.setattr(Exchange, "chunks", chunks)
     return kept
 
 

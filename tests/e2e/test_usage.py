@@ -200,6 +200,58 @@ def test_records_are_listed_in_pages(steno: StartSteno) -> None:
     assert (told.status, told.json["error"]["param"]) == (400, "after")
 
 
+def test_all_calls_of_a_caller_add_up_to_what_the_provider_reported(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(prices=PRICES)
+    for conversation in ("c-1", "c-2"):
+        for _ in range(2):
+            answered = proxy.sdk().chat.completions.create(
+                model=MODEL, messages=LONG, extra_headers={"x-conversation-id": conversation}
+            )
+    assert answered
+    told = get(proxy.url, "/context/usage?by=model").json
+    totals, summary = told["totals"], told["totals"]["summary"]
+    for name in ("prompt", "completion"):
+        assert totals[name] == reported(simulator.chats, f"{name}_tokens")
+        assert summary[name] == reported(simulator.summaries, f"{name}_tokens") > 0
+    cached = sum(record.usage["prompt_tokens_details"]["cached_tokens"] for record in simulator.chats if record.usage)
+    assert totals["cached"] == cached > 0
+    assert totals["cached_share"] == round(cached / totals["prompt"], 4)
+    per_conversation = [usage(proxy, conversation=name)["totals"] for name in ("c-1", "c-2")]
+    for name in ("calls", "prompt", "cached", "saved"):
+        assert totals[name] == sum(each[name] for each in per_conversation)
+    assert totals["cost"] == pytest.approx(sum(each["cost"] for each in per_conversation))
+    [group] = told["groups"]
+    assert (group["model"], group["prompt"], group["day"]) == (MODEL, totals["prompt"], None)
+    [today] = get(proxy.url, "/context/usage?by=day").json["groups"]
+    assert (today["prompt"], today["model"]) == (totals["prompt"], None)
+
+
+def test_a_report_is_of_the_callers_own_calls_in_the_period_asked_for(steno: StartSteno) -> None:
+    proxy = steno()
+    say(proxy)
+    assert get(proxy.url, "/context/usage").json["totals"]["calls"] == 1
+    for query in ("until=2025-01-01T00:00:00Z", "model=another", "since=2024-01-01&until=2024-12-01T00:00:00%2B02:00"):
+        assert get(proxy.url, f"/context/usage?{query}").json["totals"]["calls"] == 0
+    target = "/context/usage"
+    told = send(proxy.url, request_bytes(None, b"authorization: Bearer sk-b", method="GET", target=target, usual=False))
+    assert told.json["totals"]["calls"] == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "since=2026-02-01T00:00:00Z&until=2026-01-01T00:00:00Z",
+        "since=2020-01-01T00:00:00Z",
+        "since=9999-12-31T23:59:59-12:00",
+        "until=0001-01-01T00:00:00%2B14:00",
+        "since=yesterday",
+        "by=week",
+    ],
+)
+def test_a_period_that_is_none_or_too_long_is_refused(steno: StartSteno, query: str) -> None:
+    assert get(steno().url, f"/context/usage?{query}").status == 400
+
+
 def test_another_tenants_usage_is_not_found(steno: StartSteno) -> None:
     proxy = steno()
     say(proxy)

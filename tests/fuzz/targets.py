@@ -24,13 +24,13 @@ from app.errors import InvalidRequest, LoopDetected
 from app.headers.credentials import keys_in
 from app.headers.hops import check_hops, hops_in, with_hop
 from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
-from app.main import create_app
+from app.main import gate_of
+from app.metrics.metrics import Metrics
 from app.proxy.asgi import ClientAnswer
-from app.proxy.gate import Gate
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
-from app.settings import load
+from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
@@ -302,13 +302,11 @@ HEADERS = (
 
 
 @cache
-def _gate() -> tuple[type[Gate], Mapping[str, Any]]:
-    """The gate, with the limits and lists that an application gives it."""
+def _settings() -> Settings:
+    """The limits and lists that an application has."""
     folder = Path(mkdtemp(prefix="steno-fuzz-"))
     at = {"base_url": "http://127.0.0.1:9/v1", "discover_windows": False}
-    app = create_app(load(upstream=at, storage={"url": "memory"}, tokenizer={"directory": str(folder)}))
-    [arguments] = [added.kwargs for added in app.user_middleware if "passthrough" in added.kwargs]
-    return Gate, arguments
+    return load(upstream=at, storage={"url": "memory"}, tokenizer={"directory": str(folder)})
 
 
 def _request(data: bytes) -> tuple[bytes, bytes, list[tuple[bytes, bytes]]]:
@@ -350,8 +348,7 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
         "server": ("127.0.0.1", 2),
         "scheme": "http",
     }
-    gate, arguments = _gate()
-    await gate(app, **{**arguments, "chat": app, "passthrough": app})(scope, receive, send)
+    await gate_of(_settings(), b"0" * 16, Metrics.of_one(), app, app, app)(scope, receive, send)
     [status] = statuses
     return status
 

@@ -18,7 +18,7 @@ from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
 _NUMBERS = count(1)
-PRICE = Price(prompt=2.5, completion=10.0, cached=1.25)
+PRICE = Price(prompt=2.5, completion=10.0, cached=1.25, written=3.0, source="registry")
 
 
 def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any) -> UsageRecord:
@@ -36,7 +36,7 @@ def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any)
         estimated=100,
         forwarded=100,
         saved=0,
-        tokens=Tokens(prompt=100, completion=10, cached=0, reasoning=0),
+        tokens=Tokens(prompt=100, completion=10, cached=0, reasoning=0, written=5),
         price=None,
         cost=None,
         status=200,
@@ -62,7 +62,7 @@ async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
         estimated=None,
         forwarded=None,
         tokens=Tokens(),
-        price=replace(PRICE, cached=None),
+        price=replace(PRICE, cached=None, written=None, source="settings"),
         status=500,
     )
     for one in (whole, bare):
@@ -135,7 +135,7 @@ async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:
 
 
 async def test_sums_are_those_of_the_records(store: Store) -> None:
-    reported = [Tokens(100, 10, 40, 5), Tokens(200, 20, None, None), Tokens()]
+    reported = [Tokens(100, 10, 40, 5, 30), Tokens(200, 20, None, None), Tokens()]
     for tokens in reported:
         store.record_usage(
             record(tokens=tokens, saved=7, request_id="r1", price=PRICE, cost=0.5 if tokens.prompt else None)
@@ -148,14 +148,25 @@ async def test_sums_are_those_of_the_records(store: Store) -> None:
         calls=4,
         unreported=1,
         unpriced=1,
+        list_priced=2,
         prompt=300,
         completion=30,
         cached=40,
+        written=30,
         reasoning=5,
         saved=21,
         cost=1.0,
     )
     assert sums.summaries == UsageSum(requests=1, calls=1, prompt=1_000, completion=50, cost=0.125)
+
+
+async def test_every_purpose_but_a_message_is_counted_with_the_summaries(store: Store) -> None:
+    """A summary may be made ahead of the request that needs it."""
+    ahead: Any = "background"
+    for purpose in ("summary", ahead):
+        store.record_usage(record(purpose=purpose, request_id="r1"))
+    sums = (await usage(store)).sums
+    assert (sums.messages.calls, sums.summaries.calls, sums.summaries.prompt) == (0, 2, 200)
 
 
 async def test_sums_are_larger_than_what_one_page_shows(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 
 import pytest
@@ -69,7 +70,7 @@ class Played:
     def _recognised(self, talk: Conversation) -> str:
         known = [self.heads[digest] for digest in possible_heads(talk.transcript, talk.chain) if digest in self.heads]
         with_tips = [Head(h.digest, h.conversation_id, h.turn, self.tips[h.conversation_id]) for h in known]
-        fresh = self.requests.to_bytes(4, "big")
+        fresh = partial(self.requests.to_bytes, 4, "big")
         return recognise(talk.transcript, talk.chain, with_tips, IDENTITY, fresh).conversation_id
 
     def _is_served(self, talk: Conversation) -> bool:

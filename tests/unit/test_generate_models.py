@@ -75,3 +75,75 @@ def test_what_was_corrected_by_hand_stays_so_whatever_the_tables_say(generator: 
     models = generator.collect(generator.read_litellm(table), [])
     assert models["qwen-plus"] == generator.CORRECTED["qwen-plus"]
     assert "dashscope/qwen-plus" not in models
+
+
+# Prices
+
+
+def priced(host: str, prompt: float, completion: float, **members: Any) -> dict[str, Any]:
+    """An entry of LiteLLM's, in US dollars for a million tokens."""
+    costs = {"input_cost_per_token": prompt / 1e6, "output_cost_per_token": completion / 1e6}
+    return {"mode": "chat", "litellm_provider": host, **costs, **members}
+
+
+SOURCE = """
+providers: list[Provider] = [
+    Provider(id='openai', models=[
+        ModelInfo(
+            id='gpt-9',
+            match=ClauseOr(or_=[ClauseEquals(equals='gpt-9'), ClauseStartsWith(starts_with='gpt-9-')]),
+            prices=ModelPrice(
+                input_mtok=TieredPrices(base=Decimal('2'), tiers=[Tier(start=200000, price=Decimal('4'))]),
+                output_mtok=Decimal('8'), cache_read_mtok=Decimal('0.2'), cache_write_mtok=Decimal('2.5'),
+            ),
+        ),
+        ModelInfo(id='gpt-free', match=ClauseEquals(equals='gpt-free'), prices=ModelPrice()),
+        ModelInfo(id='gpt-then', match=ClauseEquals(equals='gpt-then'), prices=[ConditionalPrice(prices=ModelPrice())]),
+    ]),
+    Provider(id='some-host', models=[
+        ModelInfo(
+            id='gpt-9',
+            match=ClauseEquals(equals='gpt-9'),
+            prices=ModelPrice(input_mtok=Decimal('1'), output_mtok=Decimal('1')),
+        ),
+    ]),
+]
+"""
+
+
+def collected(generator: ModuleType, table: dict[str, Any], source: str = "") -> tuple[dict[str, Any], int]:
+    prices, differ = generator.collect_prices(
+        generator.read_litellm_prices(table), generator.read_vendors_prices(source)
+    )
+    return {name: tuple(price) for name, price in prices.items()}, differ
+
+
+def test_a_bare_name_has_its_vendors_price_and_no_hosts(generator: ModuleType) -> None:
+    table = {"openai/gpt-9": priced("openai", 2, 8), "azure/gpt-9": priced("azure", 3, 9)}
+    assert collected(generator, table) == ({"gpt-9": (2.0, 8.0, None, None), "azure/gpt-9": (3.0, 9.0, None, None)}, 0)
+    assert collected(generator, {"azure/gpt-9": table["azure/gpt-9"]})[0] == {"azure/gpt-9": (3.0, 9.0, None, None)}
+
+
+def test_the_base_price_of_the_vendor_fills_what_the_other_table_leaves_open(generator: ModuleType) -> None:
+    assert collected(generator, {}, SOURCE) == ({"gpt-9": (2.0, 8.0, 0.2, 2.5)}, 0)
+    table = {"gpt-9": priced("openai", 2, 8, cache_read_input_token_cost=0.25e-6)}
+    assert collected(generator, table, SOURCE) == ({"gpt-9": (2.0, 8.0, 0.25, 2.5)}, 0)
+
+
+def test_where_the_tables_do_not_agree_the_first_one_stands_alone(generator: ModuleType) -> None:
+    assert collected(generator, {"gpt-9": priced("openai", 3, 8)}, SOURCE) == ({"gpt-9": (3.0, 8.0, None, None)}, 1)
+
+
+def test_what_is_free_or_no_price_of_a_token_has_none(generator: ModuleType) -> None:
+    table = {
+        "gpt-8": priced("openai", 0, 0),
+        "gpt-7": priced("openai", 2, 2_000),
+        "gpt-image-9": {**priced("openai", 2, 8), "mode": "image_generation"},
+        "ollama/gpt-9": priced("ollama", 2, 8),
+    }
+    assert collected(generator, table) == ({}, 0)
+
+
+def test_a_name_whose_price_another_one_gives_is_left_out(generator: ModuleType) -> None:
+    table = {name: priced("openai", 2, 8) for name in ("gpt-9", "gpt-9-2026-01-01", "openai/gpt-9")}
+    assert collected(generator, table)[0] == {"gpt-9": (2.0, 8.0, None, None)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,19 @@ def test_cached_tokens_leave_the_prompts_row_only_for_a_row_of_their_own() -> No
     assert [row.amount for row in spends(tokens, PRICE)] == [-2_761, -100]
     assert [row.kind for row in spends(Tokens(2_761, 100, 0), CACHING)] == ["prompt", "completion"]
     assert [row.kind for row in spends(Tokens(2_761, 100, None), CACHING)] == ["prompt", "completion"]
+
+
+def test_written_tokens_leave_the_prompts_row_only_for_a_row_of_their_own() -> None:
+    tokens = Tokens(2_761, 100, 2_000, written=500)
+    writing = replace(CACHING, written=18.75)
+    assert [(row.kind, row.amount, row.value) for row in spends(tokens, writing)] == [
+        ("prompt", -261, -261 * 15),
+        ("cached", -2_000, -2_000 * 1.5),
+        ("written", -500, -500 * 18.75),
+        ("completion", -100, -7_500),
+    ]
+    assert [row.amount for row in spends(tokens, CACHING)] == [-761, -2_000, -100]
+    assert [row.kind for row in spends(Tokens(2_761, 100), writing)] == ["prompt", "completion"]
 
 
 def test_what_was_not_reported_has_no_row() -> None:
@@ -170,3 +184,56 @@ def test_the_first_price_that_matches_holds() -> None:
     assert settings.price_of("openai/gpt-4o-mini") == Price(0.15, 0.6, 0.075)
     assert settings.price_of("gpt-4o-2024-11-20") == Price(2.5, 10)
     assert settings.price_of("o3") is None
+
+
+# The provider's cache
+
+
+def warmth(*calls: Call, passed: float = 0.0) -> bool:
+    """Whether the conversation of `call` is warm so many seconds after these."""
+    now = [0.0]
+    store: Any = Kept()
+    ledger = Ledger(store, lambda _: None, Metrics.of_one(), lambda: now[0])
+    for each in calls:
+        ledger.record(each)
+    now[0] = passed
+    return ledger.is_warm("t", "c", "gpt-4o")
+
+
+CACHED = call(tokens=Tokens(1_000, 10, 900))
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [Tokens(1_000, 10, 500), Tokens(1_000, 10, None, None, 1_000), Tokens(1_000, 10, 300, None, 200)],
+    ids=["read", "written", "both"],
+)
+def test_a_prompt_is_warm_where_its_provider_says_that_it_has_most_of_it(tokens: Tokens) -> None:
+    assert warmth(call(tokens=tokens))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        call(tokens=Tokens(1_000, 10, 499)),
+        call(tokens=Tokens(1_000, 10)),
+        call(tokens=Tokens(None, 10)),
+        call(tokens=Tokens(0, 10, 0)),
+        call(tokens=CACHED.tokens, tenant="another"),
+        call(tokens=CACHED.tokens, conversation_id="another"),
+        call(tokens=CACHED.tokens, model="another"),
+        call(tokens=CACHED.tokens, purpose="summary"),
+    ],
+)
+def test_nothing_is_warm_that_nobody_said_so_of(told: Call) -> None:
+    assert not warmth(told)
+
+
+def test_the_latest_answer_that_says_something_decides() -> None:
+    assert not warmth(CACHED, call(tokens=Tokens(1_000, 10, 0)))
+    assert warmth(CACHED, call(tokens=Tokens()))
+
+
+def test_a_cache_is_believed_in_for_five_minutes() -> None:
+    assert warmth(CACHED, passed=299)
+    assert not warmth(CACHED, passed=301)

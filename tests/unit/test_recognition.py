@@ -4,7 +4,9 @@ from app.core.history.recognition import MOST_HEADS, Head, heads_of, possible_he
 from app.core.view.view import Conversation
 from tests.unit.conversations import IDENTITY, conversation, message, turns
 
-FRESH = b"fresh"
+
+def fresh() -> bytes:
+    return b"fresh"
 
 
 def seen(talk: Conversation, name: str = "conv", tip: int | None = None) -> list[Head]:
@@ -21,7 +23,7 @@ def known(talk: Conversation, *heads: Head) -> list[Head]:
 
 
 def identified(talk: Conversation, *heads: Head) -> tuple[str, str | None]:
-    found = recognise(talk.transcript, talk.chain, known(talk, *heads), IDENTITY, FRESH)
+    found = recognise(talk.transcript, talk.chain, known(talk, *heads), IDENTITY, fresh)
     return found.conversation_id, found.forked_from
 
 
@@ -61,7 +63,10 @@ def test_an_older_branch_is_a_new_conversation_that_knows_where_it_came_from() -
     name, origin = identified(branch, *old)
     assert name != "conv"
     assert origin == "conv"
-    assert name != recognise(branch.transcript, branch.chain, known(branch, *old), IDENTITY, b"other").conversation_id
+    assert (
+        name
+        != recognise(branch.transcript, branch.chain, known(branch, *old), IDENTITY, lambda: b"other").conversation_id
+    )
 
 
 def test_the_deepest_head_decides() -> None:
@@ -72,7 +77,7 @@ def test_the_deepest_head_decides() -> None:
 
 def test_of_a_long_history_only_the_latest_places_are_asked_about() -> None:
     talk = conversation(*turns(MOST_HEADS))
-    assert len(possible_heads(talk.transcript, talk.chain)) == MOST_HEADS
+    assert len(list(possible_heads(talk.transcript, talk.chain))) == MOST_HEADS
 
 
 def test_a_history_without_user_messages_leaves_its_end() -> None:

@@ -8,7 +8,21 @@ import re
 import pytest
 
 from app.core.tokens.rules import LONGEST_MODEL
-from app.providers.registry import DATA, BundledModel, bundled, look_up, names_of
+from app.core.tokens.usage import Price
+from app.main import prices_of
+from app.providers.registry import (
+    DATA,
+    PRICES,
+    BundledModel,
+    ListPrice,
+    bundled,
+    list_prices,
+    look_up,
+    look_up_price,
+    names_of,
+    price,
+)
+from app.settings import load
 
 MODELS = {
     "gpt-4": BundledModel(8_192, None, None),
@@ -152,3 +166,79 @@ def test_few_names_are_looked_up_for_one_however_it_is_built(unit: str) -> None:
 
 def test_a_known_name_may_stand_behind_many_words() -> None:
     assert look_up("my/own/gate-way/for-all-of-us/openai/gpt-4o-2024-08-06", MODELS) == ("gpt-4o", MODELS["gpt-4o"])
+
+
+# Prices
+
+LISTED = {"gpt-4o": ListPrice(2.5, 10.0, 1.25, None), "bedrock.claude-9-v1": ListPrice(3.3, 16.5, 0.33, 4.125)}
+
+
+def test_every_list_price_is_plausible() -> None:
+    assert len(list_prices()) > 1_000
+    for name, listed in list_prices().items():
+        assert name == name.lower().strip()
+        assert 0 < listed.prompt < 1_000, name
+        assert 0 < listed.completion < 1_000, name
+        assert listed.cached is None or listed.cached > 0, name
+        assert listed.written is None or listed.written > 0, name
+
+
+def test_the_prices_are_in_a_file_like_that_of_the_windows() -> None:
+    windows, prices = json.loads(DATA.read_text()), json.loads(PRICES.read_text())
+    assert PRICES.stat().st_size < 300_000
+    assert list(prices["prices"]) == sorted(prices["prices"])
+    assert (prices["date"], prices["sources"]) == (windows["date"], windows["sources"])
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("gpt-4o-mini", Price(0.15, 0.6, 0.075, None, "registry")),
+        ("GPT-4o", Price(2.5, 10.0, 1.25, None, "registry")),
+        ("gpt-4o-2024-05-13", Price(5.0, 15.0, None, None, "registry")),
+        ("openai/gpt-5", Price(1.25, 10.0, 0.125, None, "registry")),
+        ("claude-sonnet-4.5", Price(3.0, 15.0, 0.3, 3.75, "registry")),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", Price(3.3, 16.5, 0.33, 4.125, "registry")),
+        ("gemini-2.5-pro", Price(1.25, 10.0, 0.125, None, "registry")),
+        ("llama-3.1-8b-instruct", None),
+        ("a-model-nobody-knows", None),
+        ("", None),
+    ],
+)
+def test_list_prices_are_those_of_the_name(model: str, expected: Price | None) -> None:
+    assert price(model) == expected
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "gpt-4o",
+        "gpt-4o-2024-08-06",
+        "gpt-4o-20240806",
+        "azure/gpt-4o",
+        "eu.openai.gpt-4o",
+        "gpt-4o-latest",
+        "gpt-4o:free",
+    ],
+)
+def test_another_release_has_the_same_price(model: str) -> None:
+    assert look_up_price(model, LISTED) == LISTED["gpt-4o"]
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt-4o-mini", "gpt-4o-pro", "gpt-4o-mine", "gpt-4", "ft:gpt-4o:org::id", "gpt-4o-5", "-".join("a" * 30)]
+)
+def test_another_model_has_none_of_it(model: str) -> None:
+    assert look_up_price(model, LISTED) is None
+
+
+def test_the_operators_prices_leave_no_room_for_others() -> None:
+    """Which may be in another currency."""
+    own = {"prices": [{"match": "my-*", "prompt": 1, "completion": 2, "cached": 0.5, "written": 1.5}]}
+    named = {"models": [{"match": "chat-prod", "base_model": "gpt-5"}]}
+    bare = {"storage": {"url": "memory"}}
+    assert prices_of(load(**bare))("gpt-5") == Price(1.25, 10.0, 0.125, None, "registry")
+    assert prices_of(load(**bare, **named))("chat-prod") == Price(1.25, 10.0, 0.125, None, "registry")
+    assert prices_of(load(**bare, **own))("gpt-5") is None
+    assert prices_of(load(**bare, **own))("my-model") == Price(1.0, 2.0, 0.5, 1.5, "settings")
+    assert prices_of(load(**bare, list_prices=False))("gpt-5") is None

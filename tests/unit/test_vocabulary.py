@@ -48,7 +48,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/tokens/usage.py": {"message": "what a call was for"},
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "proxy/asgi.py": {"type": ASGI},
-    "proxy/gate.py": {"type": ASGI},
     "proxy/learning.py": {"message": "what a call was for"},
     "proxy/options.py": {"compaction": "an option of the `context` object, which is Steno's own"},
     "proxy/origins.py": {"file": PAGES, "name": PAGES},

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from app.core.history.messages import History
 from app.core.lazy import lazy
 
 DIGEST_BYTES = 16
@@ -31,8 +32,21 @@ class Identity:
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
         """The chain over unchained message digests, beginning at the tenant's root."""
-        links = [self.digest(b"root", tenant.encode())]
-        key = self._key
+        return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
+
+    def chain_of(self, tenant: str, history: History) -> Chain:
+        """The chain over a history. What is known of a beginning of it is not worked out again."""
+        place = self, tenant
+        chain: Chain | None = history.kept.get(place)
+        if chain is None:
+            chain = self.chain(tenant, ())
+        if len(history) >= len(chain.digests):
+            chain = self._lengthened(chain, (message.digest for message in history[len(chain.digests) - 1 :]))
+            history.kept[place] = chain
+        return chain
+
+    def _lengthened(self, chain: Chain, digests: Iterable[bytes]) -> Chain:
+        links, key = list(chain.digests), self._key
         for own in digests:
             links.append(blake2b(links[-1] + own, key=key, digest_size=DIGEST_BYTES).digest())
         return Chain(tuple(links))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import accumulate
+from typing import Any
 
 from app.core.lazy import lazy
 
@@ -96,6 +97,102 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
+class History(tuple[Message, ...]):
+    """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> History:
+        return messages if isinstance(messages, History) else cls(messages)
+
+    def grown(self, new: Sequence[Message]) -> History:
+        """This one with what came after it."""
+        longer = History((*self, *new))
+        size, known = len(self), longer.__dict__
+        known["turn_starts"] = (*self.turn_starts, *_turn_starts(new, size))
+        known["first_instruction"] = self.first_instruction
+        if self.first_instruction == size:
+            known["first_instruction"] += _first_instruction(new)
+        known["holds_calls"] = self.holds_calls or any(message.calls for message in new)
+        known["holds_media"] = self.holds_media or any(message.media for message in new)
+        known["unit_starts"] = self._units_grown(longer)
+        known["kept"] = dict(self.kept)
+        if self.rest:
+            known["instructions"] = self.instructions
+            if self.instructions:
+                known["_rest"] = self.rest.grown(new)
+        return longer
+
+    @lazy
+    def instructions(self) -> tuple[Message, ...]:
+        """Those that lead."""
+        return split_instructions(self)[0]
+
+    @property
+    def rest(self) -> History:
+        """What is after them."""
+        return self._rest if self.instructions else self
+
+    @lazy
+    def _rest(self) -> History:
+        return History(self[len(self.instructions) :])
+
+    @lazy
+    def unit_starts(self) -> tuple[int, ...]:
+        return unit_starts(self)
+
+    @lazy
+    def turn_starts(self) -> tuple[int, ...]:
+        return tuple(_turn_starts(self))
+
+    @lazy
+    def first_instruction(self) -> int:
+        """Index of the first instruction; the length without one."""
+        return _first_instruction(self)
+
+    @lazy
+    def holds_calls(self) -> bool:
+        return any(message.calls for message in self)
+
+    @lazy
+    def holds_media(self) -> bool:
+        return any(message.media for message in self)
+
+    @lazy
+    def kept(self) -> dict[Hashable, Any]:
+        """What others keep of this history and have again of a longer one, each by a key of its own: it has to hold
+        for every history that begins like this one."""
+        return {}
+
+    def _units_grown(self, longer: History) -> tuple[int, ...]:
+        starts = self.unit_starts
+        if not starts:
+            return unit_starts(longer)
+        latest = longer[starts[-1] :]
+        if _answers_what_is_before(latest):
+            return unit_starts(longer)
+        return (*starts, *(starts[-1] + start for start in unit_starts(latest)[1:]))
+
+
+def _turn_starts(messages: Iterable[Message], first: int = 0) -> Iterator[int]:
+    return (index for index, message in enumerate(messages, first) if message.kind is Kind.USER)
+
+
+def _first_instruction(messages: Sequence[Message]) -> int:
+    places = (index for index, message in enumerate(messages) if message.kind is Kind.INSTRUCTIONS)
+    return next(places, len(messages))
+
+
+def _answers_what_is_before(messages: Iterable[Message]) -> bool:
+    """Whether results among them may belong to a call that stands before all of them."""
+    called: set[str] = set()
+    for message in messages:
+        if message.calls:
+            called.update(call.id for call in message.calls)
+        elif not called.issuperset(message.answers):
+            return True
+    return False
+
+
 class Transcript:
     """The messages after the leading instructions, and where they may be cut.
 
@@ -106,7 +203,7 @@ class Transcript:
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
         """`costs` counts: the uncalibrated estimate of each message, asked for once and only if it is needed."""
-        self.messages = tuple(messages)
+        self.messages = History.of(messages)
         self._costs = costs
 
     def __len__(self) -> int:
@@ -127,10 +224,10 @@ class Transcript:
     def is_instruction(self, index: int) -> bool:
         return self.messages[index].kind is Kind.INSTRUCTIONS
 
-    @lazy
+    @property
     def first_instruction(self) -> int:
         """Index of the first instruction in the middle of the conversation; its length without one."""
-        return next((index for index in range(len(self)) if self.is_instruction(index)), len(self))
+        return self.messages.first_instruction
 
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """What stays verbatim of a range that is summarised, by a compaction that goes on up to `end`.
@@ -151,19 +248,19 @@ class Transcript:
         costs = (self.tokens_of(index) if self.is_instruction(index) else 0 for index in range(len(self)))
         return tuple(accumulate(costs, initial=0))
 
-    @lazy
+    @property
     def turn_starts(self) -> tuple[int, ...]:
-        return tuple(index for index, message in enumerate(self.messages) if message.kind is Kind.USER)
+        return self.messages.turn_starts
 
-    @lazy
+    @property
     def last_user(self) -> int:
         """Index of the last user message; -1 without one."""
         return self.turn_starts[-1] if self.turn_starts else -1
 
-    @lazy
+    @property
     def cuts(self) -> tuple[int, ...]:
         """Positions between units, ascending, from 0 to the start of the last unit."""
-        return unit_starts(self.messages)
+        return self.messages.unit_starts
 
     def is_answered(self, start: int, stop: int) -> bool:
         """Whether a unit's calls have one result each, and its results a call."""

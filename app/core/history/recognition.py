@@ -6,8 +6,9 @@ An id only names a conversation inside its tenant. It never decides which summar
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from app.core.history.identity import Chain, Identity
 from app.core.history.messages import Kind, Transcript
@@ -61,7 +62,7 @@ def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], .
     return tuple((chain[end], transcript.turn_at(end)) for end in sorted(ends))
 
 
-def possible_heads(transcript: Transcript, chain: Chain) -> tuple[bytes, ...]:
+def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
     """The places of a history that an earlier request may have left, deepest first."""
     messages = transcript.messages
     ends = (
@@ -69,25 +70,27 @@ def possible_heads(transcript: Transcript, chain: Chain) -> tuple[bytes, ...]:
         for end in range(len(messages), 0, -1)
         if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].kind is Kind.USER
     )
-    return tuple(chain[end] for end, _ in zip(ends, range(MOST_HEADS), strict=False))
+    return (chain[end] for end in islice(ends, MOST_HEADS))
 
 
 def recognise(
-    transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: bytes
+    transcript: Transcript, chain: Chain, known: Sequence[Head], identity: Identity, fresh: Callable[[], bytes]
 ) -> Recognition:
     """The conversation of the deepest known head, if that lies at most one turn behind its tip; else a new one.
 
     A history nobody knows gets an id derived from its own digest, so that replicas agree; a fork of an older branch
-    gets one that `fresh` (random bytes) sets apart.
+    gets one that random bytes (`fresh`) set apart.
     """
     end = chain[len(transcript)]
     if not known:
         return Recognition(_conversation_id(identity, end))
-    order = {digest: depth for depth, digest in enumerate(chain.digests)}
-    deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
+    deepest = known[0]
+    if len(known) > 1:
+        order = chain.positions
+        deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
     if deepest.tip_turn - deepest.turn <= 1:
         return Recognition(deepest.conversation_id)
-    return Recognition(_conversation_id(identity, end, fresh), forked_from=deepest.conversation_id)
+    return Recognition(_conversation_id(identity, end, fresh()), forked_from=deepest.conversation_id)
 
 
 def _conversation_id(identity: Identity, *seed: bytes) -> str:

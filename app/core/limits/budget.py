@@ -15,6 +15,8 @@ MOST_TOKENS = 100_000_000
 """No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
 MAX_RESERVE = 8_192
 MIN_SUMMARY = 256
+HOLD_RATIO = 0.90
+"""Share of the limit up to which a request may go on without a compaction that is due."""
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
 
@@ -110,6 +112,9 @@ class Budget:
     """A summary chunk takes at most this."""
     fold: int
     """Chunks are folded when together they take more."""
+    hold: int = 0
+    """While the view has at most this, what is due may be put off. Never after an overflow, nor where a request says
+    itself when it is due."""
     line: Line = Line()
     """How what is estimated is shown: as the provider counts it."""
 
@@ -160,6 +165,7 @@ def budget_for(
         tail_fill=int(min(shares.tail_fill / shares.target * target, shares.most_tail_fill) / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
+        hold=line.estimate(HOLD_RATIO * limit * caution) if threshold is None else 0,
         line=line,
     )
 

@@ -57,6 +57,7 @@ def recovery_budget(
         target=aim,
         tail=int(budget.tail * share),
         fold=int(budget.fold * share),
+        hold=0,
     )
 
 

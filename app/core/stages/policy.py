@@ -10,6 +10,7 @@ from app.core.stages.fade import FADE_AT
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning, is_quiet
+from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Conversation
 
@@ -35,6 +36,7 @@ class Policy:
     stub: bool = True
     """Whether a note stands where messages are left out."""
     emergency: bool = True
+    cost_gate: CostGate | None = field(default_factory=CostGate)
 
     @property
     def summarises(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from app.core.tokens.pictures import Fit, Patches, Tiles
 
@@ -80,6 +81,7 @@ _FAMILIES = tuple(
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 
+@lru_cache(maxsize=1_024)
 def rules_for(model: str, host: str = "") -> CountingRules:
     """By the name after the last slash; that of a fine-tune (`ft:gpt-4o-mini:org::id`) holds its base model's.
 

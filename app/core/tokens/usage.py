@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Purpose = Literal["message", "summary"]
-Kind = Literal["prompt", "cached", "completion"]
+Kind = Literal["prompt", "cached", "written", "completion"]
+PriceSource = Literal["settings", "registry"]
+"""Whether a price is the operator's own, or the public list price, which is in US dollars."""
 
 MILLIONTHS = 1_000_000
 """Of the currency unit in one unit, and tokens that a price is for: so a token costs its price in millionths."""
@@ -18,11 +20,13 @@ class Tokens:
     """What a provider reported of one call; None where it did not say."""
 
     prompt: int | None = None
-    """With those that came from its cache."""
+    """With those that came from its cache, and those that were written to it."""
     completion: int | None = None
     """With those of its reasoning."""
     cached: int | None = None
     reasoning: int | None = None
+    written: int | None = None
+    """Of the prompt, put into the provider's cache for later calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,9 @@ class Price:
     completion: float
     cached: float | None = None
     """For prompt tokens from the provider's cache, where they have a price of their own."""
+    written: float | None = None
+    """For prompt tokens that are written to it, likewise."""
+    source: PriceSource = "settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,8 @@ class Spend:
 
 
 def spends(tokens: Tokens, price: Price | None) -> tuple[Spend, ...]:
-    """The rows of one call. Their amounts are the tokens reported: cached ones leave the prompt's row only for their
-    own."""
+    """The rows of one call. Their amounts are the tokens reported: cached and written ones leave the prompt's row only
+    for their own."""
     return tuple(_spends(tokens, price))
 
 
@@ -67,14 +74,23 @@ def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
 
 
 def _spends(tokens: Tokens, price: Price | None) -> Iterator[Spend]:
-    prompt, completion, cached = (price.prompt, price.completion, price.cached) if price else (None, None, None)
-    apart = 0 if cached is None else tokens.cached or 0
     if tokens.prompt is not None:
-        yield _spend("prompt", tokens.prompt - apart, prompt)
-        if apart:
-            yield _spend("cached", apart, cached)
+        yield from _prompt_spends(tokens.prompt, tokens, price)
     if tokens.completion is not None:
-        yield _spend("completion", tokens.completion, completion)
+        yield _spend("completion", tokens.completion, price.completion if price else None)
+
+
+def _prompt_spends(prompt: int, tokens: Tokens, price: Price | None) -> Iterator[Spend]:
+    if price is None:
+        yield _spend("prompt", prompt, None)
+        return
+    cached = tokens.cached or 0 if price.cached is not None else 0
+    written = tokens.written or 0 if price.written is not None else 0
+    yield _spend("prompt", prompt - cached - written, price.prompt)
+    if cached:
+        yield _spend("cached", cached, price.cached)
+    if written:
+        yield _spend("written", written, price.written)
 
 
 def _spend(kind: Kind, tokens: int, rate: float | None) -> Spend:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.limits.budget import Line
-from app.core.view.reading import whole
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 
 ONE_TO_ONE = Line()
 
@@ -24,7 +23,9 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
             "messages": len(conversation.instructions),
         }
     ]
-    for part in (view or whole(conversation)).parts:
+    if view is None:
+        view = View((Verbatim(0, len(transcript)),) if len(transcript) else (), conversation.tokens)
+    for part in view.parts:
         match part:
             case Summary(chunk):
                 place = _place(chunk.first_index, chunk.last_index)
@@ -43,7 +44,7 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
     messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
-    total = line.reported((view or whole(conversation)).tokens)
+    total = line.reported(view.tokens)
     return [{**parts[0], "tokens": total - sum(shown["tokens"] for shown in messages)}, *messages]
 
 

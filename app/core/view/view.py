@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from app.core.history.identity import Identity
-from app.core.history.messages import Kind, Message, Transcript, split_instructions
+from app.core.history.messages import History, Kind, Message, Transcript
 from app.core.lazy import lazy
 from app.core.view.chunks import SummaryChunk
 
@@ -124,16 +123,20 @@ class Conversation:
     ) -> None:
         """`bound`: a number of tokens that the estimate cannot exceed, known without counting; None without one."""
         self.bound = bound
-        self.instructions, rest = split_instructions(messages)
-        self.transcript = Transcript(rest, lambda: self.costs.messages[len(self.instructions) :])
-        self.chain = identity.chain(tenant, (message.digest for message in rest))
+        self.history = History.of(messages)
+        self.instructions = self.history.instructions
+        self.transcript = Transcript(self.history.rest, lambda: self.costs.messages[len(self.instructions) :])
+        self.chain = identity.chain_of(tenant, self.history.rest)
         self.kept = Kept(self.transcript, Pins())
-        self.count = cache(count)
-        """Counts now, for callers who want it done at a better place than where it is first needed."""
+        self._count = count
 
-    @property
+    @lazy
     def costs(self) -> Costs:
-        return self.count()
+        return self._count()
+
+    def count(self) -> None:
+        """Counts now, for callers who want it done at a better place than where it is first needed."""
+        _ = self.costs
 
     def is_within(self, tokens: int) -> bool:
         """Whether the estimate is at most so many, if possible without counting."""
@@ -141,16 +144,16 @@ class Conversation:
 
     @property
     def holds_media(self) -> bool:
-        return any(message.media for message in (*self.instructions, *self.transcript.messages))
+        return self.history.holds_media
 
     @lazy
     def instruction_tokens(self) -> int:
         """What no compaction can take away: instructions, tools, priming."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
 
-    @property
+    @lazy
     def tokens(self) -> int:
-        return self.instruction_tokens + self.transcript.tokens(0)
+        return self.costs.fixed + sum(self.costs.messages)
 
     @property
     def floor(self) -> int:

@@ -13,12 +13,13 @@ from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
+from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import OFF, Part, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
-_SESSION, _POSITION = SessionPruning(), PositionPruning()
+_SESSION, _POSITION, _GATE = SessionPruning(), PositionPruning(), CostGate()
 
 
 class TailSettings(Section):
@@ -101,6 +102,13 @@ class PruneSettings(Section):
     """Put a note where messages are left out, that says how many and whose."""
 
 
+class CostGateSettings(Section):
+    enabled: bool = True
+    """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room."""
+    requests: int = Field(_GATE.requests, ge=1, le=10_000)
+    """Requests of a conversation within which it has to save what it costs; in a chat each turn is one."""
+
+
 class CompactionSettings(Section):
     enabled: bool = True
     """Compact at all."""
@@ -123,6 +131,7 @@ class CompactionSettings(Section):
     fit: bool = _POLICY.fit
     """Cut single messages that are too large for the limit, head and tail."""
     prune: PruneSettings = PruneSettings()
+    cost_gate: CostGateSettings = CostGateSettings()
     emergency: bool = _POLICY.emergency
     """Truncate every tool result where even pruning does not make the prompt fit."""
     pinned_text: str = Field("", max_length=20_000)

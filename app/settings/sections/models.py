@@ -64,10 +64,12 @@ class PriceSettings(Section):
     """Price of a million completion tokens."""
     cached: Rate | None = None
     """Price of a million prompt tokens from the provider's cache; without it they cost what others do."""
+    written: Rate | None = None
+    """Price of a million prompt tokens that are written to that cache; likewise."""
 
     @property
     def price(self) -> Price:
-        return Price(self.prompt, self.completion, self.cached)
+        return Price(self.prompt, self.completion, self.cached, self.written)
 
     def fits(self, model: str) -> bool:
         return fits(model, self.match)

@@ -19,14 +19,17 @@ from dataclasses import dataclass, field
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.streamed import MOST_RAW
 from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
-from app.wire.sse import MOST_VALUES, data_of
+from app.wire.sse import MOST_VALUES, data_of, last_end
 from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
+_NOTABLE = re.compile(rb'%b|%b|"error"|\[DONE\]' % (_FINISH.pattern, _USAGE.pattern))
+"""A frame without any of these says nothing new of itself."""
 _TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 """Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
+USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
 LONGEST_NAME = 1_000
@@ -84,6 +87,15 @@ class CompletionEditor:
         self.usage_said = completion.value("usage") if len(completion.raw("usage") or b"") <= LONGEST_USAGE else None
         self.window_full = window_was_full(completion.raw("choices"))
         return completion.with_status(self.finish_members)
+
+    def quiet(self, frames: bytes, start: int) -> int:
+        if not self.begun or self.sent is not None or self.hides_usage:
+            return start
+        notable = _NOTABLE.search(frames, start)
+        stop = len(frames) if notable is None else last_end(frames, start, notable.start())
+        if stop - start <= LONGEST_TEXT:
+            self.text_bytes += sum(map(len, _TEXT.findall(frames, start, stop)))
+        return stop
 
     def edit(self, frame: bytes) -> bytes:
         data = data_of(frame)
@@ -156,7 +168,8 @@ class CompletionEditor:
 
 def window_was_full(choices: bytes | None) -> bool:
     """Whether one of a completion's choices, or of a chunk's, finished for that reason. They are not decoded."""
-    return any(says_window_full(found[1].decode("latin-1")) for found in _REASON.finditer(choices or b""))
+    reasons = _REASON.findall(choices or b"")
+    return any(says_window_full(reason.decode("latin-1")) for reason in reasons if reason not in USUAL_REASONS)
 
 
 def _joined(members: Mapping[str, bytes]) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
+from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
@@ -41,8 +42,8 @@ class ChatCompletions:
     path = PATH
     summaries: SummaryDialect = ChatSummaries()
 
-    def read(self, body: bytes, bounds: BodyBounds = BOUNDS) -> ChatRequest:
-        return read_request(body, bounds)
+    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
+        return read_request(body, bounds, beginnings)
 
     def model_in(self, body: bytes) -> str:
         return model_in(body)

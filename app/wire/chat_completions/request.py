@@ -12,10 +12,11 @@ from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
+from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoes
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
-from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 from app.wire.options import read_focus, read_options, read_pins
 
 Json = Mapping[str, Any]
@@ -146,28 +147,32 @@ class ChatRequest:
         return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
 
 
-def read_request(body: bytes, bounds: BodyBounds = BOUNDS) -> ChatRequest:
+def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
     """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
     What may be large is looked at here, so that it is done beside the event loop where the body is.
     """
-    if holds_more_values(body, bounds.values):  # Before anything is decoded: each value takes many times its bytes.
+    known = beginnings.find(body) if beginnings is not None else None
+    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
+    # Before anything is decoded: each value takes many times its bytes.
+    if holds_more_values(body, bounds.values, start, marks):
         raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
-    source = RawObject(body)
-    messages = source.raw("messages")
-    if messages is None:
+    source = RawObject(body) if known is None else known.read_rest(body)
+    if "messages" not in source:
         raise Unreadable("The request has no messages.")
     model = source.value("model")
     if not isinstance(model, str) or len(model) > LONGEST_MODEL:
         raise Unreadable("The request names no model.")
-    output = source.value("max_completion_tokens") or source.value("max_tokens")
-    choices = source.value("n")
     options = read_options(source)
-    raw_messages = tuple(split_array(messages))
+    raw_messages = tuple(source.elements("messages"))
     if len(raw_messages) > bounds.messages:
         raise TooManyMessages(
             f"It has {len(raw_messages)} messages. Send at most {bounds.messages}, or raise limits.messages."
         )
+    if beginnings is not None:
+        beginnings.keep(source, "messages", raw_messages, known)
+    output = source.value("max_completion_tokens") or source.value("max_tokens")
+    choices = source.value("n")
     stream_options = source.value("stream_options")
     return ChatRequest(
         source=source,

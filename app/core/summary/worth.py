@@ -1,0 +1,69 @@
+"""Worth: what a planned compaction, or a new mask, does to the prompts, and what the summaries of it cost."""
+
+from __future__ import annotations
+
+from app.core.limits.budget import Budget
+from app.core.stages.case import Case
+from app.core.summary.brief import SummaryBrief
+from app.core.summary.cut import AIMED_SHARE, expected_view
+from app.core.summary.plan import Plan, is_shown, shown_size
+from app.core.summary.spans import Span, quoted_tokens, replaced_tokens
+from app.core.tokens.economy import Change, Rates
+from app.core.tokens.usage import Price
+from app.core.view.mask import Boundary, Masking
+from app.core.view.reading import Path
+from app.core.view.view import Conversation
+
+CHARACTERS_A_TOKEN = 4
+"""Of a prompt for summaries; it stands in a call twice."""
+
+
+def change_of_plan(case: Case, plan: Plan, brief: SummaryBrief) -> Change:
+    """What the compaction does, in the provider's tokens. What stands before it stays as it is: the instructions, and
+    the summaries that it extends."""
+    conversation, budget = case.conversation, case.budget
+    kept = Path() if brief.cumulative else plan.base
+    cut = conversation.chain.positions[plan.range.through_digest]
+    after = expected_view(conversation, kept, cut, len(plan.spans), budget, brief)
+    unchanged = conversation.instruction_tokens + kept.tokens
+    return _in_the_providers(Change(case.widest_view.tokens - after, max(0, after - unchanged)), budget)
+
+
+def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
+    """What the mask does, likewise: everything after the first result that it masks is read anew."""
+    transcript = case.conversation.transcript
+    covered = case.widest_path.covered
+    held = max(masking.usable(covered), default=covered)
+    before = {index for index, _ in masking.masks.between(covered, held)}
+    first = next(index for index, _ in masking.masks.between(covered, boundary.position) if index not in before)
+    freed = masking.masks.saved(covered, boundary.position) - masking.masks.saved(covered, held)
+    return _in_the_providers(Change(freed, transcript.tokens(first) - freed), case.budget)
+
+
+def calls_of_plan(
+    conversation: Conversation, plan: Plan, budget: Budget, brief: SummaryBrief, price: Price, shown: Rates | None
+) -> float:
+    """What the calls for its summaries cost, in tokens times the price of a million.
+
+    `shown` is what a token of the conversation itself costs the summariser where that is what it reads: None where it
+    is another model, whose provider has nothing of it. What a model thinks before it writes, and folds, are left out.
+    """
+    rules = 2 * len(brief.prompt) // CHARACTERS_A_TOKEN
+    read = written = 0.0
+    for span in plan.spans:
+        if is_shown(conversation, plan.base, span, brief):
+            read += shown_size(conversation, plan.base, span) * (shown.again if shown else price.prompt)
+        else:
+            read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
+        read += rules * price.prompt
+        written += min(budget.summary, _aimed(conversation, plan, span)) * price.completion
+    return (read + written) * brief.ratio
+
+
+def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:
+    return int(AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop))
+
+
+def _in_the_providers(change: Change, budget: Budget) -> Change:
+    ratio = budget.line.ratio
+    return Change(round(change.freed * ratio), round(change.rewritten * ratio))

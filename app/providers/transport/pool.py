@@ -1,0 +1,107 @@
+"""The pool: the connections to one provider, of which those that are idle are used again."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from functools import cache
+
+import httpx2 as httpx
+
+from app.errors import UpstreamDisconnected, UpstreamUnreachable
+from app.providers.transport.connection import Connection, Exchange, Timeouts
+from app.providers.transport.dialling import dial
+from app.providers.transport.writing import WrittenHead
+
+MOST_IDLE = 100
+"""Idle connections that are kept. There may be any number that are not idle."""
+STALE_SECONDS = 1.0
+"""A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
+
+
+@cache
+def trust() -> ssl.SSLContext:
+    """Whom TLS trusts: the system's authorities, whatever the environment says. Made once, for it takes 20 ms."""
+    return httpx.create_ssl_context(trust_env=False)
+
+
+class Pool:
+    """Connections to the provider at one address, each for one exchange at a time."""
+
+    def __init__(self, base: httpx.URL, timeouts: Timeouts) -> None:
+        self._host = base.host
+        self._address = base.raw_host.decode("ascii"), base.port or (443 if base.scheme == "https" else 80)
+        self._is_secure = base.scheme == "https"
+        self._timeouts = timeouts
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._is_closed = False
+
+    async def exchange(self, written: WrittenHead, content: bytes | AsyncIterator[bytes], *, to_head: bool) -> Exchange:
+        """Sends a request; the answer's headers are there. Raises the upstream errors.
+
+        One replay where an idle connection turned out closed, with 0 bytes of an answer received.
+        """
+        replayable = isinstance(content, bytes)
+        if not replayable:
+            await asyncio.sleep(0)  # In this turn of the loop it is noticed which idle connections were closed.
+        connection = self._idle.pop() if self._idle else await self._connected()
+        began, is_old = connection.loop.time(), connection.used
+        exchange = Exchange(connection, self._timeouts, to_head=to_head)
+        try:
+            await exchange.send(written, content)
+        except UpstreamDisconnected:
+            is_stale = is_old and exchange.is_silent and connection.loop.time() - began < STALE_SECONDS
+            if not (is_stale and replayable):
+                raise
+            exchange = Exchange(await self._connected(), self._timeouts, to_head=to_head)
+            await exchange.send(written, content)
+        return exchange
+
+    async def close(self) -> None:
+        """Ends all of them, idle or not."""
+        self._is_closed = True
+        for connection in [*self._all]:
+            connection.abort()
+        await asyncio.sleep(0)  # The loop closes them in its next turn.
+
+    async def _connected(self) -> Connection:
+        loop, seconds = asyncio.get_running_loop(), self._timeouts.connect
+        connection = Connection(self._freed, self._lost)
+        self._all.add(connection)
+        try:
+            async with asyncio.timeout(seconds):
+                dialled = await dial(*self._address)
+            try:
+                async with asyncio.timeout(seconds):
+                    context, name = (_trust_for_http(), self._address[0]) if self._is_secure else (None, None)
+                    await loop.create_connection(lambda: connection, sock=dialled, ssl=context, server_hostname=name)
+            except BaseException:
+                dialled.close()
+                raise
+            if self._is_closed:
+                raise ConnectionAbortedError("The pool is closed.")
+        except (OSError, UnicodeError) as error:  # Also of TLS and time; a name that is none.
+            connection.abort()
+            raise UpstreamUnreachable(f"No connection to the provider at {self._host} could be made.") from error
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    def _freed(self, connection: Connection) -> None:
+        self._idle.append(connection)
+        if len(self._idle) > MOST_IDLE:
+            self._idle.pop(0).abort()
+
+    def _lost(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+
+def _trust_for_http() -> ssl.SSLContext:
+    context = trust()
+    context.set_alpn_protocols(["http/1.1"])
+    return context

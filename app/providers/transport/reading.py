@@ -1,0 +1,156 @@
+"""An answer as it is read: status, headers and body out of the bytes that came. No input or output here.
+
+llhttp, by httptools, is the parser, at its strictest: no bare line feeds, folded headers or spaces in a chunk's size,
+one length, and never a length beside an encoding. What it leaves open is decided here.
+"""
+
+from __future__ import annotations
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+LONGEST_HEAD = 100 << 10
+"""Bytes of headers, and of all else without a byte of the body: interim answers, trailers, extensions."""
+MOST_INTERIM = 32
+"""Interim answers, such as 103, before the one that counts."""
+
+
+class GarbledAnswer(Exception):
+    """What came is not an answer, or not one to rely on."""
+
+
+class AnswerReading:
+    """One answer. It ends where it says so, and what comes behind it spoils the connection, not the answer."""
+
+    __slots__ = (
+        "_bare",
+        "_fields",
+        "_interim",
+        "_parser",
+        "_to_head",
+        "arrived",
+        "began",
+        "complete",
+        "headers",
+        "parts",
+        "reusable",
+        "status",
+        "unread",
+    )
+
+    def __init__(self, *, to_head: bool = False) -> None:
+        """`to_head`: whether it answers HEAD, and so has no body whatever its headers say."""
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        """Names in lower case, in the provider's order, with its repeats."""
+        self.began = False
+        """Whether a byte came."""
+        self.arrived = False
+        """Whether the status and all headers came."""
+        self.complete = False
+        self.reusable = False
+        """Whether another request may be sent over the connection, once the answer is complete."""
+        self.parts: list[bytes] = []
+        self.unread = 0
+        """Bytes of the body that nobody took yet."""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._interim = 0
+        self._bare = 0
+        """Bytes since the last one of the body."""
+        self._to_head = to_head
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+
+    def feed(self, data: bytes) -> None:
+        """Raises `GarbledAnswer`; the parts that came before it remain."""
+        if self._parser is None:
+            self.reusable = False
+            return
+        self.began = True
+        self._bare += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self.reusable = False
+            if not self.complete:
+                self.stop()
+                raise GarbledAnswer(str(error)) from error
+        if self.complete:
+            self.stop()
+        elif self._bare > LONGEST_HEAD:
+            self.stop()
+            raise GarbledAnswer(f"More than {LONGEST_HEAD} bytes came, and none of them of a body.")
+
+    def end(self) -> None:
+        """The connection ended. Raises `GarbledAnswer` for an answer that does not end so."""
+        self.stop()
+        if self.complete:
+            return
+        if not self.arrived or any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers):
+            raise GarbledAnswer("The connection ended before the answer did.")
+        self.complete = True
+
+    def take(self, most: int) -> bytes:
+        """The parts of the body that wait, together; at least one, and no further one once they are so many bytes."""
+        parts = self.parts
+        if len(parts) == 1 or self.unread <= most:
+            taken = parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.clear()
+            self.unread = 0
+            return taken
+        size = number = 0
+        while size < most:
+            size += len(parts[number])
+            number += 1
+        taken = b"".join(parts[:number])
+        del parts[:number]
+        self.unread -= size
+        return taken
+
+    def stop(self) -> None:
+        """Lets the parser go, which knows us as we know it: the two would wait for the collector."""
+        self._parser = None
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise GarbledAnswer("Something came behind the answer.")
+        self._fields = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.arrived:  # A trailer otherwise, of which nobody is told.
+            self._fields.append((name.lower(), value.rstrip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        parser = self._parser
+        if parser is None or self.complete:
+            return
+        status = parser.get_status_code()
+        if status < 200:
+            self._interim += 1
+            if status == 101 or self._interim > MOST_INTERIM:
+                raise GarbledAnswer(f"Interim answer {self._interim}, with status {status}.")
+            return
+        fields = self._fields
+        if parser.get_http_version() not in ("1.1", "1.0"):
+            raise GarbledAnswer("The answer is not of HTTP/1.")
+        encodings = [value for name, value in fields if name == b"transfer-encoding"]
+        if encodings and (len(encodings) > 1 or encodings[0].lower() != b"chunked"):
+            raise GarbledAnswer("The answer is encoded in another way than chunked.")
+        if self._bare > LONGEST_HEAD and sum(len(name) + len(value) for name, value in fields) > LONGEST_HEAD:
+            raise GarbledAnswer(f"The headers are longer than {LONGEST_HEAD} bytes.")
+        self.status, self.headers, self.arrived = status, fields, True
+        if self._to_head:
+            self.complete = (
+                True  # The parser would take what is next for the body, so the connection is not used again.
+            )
+        else:
+            self.reusable = parser.should_keep_alive()
+
+    def on_body(self, part: bytes) -> None:
+        if not self.complete:
+            self.parts.append(part)
+            self.unread += len(part)
+            self._bare = 0
+
+    def on_message_complete(self) -> None:
+        self.complete = self.arrived

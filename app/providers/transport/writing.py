@@ -1,0 +1,86 @@
+"""How a request stands on the wire: its head, byte by byte as it was given, and where its body ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from app.errors import UpstreamDisconnected
+
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_VISIBLE = bytes(range(0x21, 0x7F))
+_IN_VALUES = bytes(set(range(0x100)) - {*b"\0\n\v\f\r"})
+_SAYS_ITS_LENGTH = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
+"""Methods whose requests say that they have no body."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenHead:
+    """A request line and headers with the blank line after them."""
+
+    head: bytes
+    length: int | None
+    """Bytes of the body; None: it goes in chunks."""
+
+
+def write_head(
+    method: bytes,
+    target: bytes,
+    host: bytes,
+    headers: Sequence[tuple[bytes, bytes]],
+    content: bytes | AsyncIterator[bytes],
+) -> WrittenHead:
+    """The head for a body that is `content`. Raises `UpstreamDisconnected` for what would be read as something else.
+
+    `host` comes first; a length or an encoding is added at the end where none was given.
+    """
+    _check(method, target, headers)
+    lines = [b"%b %b HTTP/1.1" % (method, target), b"Host: " + host, *map(b": ".join, headers), b"", b""]
+    given = [value for name, value in headers if len(name) == 14 and name.lower() == b"content-length"]
+    length = _length(given, content)
+    if not given:
+        if length is None:
+            lines.insert(-2, b"Transfer-Encoding: chunked")
+        elif length:
+            lines.insert(-2, b"Content-Length: %d" % length)
+        elif method in _SAYS_ITS_LENGTH:
+            lines.insert(2, b"Content-Length: 0")
+    return WrittenHead(b"\r\n".join(lines), length)
+
+
+def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """All names at once, and all values: what is left without the bytes that may stand there has to be nothing."""
+    names = [method]
+    names += [name for name, _ in headers]
+    values = b"".join([value for _, value in headers])
+    if (
+        b"" in names
+        or not target
+        or b"".join(names).translate(None, _TOKEN)
+        or values.translate(None, _IN_VALUES)
+        or target.translate(None, _VISIBLE)
+    ):
+        raise unsendable("It holds bytes that end a line or a word.")
+    for name in names:
+        # These two are ours: a second one could be read differently behind the provider's balancer.
+        if len(name) in (4, 17) and name.lower() in (b"host", b"transfer-encoding"):
+            raise unsendable("It names a host or an encoding of its own.")
+
+
+def _length(given: list[bytes], content: bytes | AsyncIterator[bytes]) -> int | None:
+    held = len(content) if isinstance(content, bytes) else None
+    if not given:
+        return held
+    if len(given) > 1 or not given[0].isdigit():
+        raise unsendable("Its length is not one number.")
+    length = int(given[0])
+    if held not in (None, length):
+        raise unsendable(f"Its length is said to be {length}, and is {held}.")
+    return length
+
+
+def unsendable(why: str) -> UpstreamDisconnected:
+    """What the gate lets nobody write: for the client it looks as if the provider had refused to read it."""
+    error = UpstreamDisconnected("The provider closed the connection before it answered.")
+    error.__cause__ = ValueError(why)
+    return error

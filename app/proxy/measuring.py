@@ -1,0 +1,92 @@
+"""Measuring: where a request goes, and by what its prompt is measured there. Remembered, as most requests are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
+from app.core.tokens.rules import LONGEST_MODEL, rules_for
+from app.memory.bounded import BoundedMap
+from app.providers.providers import Provider, Providers
+from app.proxy.caller import Caller
+from app.proxy.options import rules_of
+from app.settings.policies import AppliedPolicy, Policies
+from app.tokens.estimator import Estimator
+from app.wire.format import WireRequest
+
+MOST_REMEMBERED = 4_096
+SECONDS = 1.0
+"""So long a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Where a request goes, and by what its prompt is measured there."""
+
+    provider: Provider
+    counted_as: str
+    """The model whose rules of counting hold for it."""
+    formula: str
+    """What the estimate is made with."""
+    tools: bool
+    """Whether the model is shown tools."""
+    window: Window
+    rules: AppliedPolicy
+    budget: Budget
+    picture_scale: float
+    """What the tokens of pictures are multiplied with."""
+
+
+class Measuring:
+    def __init__(
+        self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
+    ) -> None:
+        self._providers = providers
+        self._policies = policies
+        self._estimator = estimator
+        self._base_model = base_model
+        self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
+        """Each with the provider's revision."""
+
+    async def of(self, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
+        """Waits a moment for the provider's windows where they are still asked for.
+
+        `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
+        for a preset or a trigger that is none.
+        """
+        key = _key(request, caller)
+        known = None if key is None else self._measures.get(key)
+        provider = known[0].provider if known else self._providers.of(request.model, caller.upstream)
+        await provider.windows.settled(request.model, caller.tenant, caller.headers if remember else ())
+        if known is not None and known[1] == provider.revision:
+            return known[0]
+        measure = self._measure(provider, request, caller)
+        if key is not None:
+            self._measures.keep(key, (measure, provider.revision))
+        return measure
+
+    def _measure(self, provider: Provider, request: WireRequest, caller: Caller) -> Measure:
+        estimator, model, tenant = self._estimator, request.model, caller.tenant
+        counted_as = self._base_model(model)
+        formula = estimator.formula(counted_as)
+        hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
+        tools = request.has_tools and not hidden
+        line = provider.calibrations.of(tenant, model, formula, tools).line
+        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
+        rules = rules_of(self._policies, provider.settings, request, caller)
+        window = provider.windows.of(model, tenant, rules.compaction.default_window)
+        budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
+        scale = provider.calibrations.picture_scale(tenant, model, formula)
+        return Measure(provider, counted_as, formula, tools, window, rules, budget, scale)
+
+
+def _key(request: WireRequest, caller: Caller) -> Hashable | None:
+    """Requests with the same one are measured alike. None for one that is like hardly any other."""
+    if "trigger" in request.options or len(request.model) > LONGEST_MODEL:
+        return None
+    preset = request.options.get("preset") or caller.header(b"x-context-preset")
+    if preset is not None and not isinstance(preset, str):
+        return None
+    tools = request.has_tools, request.forbids_tools
+    return request.model, caller.tenant, caller.upstream, tools, request.output, request.threshold, preset

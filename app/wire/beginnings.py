@@ -1,0 +1,114 @@
+"""Beginnings: a body that begins like one that was read before is read from there on.
+
+A client sends its whole history each time, and most write it alike each time: what came in the last request, byte for
+byte, then what is new. So the longest known beginning is looked for and compared, which takes a twentieth of the time
+of reading it. Where a client writes it otherwise, nothing is found, and the body is read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
+from threading import Lock
+
+from app.memory.bounded import BoundedMap
+from app.wire.members import LengthenedObject, RawObject, count_marks
+
+SHORTEST = 32_768
+"""Bytes of a beginning that is kept: reading a shorter one takes no longer than looking for it."""
+SEPARATORS = (b",", b", ")
+"""What programs write between the elements of an array."""
+MOST_COMPARED = 32
+"""Beginnings that are looked at for one body, the longest first."""
+LAST_BYTES = 64
+"""By which a beginning is found, together with its length."""
+MOST_BYTES = 32 << 20
+
+Place = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A body up to the end of the last element of one of its arrays."""
+
+    head: bytes
+    """Up to the first element."""
+    elements: tuple[bytes, ...]
+    separator: bytes
+    stop: int
+    """Where the last element ends in the body."""
+    marks: int
+    """What stands before values in it, in strings too: see `holds_more_values`."""
+
+    def begins(self, body: bytes) -> bool:
+        return body.startswith(self.head) and body.startswith(self.separator.join(self.elements), len(self.head))
+
+    def read_rest(self, body: bytes) -> RawObject:
+        """A body that begins so. Raises `Unreadable`."""
+        start = len(self.head)
+        return LengthenedObject(body, b"%b0%b" % (self.head, body[self.stop :]), start, self.elements)
+
+
+class Beginnings:
+    """The latest ones. Safe to use from several threads."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._kept: BoundedMap[Place, Beginning] = BoundedMap(
+            most_bytes=most_bytes,
+            size=lambda beginning: beginning.stop,
+            pushed_out=lambda place, _: self._unlist(place),
+        )
+        self._stops: list[int] = []
+        """Ascending."""
+        self._lock = Lock()
+
+    def find(self, body: bytes) -> Beginning | None:
+        """The longest one that the body goes on from."""
+        with self._lock:
+            above = bisect_right(self._stops, len(body))
+            places = [
+                (stop, body[stop - LAST_BYTES : stop]) for stop in self._stops[max(0, above - MOST_COMPARED) : above]
+            ]
+            found = [self._kept.get(place) for place in reversed(places)]
+        return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
+
+    def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
+        """Where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
+        if len(source.text) < SHORTEST or not elements:
+            return
+        beginning = _beginning(source, name, elements) if before is None else _grown(source, elements, before)
+        if beginning is None or beginning.stop < SHORTEST:
+            return
+        with self._lock:
+            for old in (before, beginning):
+                if old is not None and self._kept.pop(place := _place(old)) is not None:
+                    self._unlist(place)
+            insort(self._stops, beginning.stop)
+            self._kept.keep(_place(beginning), beginning)
+
+    def _unlist(self, place: Place) -> None:
+        del self._stops[bisect_left(self._stops, place[0])]
+
+
+def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beginning | None:
+    body, start = source.text, source.members[name].start + 1
+    for separator in SEPARATORS:
+        if body.startswith(separator.join(elements), start):
+            stop = start + sum(map(len, elements)) + len(separator) * (len(elements) - 1)
+            return Beginning(body[:start], elements, separator, stop, count_marks(body, 0, stop))
+    return None
+
+
+def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) -> Beginning | None:
+    body, separator = source.text, before.separator
+    new = b"".join(separator + element for element in elements[len(before.elements) :])
+    if not body.startswith(new, before.stop):
+        return None
+    stop = before.stop + len(new)
+    marks = before.marks + count_marks(body, before.stop, stop)
+    return Beginning(before.head, (*before.elements, *elements[len(before.elements) :]), separator, stop, marks)
+
+
+def _place(beginning: Beginning) -> Place:
+    last = beginning.head + beginning.separator.join(beginning.elements[-LAST_BYTES:])
+    return beginning.stop, last[-LAST_BYTES:]

@@ -1,0 +1,127 @@
+"""Usage reports: a tenant's ledger over a period, by model and by day, and read by the index that is there for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text, update
+
+from app.core.tokens.usage import Tokens
+from app.store import Store, UsageReport
+from app.store import usage_records as reports
+from app.store.tables import usage_records
+from tests.integration.examples import STRANGER, TENANT
+from tests.integration.test_usage import PRICE, record
+
+DAY = 86_400_000
+NOON = 20_000 * DAY + DAY // 2
+"""Of 2024-10-04."""
+
+
+async def put(store: Store, at: int, **changes: Any) -> None:
+    """A call as if it had been stored at that time."""
+    one = record(**changes)
+    store.record_usage(one)
+    await store.flush()
+    async with store._database.writing() as connection:
+        await connection.execute(update(usage_records).where(usage_records.c.id == one.id).values(created_at=at))
+
+
+async def report(store: Store, since: int = NOON, until: int = NOON + DAY, **options: Any) -> UsageReport:
+    return await store.usage_report(TENANT, since, until, **options)
+
+
+async def test_a_report_adds_up_all_conversations_of_the_period(store: Store) -> None:
+    await put(store, NOON, tokens=Tokens(100, 10, 40, 5, 30), cost=0.5, price=PRICE, saved=7)
+    await put(store, NOON + DAY - 1, conversation_id="c2", tokens=Tokens(200, 20), cost=0.25)
+    await put(store, NOON, purpose="summary", tokens=Tokens(1_000, 50, 900))
+    await put(store, NOON - 1, tokens=Tokens(7, 7))
+    await put(store, NOON + DAY, tokens=Tokens(7, 7))
+    found = await report(store)
+    messages, summaries = found.sums.messages, found.sums.summaries
+    assert (messages.calls, messages.prompt, messages.completion) == (2, 300, 30)
+    assert (messages.cached, messages.written, messages.saved, messages.cost) == (40, 30, 7, 0.75)
+    assert (messages.unpriced, messages.list_priced) == (0, 1)
+    assert (summaries.calls, summaries.prompt, summaries.cached, summaries.unpriced) == (1, 1_000, 900, 1)
+    assert (found.groups, found.has_more) == ((), False)
+
+
+async def test_a_report_holds_the_tenants_own_calls_alone(store: Store) -> None:
+    await put(store, NOON)
+    await put(store, NOON, tenant=STRANGER)
+    assert (await report(store, by="model")).sums.messages.calls == 1
+
+
+async def test_a_report_of_one_model_holds_no_other(store: Store) -> None:
+    for model in ("gpt-4o", "gpt-4o-mini"):
+        await put(store, NOON, model=model)
+    found = await report(store, model="gpt-4o-mini", by="model")
+    assert (found.sums.messages.calls, [group.key for group in found.groups]) == (1, ["gpt-4o-mini"])
+
+
+async def test_models_are_told_by_the_size_of_their_prompts(store: Store) -> None:
+    await put(store, NOON, model="small", tokens=Tokens(10, 1))
+    await put(store, NOON, model="silent", tokens=Tokens())
+    await put(store, NOON, model="large", tokens=Tokens(100, 1))
+    await put(store, NOON, model="large", purpose="summary", tokens=Tokens(50, 1))
+    groups = (await report(store, by="model")).groups
+    assert [(group.key, group.sums.messages.prompt, group.sums.summaries.prompt) for group in groups] == [
+        ("large", 100, 50),
+        ("small", 10, 0),
+        ("silent", 0, 0),
+    ]
+
+
+async def test_days_are_told_in_their_order_as_they_are_in_utc(store: Store) -> None:
+    for at, prompt in ((NOON + DAY // 2 - 1, 1), (NOON + DAY // 2, 2), (NOON + 3 * DAY, 4), (NOON, 8)):
+        await put(store, at, tokens=Tokens(prompt, 1))
+    groups = (await report(store, until=NOON + 4 * DAY, by="day")).groups
+    assert [(group.key, group.sums.messages.prompt) for group in groups] == [
+        ("2024-10-04", 9),
+        ("2024-10-05", 2),
+        ("2024-10-07", 4),
+    ]
+
+
+async def test_more_groups_than_are_told_are_counted_in_the_sums(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "MOST_GROUPS", 2)
+    for prompt in (1, 2, 3):
+        await put(store, NOON, model=f"m{prompt}", tokens=Tokens(prompt, 1))
+    found = await report(store, by="model")
+    assert ([group.key for group in found.groups], found.has_more) == (["m3", "m2"], True)
+    assert found.sums.messages.prompt == 6
+    assert not (await report(store, model="m1", by="model")).has_more
+
+
+async def test_nothing_in_the_period_is_a_report_of_nothing(store: Store) -> None:
+    found = await report(store, by="day")
+    assert (found.sums.messages.calls, found.sums.messages.cost, found.groups) == (0, None, [])
+
+
+@pytest.mark.parametrize("by", [None, "day", "model"])
+async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> None:
+    """Not all that the tenant ever did, nor what others did."""
+    await put(store, NOON)
+    statements: list[tuple[str, Any]] = []
+    engine = store._database.engine.sync_engine
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        if statement.startswith("SELECT") and "usage_records" in statement:
+            statements.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    await report(store, by=by)
+    event.remove(engine, "before_cursor_execute", note)
+    assert len(statements) == (2 if by else 1)
+    sqlite = engine.dialect.name == "sqlite"
+    async with store._database.reading() as connection:
+        if not sqlite:
+            # The table is small enough to be read whole here; what counts is what happens when it is not.
+            await connection.execute(text("SET enable_seqscan = off"))
+        for statement, parameters in statements:
+            explain = ("EXPLAIN QUERY PLAN " if sqlite else "EXPLAIN ") + statement
+            plan = "\n".join(str(row) for row in await connection.exec_driver_sql(explain, parameters))
+            assert "ix_usage_records_tenant_created_at" in plan, plan
+        if not sqlite:
+            await connection.execute(text("RESET enable_seqscan"))

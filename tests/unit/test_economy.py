@@ -1,0 +1,207 @@
+"""The cost gate: a change of the prompt is made where it saves what it costs within the next requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.core.limits.budget import HOLD_RATIO, Line, Shares, Window, budget_for
+from app.core.limits.overflow import Overflow
+from app.core.limits.recovery import recovery_budget
+from app.core.stages.case import Case
+from app.core.stages.masking import due_mask
+from app.core.summary.plan import Plan
+from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
+from app.core.tokens.economy import Change, CostGate, Rates, is_worth, rates_of
+from app.core.tokens.usage import Price
+from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
+from app.core.view.view import Conversation
+from tests.unit.conversations import (
+    SETTINGS,
+    budget,
+    case,
+    chunk,
+    conversation,
+    cost,
+    message,
+    plan_compaction,
+    turns,
+)
+
+PRICE = Price(prompt=1.25, completion=10, cached=0.125)
+WARM = Rates(1.25, 0.125)
+COLD = Rates(1.25, 1.25)
+GATE = CostGate(10)
+PREFIX = replace(SETTINGS, style="prefix")
+QUESTION = message("user", "the last question")
+TALK = conversation(message("system", "be brief", tokens=10), *turns(16, size=25), QUESTION)
+"""Instructions of 10 tokens, 16 turns of 50, a question of 3."""
+LIMITS = budget(1_000, tail=200, summary=40)
+
+
+def planned() -> tuple[Case, Plan]:
+    plan = plan_compaction(TALK, (), LIMITS, SETTINGS, "additive")
+    assert plan is not None
+    return case(TALK, limits=LIMITS), plan
+
+
+# The rule
+
+
+def test_a_warm_prompt_is_changed_where_that_saves_what_it_costs() -> None:
+    """Freeing 1,000 tokens saves 10 x 1,000 x 0.125 = 1,250; reading 1,000 anew costs 1,000 x 1.125 = 1,125."""
+    assert is_worth(Change(1_000, 1_000), WARM, GATE)
+    assert not is_worth(Change(1_000, 1_000), WARM, GATE, calls=126.0)
+    assert is_worth(Change(1_000, 1_000), WARM, GATE, calls=125.0)
+
+
+def test_over_more_requests_it_saves_more() -> None:
+    change = Change(1_000, 2_000)
+    assert not is_worth(change, WARM, CostGate(17))
+    assert is_worth(change, WARM, CostGate(18))
+
+
+def test_what_is_read_anew_in_any_case_may_be_changed_for_nothing() -> None:
+    assert is_worth(Change(1, 1_000_000), COLD, CostGate(1))
+    assert not is_worth(Change(1_000, 0), COLD, CostGate(1), calls=1_251.0)
+
+
+def test_a_prompt_that_is_not_warm_costs_what_it_costs_each_time() -> None:
+    assert rates_of(PRICE, warm=False) == COLD
+    assert rates_of(replace(PRICE, written=1.5625), warm=False) == COLD
+
+
+def test_what_is_written_to_the_cache_costs_what_writing_does() -> None:
+    assert rates_of(PRICE, warm=True) == WARM
+    assert rates_of(replace(PRICE, written=1.5625), warm=True) == Rates(1.5625, 0.125)
+
+
+def test_where_nobody_knows_what_the_cache_is_worth_nothing_is_said() -> None:
+    assert rates_of(Price(1.25, 10), warm=True) is None
+
+
+# What a compaction does
+
+
+def test_a_compaction_frees_what_the_view_loses_and_rewrites_what_follows_the_instructions() -> None:
+    """Thirteen turns of 50 become a summary of 40; three turns and the question stay, with 153 tokens."""
+    case_, plan = planned()
+    assert plan.messages == 26
+    assert change_of_plan(case_, plan, SETTINGS) == Change(freed=650 - 40, rewritten=40 + 153)
+
+
+def test_summaries_that_stay_are_not_read_anew() -> None:
+    talk = conversation(message("system", "be brief", tokens=10), *turns(20, size=25), QUESTION)
+    held = chunk(talk, 0, 12, tokens=40)
+    plan = plan_compaction(talk, (held,), LIMITS, SETTINGS, "additive")
+    assert plan is not None
+    assert change_of_plan(case(talk, held, limits=LIMITS), plan, SETTINGS).rewritten == 40 + 153
+
+
+def test_a_summary_of_everything_takes_the_place_of_the_one_before() -> None:
+    talk = conversation(message("system", "be brief", tokens=10), *turns(20, size=25), QUESTION)
+    rolling = replace(SETTINGS, strategy="rolling")
+    held = chunk(talk, 0, 12, tokens=40)
+    plan = plan_compaction(talk, (held,), LIMITS, rolling, "rolling")
+    assert plan is not None
+    change = change_of_plan(case(talk, held, limits=LIMITS), plan, rolling)
+    assert change == Change(freed=(10 + 40 + 14 * 50 + 3) - (10 + 40 + 153), rewritten=40 + 153)
+
+
+def test_a_change_is_told_in_the_providers_tokens() -> None:
+    case_, plan = planned()
+    doubled = replace(case_, budget=replace(LIMITS, line=Line(offset=7, ratio=2.0)))
+    assert change_of_plan(doubled, plan, SETTINGS) == Change(2 * 610, 2 * 193)
+
+
+# What its calls cost
+
+
+def test_a_call_reads_the_quoted_messages_and_writes_a_summary() -> None:
+    """650 tokens, 6 more for each of 26 headings, the rules twice (10 characters are 2.5 tokens); 40 are written."""
+    _, plan = planned()
+    read = 650 + 6 * 26 + 5
+    assert calls_of_plan(TALK, plan, LIMITS, SETTINGS, PRICE, None) == pytest.approx(read * 1.25 + 40 * 10)
+    dearer = replace(SETTINGS, ratio=1.5)
+    assert calls_of_plan(TALK, plan, LIMITS, dearer, PRICE, None) == pytest.approx(1.5 * (read * 1.25 + 40 * 10))
+
+
+def test_what_the_summarisers_provider_has_in_its_cache_costs_what_reading_it_again_does() -> None:
+    """The instructions and the 650 tokens as they stand in the conversation; only the rules are new."""
+    _, plan = planned()
+    assert calls_of_plan(TALK, plan, LIMITS, PREFIX, PRICE, WARM) == pytest.approx(660 * 0.125 + 5 * 1.25 + 40 * 10)
+    assert calls_of_plan(TALK, plan, LIMITS, PREFIX, PRICE, None) == pytest.approx(660 * 1.25 + 5 * 1.25 + 40 * 10)
+
+
+def test_a_small_range_is_written_in_half_its_tokens() -> None:
+    """Where a summary may take more than that."""
+    _, plan = planned()
+    roomy = replace(LIMITS, summary=500)
+    assert calls_of_plan(TALK, plan, roomy, PREFIX, PRICE, WARM) == pytest.approx(660 * 0.125 + 5 * 1.25 + 325 * 10)
+
+
+# What a mask does
+
+
+def stepping(*steps: int) -> Conversation:
+    """A question, and calls that each have a result of 300 tokens and an answer, and the last question."""
+    history = [message("user", "find it")]
+    for step in steps:
+        history += [
+            message("assistant", calls=[f"c{step}"], tokens=10),
+            message("tool", "row " * 300, answers=f"c{step}"),
+            message("assistant", "I see.", tokens=2),
+        ]
+    return conversation(*history, message("user", "thanks"))
+
+
+def masking(talk: Conversation, *boundaries: Boundary) -> Masking:
+    return Masking(Masks(talk.transcript, MaskPolicy(), cost), boundaries)
+
+
+def test_a_mask_rewrites_what_follows_the_first_result_that_it_masks() -> None:
+    talk = stepping(1, 2, 3)
+    found = masking(talk)
+    size = found.masks.saved(0, 10)
+    change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
+    assert change == Change(size, talk.transcript.tokens(2) - size)
+
+
+def test_a_mask_that_moves_leaves_what_was_masked_before() -> None:
+    talk = stepping(1, 2, 3)
+    found = masking(talk, Boundary(4, 0))
+    size = found.masks.saved(0, 10) - found.masks.saved(0, 4)
+    change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
+    assert change == Change(size, talk.transcript.tokens(5) - size)
+
+
+def test_a_due_mask_can_be_judged() -> None:
+    """What is due always masks something that was whole."""
+    talk = stepping(1, 2, 3)
+    due = case(talk, limits=budget(1_200, target=600), masking=masking(talk))
+    boundary = due_mask(due)
+    assert boundary is not None
+    assert due.masking is not None
+    assert change_of_mask(due, due.masking, boundary).freed > 0
+
+
+# How far a request may go on without
+
+
+def test_a_request_may_go_on_without_up_to_a_share_of_the_limit() -> None:
+    window = Window(100_000, "config")
+    assert budget_for(window, 0, Shares()).hold == HOLD_RATIO * 100_000
+    assert budget_for(window, 0, Shares(), caution=0.85).hold == HOLD_RATIO * 0.85 * 100_000
+    assert budget_for(window, 0, Shares(), Line(1_000, 2.0)).hold == (HOLD_RATIO * 100_000 - 1_000) / 2
+
+
+def test_a_request_that_says_when_it_is_to_be_compacted_is_then() -> None:
+    assert budget_for(Window(100_000, "config"), 0, Shares(), threshold=50_000).hold == 0
+
+
+def test_after_an_overflow_nothing_is_put_off() -> None:
+    limits = budget_for(Window(100_000, "config"), 0, Shares())
+    corrected = recovery_budget(Overflow("context_window", 50_000), limits, 90_000, 0, None)
+    assert corrected is not None
+    assert corrected.hold == 0
