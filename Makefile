@@ -1,6 +1,7 @@
 # What a fresh machine needs: make, Python 3.11 or newer, and a package registry. `make help` lists the targets.
 
 PORT ?=
+WORKERS ?=
 UPSTREAM ?=
 CONFIG ?=
 SEED ?=
@@ -36,10 +37,10 @@ help: ## list the targets
 
 # DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
 # and an address may hold a password.
-run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
+run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
-		$(if $(PORT),--port '$(PORT)') $(if $(CONFIG),--config '$(CONFIG)')
+		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables

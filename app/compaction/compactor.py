@@ -30,6 +30,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
+from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.store import StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
@@ -61,6 +62,7 @@ class Compactor:
         work: Work,
         ledger: Ledger,
         quotas: Quotas,
+        metrics: Metrics,
         holder: str,
     ) -> None:
         self._store = store
@@ -71,7 +73,7 @@ class Compactor:
         self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
         self._memory = ChunkMemory()
-        performer = Performer(summariser, work, ledger, quotas)
+        performer = Performer(summariser, work, ledger, quotas, metrics)
         shared = tasks, quotas, self._setbacks, self._memory
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)

@@ -143,6 +143,7 @@ class LeasedCompaction:
             compaction = Compaction((), Outcome.DELETED)
             self._memory.forget(*job.place)
         self._setbacks.learn(job.undertaking(plan), compaction)
+        self._performer.metrics.compacted(compaction.outcome)
         log_compaction(job, plan, compaction, began)
         return compaction
 

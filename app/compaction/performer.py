@@ -28,6 +28,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
+from app.metrics.metrics import Metrics
 from app.providers.ledger import Call, Ledger
 from app.tasks.threads import Work
 
@@ -43,7 +44,8 @@ Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
 
 
 class Performer:
-    def __init__(self, summariser: Summariser, work: Work, ledger: Ledger, quotas: Quotas) -> None:
+    def __init__(self, summariser: Summariser, work: Work, ledger: Ledger, quotas: Quotas, metrics: Metrics) -> None:
+        self.metrics = metrics
         self._summariser = summariser
         self._work = work
         self._ledger = ledger

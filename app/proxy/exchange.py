@@ -206,7 +206,7 @@ class Exchange:
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
-        self.record.decided(facts, decision, began)
+        self.record.decided(facts, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, facts, decision))
 
@@ -263,6 +263,7 @@ class Exchange:
     async def _relay_unread(self, own: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
         self.own_headers = own
+        self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
         answering = await self._forwarding.send(self.body, await self._provider())
         try:
             await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))

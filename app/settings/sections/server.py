@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
@@ -18,6 +18,8 @@ class ServerSettings(Section):
     """Address to listen on."""
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that serve at the same address, about one for each core."""
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
     """Who is served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody."""
     allowed_hosts: tuple[str, ...] = ()
@@ -79,6 +81,15 @@ class LimitSettings(Section):
     """`POST .../compact` requests of one tenant in a minute, in each process; null for any number."""
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that summaries of one tenant may take in an hour, in each process; null for any number."""
+
+    def of_each(self, workers: int) -> Self:
+        """What each of so many processes may hold, so that all of them keep to what is set: memory is the machine's."""
+        return self.model_copy(
+            update={
+                "in_flight_bytes": max(self.in_flight_bytes // workers, self.body_bytes),
+                "connections": max(self.connections // workers, 1),
+            }
+        )
 
 
 class LogSettings(Section):
