@@ -14,7 +14,9 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from app import __version__
+from app.compaction.background import Background, BackgroundLimits
 from app.compaction.compactor import Compactor
+from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
@@ -100,6 +102,9 @@ def open_services(settings: Settings, instance: bytes) -> Services:
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
+    paces = Paces()
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, paces, holder=secrets.token_hex(8))
+    at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     return Services(
         providers=providers,
         policies=policies_of(settings),
@@ -108,7 +113,8 @@ def open_services(settings: Settings, instance: bytes) -> Services:
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
         estimator=Estimator(tokenizer),
-        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
+        compactor=compactor,
+        background=Background(compactor, paces, tasks, BackgroundLimits(*at_most)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,

@@ -120,6 +120,7 @@ class Exchange:
             await milestones.close()
             if (decision := milestones.decision) is not None:
                 self.services.store.record(seen(facts, decision))
+                self.services.background.consider(facts.job, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -150,7 +151,9 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         began = monotonic()
-        decision = await self._decide(facts, self.services.compactor.prepare(facts.job, milestones.on_start))
+        decision = await self._decide(
+            facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
+        )
         observed = self._decided(facts, decision, began, milestones)
         # What was too short to be counted is counted while the provider works.
         counting = count_meanwhile(self.services, facts)

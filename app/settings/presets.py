@@ -52,6 +52,8 @@ detail, put what is older and finished into one line each, and move to Done what
 
 _NO_MASKS = {"enabled": False}
 _NO_FILL = {"fill_ratio": 0.0}
+_IN_THE_REQUEST = {"enabled": False}
+"""Those systems summarise in a request or not at all."""
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False, "prune": {"enabled": False}}
 _SESSION_PRUNING = {
     "strategy": "none",
@@ -65,6 +67,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     "default": {},
     "lightspeed": {
         "compaction": {
+            "background": _IN_THE_REQUEST,
             "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
             "floor_tokens": 0,
             # 0.30 of the window, which is more than the limit.
@@ -75,6 +78,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat": {
         "compaction": {
+            "background": _IN_THE_REQUEST,
             "strategy": "full",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -104,6 +108,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat-checkpoint": {
         "compaction": {
+            "background": _IN_THE_REQUEST,
             "strategy": "checkpoint",
             "trigger": {"any": [{"since_checkpoint_ratio": 0.10, "of": "window"}, {"overflow": True}]},
             "floor_tokens": 0,
@@ -124,6 +129,6 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "prune": {"stub": False},
         }
     },
-    "rolling": {"compaction": {"strategy": "rolling", "mask": _NO_MASKS}},
+    "rolling": {"compaction": {"strategy": "rolling", "background": _IN_THE_REQUEST, "mask": _NO_MASKS}},
     "off": {"compaction": {"enabled": False}},
 }

@@ -17,6 +17,7 @@ from app.store.pages import Order, Page, read_page
 from app.store.tables import usage_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "reasoning", "saved")}
+_COUNTS = ("requests", "calls", "unreported", "unpriced", *_SUMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,15 @@ class UsageSum:
     saved: int = 0
     cost: float | None = None
 
+    def __add__(self, other: UsageSum) -> UsageSum:
+        costs = [one.cost for one in (self, other) if one.cost is not None]
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return UsageSum(**counts, cost=sum(costs) if costs else None)
+
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:
-    """Of the calls for answers, and of those for summaries."""
+    """Of the calls for answers, and of those for summaries, also such as were made in the background."""
 
     messages: UsageSum
     summaries: UsageSum
@@ -162,14 +168,13 @@ def _sums() -> Select[Any]:
 
 
 def _by_purpose(rows: Sequence[Row[Any]]) -> UsageSums:
-    sums = {row.purpose: _sum(row) for row in rows}
-    return UsageSums(sums.get("message", UsageSum()), sums.get("summary", UsageSum()))
+    of = {row.purpose: _sum(row) for row in rows}
+    return UsageSums(of.pop("message", UsageSum()), sum(of.values(), start=UsageSum()))
 
 
 def _sum(row: Row[Any]) -> UsageSum:
     # PostgreSQL adds large numbers up as decimals.
-    counts = ("requests", "calls", "unreported", "unpriced", *_SUMS)
-    return UsageSum(**{name: int(row._mapping[name]) for name in counts}, cost=row.cost)  # noqa: SLF001 - public
+    return UsageSum(**{name: int(row._mapping[name]) for name in _COUNTS}, cost=row.cost)  # noqa: SLF001 - public
 
 
 def _columns(record: UsageRecord) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Purpose = Literal["message", "summary"]
+Purpose = Literal["message", "summary", "background"]
+"""`background`: for a summary, too, but after a request's answer, for those to come."""
 Kind = Literal["prompt", "cached", "completion"]
 
 MILLIONTHS = 1_000_000

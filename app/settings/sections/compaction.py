@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from app.core.limits.ahead import AheadShares
 from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
@@ -18,6 +19,7 @@ from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import OFF, Part, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
+_AHEAD = AheadShares()
 _SESSION, _POSITION = SessionPruning(), PositionPruning()
 
 
@@ -101,6 +103,29 @@ class PruneSettings(Section):
     """Put a note where messages are left out, that says how many and whose."""
 
 
+class BackgroundSettings(Section):
+    enabled: bool = True
+    """Make summaries after an answer, for the requests to come, so that these need not wait."""
+    ratio: Ratio = _AHEAD.soft
+    """Share of the limit below which none is made."""
+    wait_ratio: Ratio = _AHEAD.wait
+    """Share of the limit up to which a request goes on without the summary that is due."""
+    requests: int = Field(3, ge=1, le=10_000)
+    """Only for conversations of which so many requests were seen."""
+    tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
+    """Only for conversations that send so many tokens in an hour, at the pace of their latest requests."""
+
+    @property
+    def shares(self) -> AheadShares:
+        return AheadShares(self.ratio, self.wait_ratio)
+
+    @model_validator(mode="after")
+    def _begins_before_it_waits(self) -> Self:
+        if self.ratio > self.wait_ratio:
+            raise ValueError(f"ratio ({self.ratio}) must not be above wait_ratio ({self.wait_ratio})")
+        return self
+
+
 class CompactionSettings(Section):
     enabled: bool = True
     """Compact at all."""
@@ -131,6 +156,7 @@ class CompactionSettings(Section):
     """Share of the window that the prompt leaves free, also where the client asks for less; null: as it asks."""
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
     """Context window of a model that nobody knows."""
+    background: BackgroundSettings = BackgroundSettings()
     wait_seconds: Seconds = 60.0
     """How long a request waits for a compaction before it goes on without."""
     overflow_retries: int = Field(1, ge=0, le=2)
