@@ -25,7 +25,7 @@ from app.core.limits.trigger import Trigger
 
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
-MOST_EARLY = 0.05
+MOST_EARLY = 0.04
 """Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
@@ -37,7 +37,7 @@ class AheadShares:
 
     soft: float = 0.55
     """Below it no compaction begins."""
-    wait: float = 0.95
+    wait: float = 0.97
     """A view over it waits for the summary that is due."""
 
 
