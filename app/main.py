@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
+from app.compaction.background import Background, BackgroundLimits
 from app.compaction.compactor import Compactor
+from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
@@ -134,7 +136,10 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
-    policies, estimator = policies_of(settings), Estimator(tokenizer)
+    policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
+    holder = secrets.token_hex(8)
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, holder)
+    at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
@@ -143,7 +148,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
         estimator=estimator,
-        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, metrics, holder=secrets.token_hex(8)),
+        compactor=compactor,
+        background=Background(compactor, paces, tasks, BackgroundLimits(*at_most)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
