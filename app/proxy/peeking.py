@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
 from app.wire.format import AnswerEditor
-from app.wire.sse import FrameSplitter
+from app.wire.sse import FrameSplitter, may_tell_error
 
 FIRST_PIECE_SECONDS = 1.0
 """How long a stream's beginning is waited for: an error that other providers send with their status."""
@@ -49,7 +49,7 @@ async def read_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
 
 def refusal_in(editor: AnswerEditor, piece: bytes) -> bytes:
     """The error that a stream begins with; empty if it begins with anything else. `editor`: a new one."""
-    if b"error" not in piece:  # No provider tells one without the word.
+    if not may_tell_error(piece):
         return b""
     for frame in FrameSplitter().feed(piece):
         editor.edit(frame)
