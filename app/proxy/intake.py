@@ -148,7 +148,7 @@ def _writing(
 
     def prefix(view: View) -> Prefix:
         messages = caller.format.render(conversation, view, provider.settings.alternating_roles)
-        return Prefix(tuple(messages), request.cached)
+        return Prefix(tuple(messages), request.cached, dict([request.cache_key] if request.cache_key else ()))
 
     return Writing(
         rules=measured.rules,
