@@ -6,6 +6,11 @@ UPSTREAM ?=
 CONFIG ?=
 SEED ?=
 SHAPES ?=
+SUBJECTS ?=
+SCENARIOS ?=
+ROUNDS ?=
+CHAIN ?=
+BACKGROUND ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
@@ -25,7 +30,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -118,9 +123,29 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
 	$(VENV)/python -m benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
 
-bench: dev-env ## what counting a turn costs, by the length of the history
+bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.relay $(if $(SUBJECTS),--subjects '$(SUBJECTS)') \
+		$(if $(SCENARIOS),--scenarios '$(SCENARIOS)') $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(WITH),--with '$(WITH)') \
+		$(if $(SUBJECTS)$(SCENARIOS)$(WITH),--no-docs)
+
+counting: dev-env ## what counting a turn costs, by the length of the history
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.counting
+
+understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.understanding
+
+history: dev-env ## what a turn costs a process, by the length of the history before it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.history
+
+slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
+		$(if $(FILE),'$(FILE)')
 
 lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
 	$(VENV)/ruff format --check .
@@ -148,7 +173,7 @@ image: ## build the container image without Docker: see scripts/build_image.sh
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	rm -rf .venv .tables .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:

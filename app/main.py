@@ -15,12 +15,15 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
+from app.compaction.background import Background, BackgroundLimits
 from app.compaction.compactor import Compactor
+from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Price
 from app.headers.hops import new_instance
+from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
 from app.metrics.metrics import Metrics
@@ -128,11 +131,15 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
-    tasks, ledger, work = OwnedTasks(), Ledger(store, prices_of(settings), metrics), Work()
+    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back)
+    ledger = Ledger(store, prices_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
-    policies, estimator = policies_of(settings), Estimator(tokenizer)
+    policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
+    holder = secrets.token_hex(8)
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, holder)
+    at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
@@ -141,7 +148,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
         estimator=estimator,
-        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, metrics, holder=secrets.token_hex(8)),
+        compactor=compactor,
+        background=Background(compactor, paces, tasks, BackgroundLimits(*at_most)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
@@ -239,16 +247,17 @@ def _lifespan(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        heap.keep_small()
         try:
             await services.store.start()
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
-        services.estimator.make_ready("gpt-4o")  # What most models are counted with.
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers.all if tells else ()))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
+        heap.give_back()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         try:

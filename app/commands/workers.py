@@ -35,10 +35,10 @@ import structlog
 from app.commands import ports, server
 from app.commands.logs import configure_logging
 from app.commands.server import Started
+from app.core.tokens.rules import rules_for
 from app.metrics.metrics import Metrics, SupervisorMetrics
 from app.metrics.table import Table
 from app.settings import Settings
-from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 
 log = structlog.get_logger("steno.workers")
@@ -231,7 +231,7 @@ class Supervisor:
 def _load_what_all_need(settings: Settings) -> None:
     """Before the first fork, so that it is in memory once: of what is needed later the most."""
     import_module("app.store.migrations")
-    Estimator(Tokenizer(settings.tokenizer.directory)).make_ready("gpt-4o")
+    Tokenizer(settings.tokenizer.directory).counter(rules_for("gpt-4o").encoding)
     # The collector would write to all of it.
     gc.collect()
     gc.freeze()

@@ -84,6 +84,8 @@ class LeasedCompaction:
             if not isinstance(lease, Lease):
                 self._quotas.end(*job.place)
         if isinstance(lease, Busy):
+            if job.purpose == "background":
+                return Compaction((), Outcome.TAKES_TOO_LONG)  # Nobody needs it yet: it is not waited for.
             progress.tell(CompactionStart.by(plan))
             return await self._wait(progress, plan)
         return await self._begin(progress, plan, lease)

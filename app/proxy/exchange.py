@@ -142,6 +142,7 @@ class Exchange:
             await milestones.close()
             if (decision := milestones.decision) is not None:
                 self.services.store.record(seen(facts, decision))
+                self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -173,7 +174,9 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         began = monotonic()
-        decision = await self._decide(facts, self.services.compactor.prepare(facts.job, milestones.on_start))
+        decision = await self._decide(
+            facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
+        )
         observed = self._decided(facts, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         if (smaller := observed.recovery()) is None:

@@ -33,7 +33,8 @@ INLINE_BODY = 1 << 19
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Raises `Unreadable` and `InvalidRequest`."""
-    reading = partial(caller.format.read, body, services.bounds)
+    beginnings = services.readers[caller.format.name].beginnings
+    reading = partial(caller.format.read, body, services.bounds, beginnings)
     return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
 
 
@@ -70,8 +71,6 @@ async def digest(
         prompt = estimator.prompt(counted_as, messages, declared, declarations, measured.provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    if not estimator.is_ready(counted_as):
-        await services.work.do(tenant, lambda: estimator.make_ready(counted_as))
     is_short = len(request.body) <= INLINE_BODY and len(request.raw_messages) <= MANY_MESSAGES
     if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
         conversation, prompt = converse()
@@ -92,7 +91,7 @@ async def recognise(
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
     """Counts what was not counted yet; long text in a worker thread."""
-    if prompt.uncounted > INLINE_BYTES:
+    if prompt.uncounted > INLINE_BYTES or not prompt.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
         conversation.count()
@@ -106,7 +105,7 @@ def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | No
     conversation = facts.job.conversation
     if not (uncounted := facts.prompt.uncounted):
         return None
-    if uncounted > INLINE_BYTES:
+    if uncounted > INLINE_BYTES or not facts.prompt.is_ready:
         return asyncio.ensure_future(count(services, facts.job.tenant, conversation, facts.prompt))
     asyncio.get_running_loop().call_soon(conversation.count)
     return None

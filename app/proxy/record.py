@@ -27,8 +27,8 @@ REQUEST = "steno.request"
 """Scope key: the request's record."""
 LONGEST_PATH = 300
 FIRST_ERROR = 400
-_CHOSEN = because(Code.COMPACTION_OFF)
-"""The one reason that is no failure: somebody asked for it."""
+_NO_FAILURE = (), because(Code.COMPACTION_OFF), because(Code.SUMMARY_IN_BACKGROUND)
+"""Somebody asked for it, or it is on its way."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
@@ -66,7 +66,7 @@ class RequestRecord:
         if decision.view is None and not decision.why:
             return
         before, after = facts.tokens(decision)
-        tell = log.info if decision.why in ((), _CHOSEN) else log.warning
+        tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
             "payload left" if decision.view is None else "payload changed",
             request_id=self.request_id,

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, LargeBinary, Row, Select, any_, bindparam, func, select, type_coerce
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    LargeBinary,
+    Row,
+    Select,
+    any_,
+    bindparam,
+    func,
+    literal,
+    select,
+    type_coerce,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,32 +39,37 @@ def batches(keys: Sequence[T]) -> Iterator[list[T]]:
 
 
 class Lookup:
-    """The rows with one of many digests. Its statements are built once: that takes longer than to send one."""
+    """The rows with one of many digests, which are sent as one parameter.
+
+    With a parameter each thousands of them take longer to write, to parse and to plan for than to find.
+    """
 
     def __init__(self, column: Column[bytes], rows: Callable[[ColumnElement[bool]], Select[Any]]) -> None:
         """`rows` puts the condition into a statement, whose other parameters `find` gets by name."""
-        self._joined = rows(column == any_(_split(bindparam("digests", type_=LargeBinary))))
-        self._listed = rows(column.in_(bindparam("digests", expanding=True)))
+        joined = bindparam("digests", type_=LargeBinary)
+        self._by_array = rows(column == any_(_as_array(joined)))
+        self._by_rows = rows(column.in_(_as_rows(joined)))
 
     async def find(
         self, connection: AsyncConnection, digests: Collection[bytes], **parameters: object
-    ) -> list[Row[Any]]:
-        """In no order; as many statements as the digests take."""
-        found: list[Row[Any]] = []
-        if connection.dialect.name != "postgresql":
-            for batch in batches(list(digests)):
-                found += await connection.execute(self._listed, {**parameters, "digests": batch})
-        elif digests:
-            found += await connection.execute(self._joined, {**parameters, "digests": b"".join(digests)})
-        return found
+    ) -> Sequence[Row[Any]]:
+        """In no order. No digest may stand twice."""
+        if not digests:
+            return []
+        statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
+        found = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
+        return list(found)
 
 
-def _split(joined: ColumnElement[bytes]) -> ColumnElement[Sequence[bytes]]:
-    """The digests as an array that the server makes.
-
-    One parameter, and one plan for any number of them: with a parameter each, or an array of them, thousands of digests
-    take longer to encode and to plan for than to find.
-    """
+def _as_array(joined: BindParameter[bytes]) -> ColumnElement[Sequence[bytes]]:
+    """The digests as an array that PostgreSQL makes: one plan for any number of them."""
     at = func.generate_series(1, func.length(joined), DIGEST_BYTES).column_valued("at")
     digests = select(func.substring(joined, at, DIGEST_BYTES)).scalar_subquery()
     return type_coerce(func.array(digests), ARRAY(LargeBinary))
+
+
+def _as_rows(joined: BindParameter[bytes]) -> Select[tuple[bytes]]:
+    """The digests as rows that SQLite makes."""
+    at = select(literal(1).label("start")).cte("at", recursive=True, nesting=True)
+    at = at.union_all(select(at.c.start + DIGEST_BYTES).where(at.c.start + DIGEST_BYTES <= func.length(joined)))
+    return select(func.substr(joined, at.c.start, DIGEST_BYTES))

@@ -10,8 +10,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.store import revisions
 from app.store.database import MIGRATION_SECONDS, Database
 from app.store.errors import Queued, StoreUnavailable
+from app.store.files import close_to_others
 from app.store.guard import Guard, Work
 from app.store.readiness import Readiness
 from app.store.slots import Slot, Slots
@@ -60,6 +62,10 @@ class Calls:
 
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
         """
+        if await revisions.is_newest(self._database):
+            if (path := self._database.address.path) is not None:
+                close_to_others(path)
+            return revisions.newest(), revisions.newest()
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
         migrated = await migrations.upgrade(self._database)

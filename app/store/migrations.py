@@ -22,7 +22,6 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-import app
 from app.store.database import Database
 from app.store.errors import (
     DATABASE_ERRORS,
@@ -38,6 +37,7 @@ from app.store.errors import (
     is_unreachable,
 )
 from app.store.files import PRIVATE_FILE, close_to_others, make_file, make_folder
+from app.store.revisions import scripts
 
 # The two-number form of the advisory lock, so that it cannot meet a lease's.
 _LOCK = (0x57E0, 0x0001)
@@ -167,8 +167,6 @@ def _scripts() -> ScriptDirectory:
 
 
 def _config() -> Config:
-    package = Path(app.__file__).parent
-    packaged = package / "alembic"  # in a wheel; in a checkout the folder lies beside the package
     config = Config()
-    config.set_main_option("script_location", str(packaged if packaged.is_dir() else package.parent / "alembic"))
+    config.set_main_option("script_location", str(scripts()))
     return config

@@ -86,6 +86,11 @@ class UsageSum:
     saved: int = 0
     cost: float | None = None
 
+    def __add__(self, other: UsageSum) -> UsageSum:
+        costs = [one.cost for one in (self, other) if one.cost is not None]
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return UsageSum(**counts, cost=sum(costs) if costs else None)
+
 
 @dataclass(frozen=True, slots=True)
 class UsageSums:

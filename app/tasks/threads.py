@@ -15,6 +15,8 @@ THREADS = 4
 """More would not do more: but for counting tokens one of them runs at a time."""
 AT_ONCE = 2
 """Pieces of one tenant: with all its work it leaves threads to others."""
+REST_SECONDS = 1.0
+"""Without work, after which what comes afterwards is done."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,13 +28,18 @@ class _Piece:
 class Work:
     """Tenants take turns: whoever has a hundred pieces waits for his own."""
 
-    def __init__(self, threads: int = THREADS, at_once: int = AT_ONCE) -> None:
+    def __init__(
+        self, threads: int = THREADS, at_once: int = AT_ONCE, afterwards: Callable[[], object] | None = None
+    ) -> None:
+        """`afterwards` is done in a thread when there was nothing to do for a while."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._free = threads
         self._at_once = at_once
         self._waiting: dict[str, deque[_Piece]] = {}
         """By tenant; whose turn it is comes first."""
         self._running: Counter[str] = Counter()
+        self._afterwards = afterwards
+        self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
         """The work's result. Who is cancelled meanwhile is not waited for, but what has begun goes on to its end."""
@@ -43,6 +50,8 @@ class Work:
 
     async def stop(self) -> None:
         """Waits for what has begun. Comes after the requests are over."""
+        if self._resting is not None:
+            self._resting.cancel()
         await asyncio.to_thread(self._pool.shutdown)
 
     def _begin(self) -> None:
@@ -76,3 +85,10 @@ class Work:
             else:
                 piece.result.set_result(done.result())
         self._begin()
+        if self._afterwards is not None and not self._running:
+            self._rest(piece.result.get_loop(), self._afterwards)
+
+    def _rest(self, loop: asyncio.AbstractEventLoop, afterwards: Callable[[], object]) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+        self._resting = loop.call_later(REST_SECONDS, lambda: self._pool.submit(afterwards))

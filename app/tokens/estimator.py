@@ -40,7 +40,7 @@ COSTLY = 1 << 20
 """Bytes that tools or a schema stand for until they were counted once: with them the instructions are, twice."""
 
 Tokens = tuple[int, ...]
-Key = tuple[int | bytes, ...]
+Key = bytes
 
 
 class Counters(Protocol):
@@ -60,7 +60,8 @@ class Estimator:
     def __init__(self, counters: Counters, most_remembered: int = MOST_REMEMBERED) -> None:
         self._counters = counters
         self._remembered: BoundedMap[Key, Tokens] = BoundedMap(most_remembered)
-        self._ready: set[str] = set()
+        self._loaded: dict[str, Count] = {}
+        """By encoding."""
         self._tags: dict[CountingRules, int] = {}
         """A number for each set of rules: what is remembered holds for one."""
         self._rules: BoundedMap[tuple[str, str, float], tuple[CountingRules, int]] = BoundedMap(MOST_MODELS)
@@ -107,16 +108,19 @@ class Estimator:
         return self._counters.missing
 
     def counter(self, rules: CountingRules) -> Count:
-        counter = self._counters.counter(rules.encoding)
-        self._ready.add(rules.encoding)
+        """Loads its table when it is asked for the first time: that takes a quarter of a second, and 40 MB that a
+        process which counts nothing does not need."""
+        encoding = rules.encoding
+        return self._loaded.get(encoding) or (lambda text: self._load(encoding)(text))  # noqa: PLW0108 - later
+
+    def _load(self, encoding: str) -> Count:
+        counter = self._loaded.get(encoding)
+        if counter is None:
+            counter = self._loaded[encoding] = self._counters.counter(encoding)
         return counter
 
-    def is_ready(self, model: str) -> bool:
-        """Whether the model's table is in memory: loading one takes a tenth of a second or more."""
-        return rules_for(model).encoding in self._ready
-
-    def make_ready(self, model: str) -> None:
-        self.counter(rules_for(model))
+    def has_loaded(self, encoding: str) -> bool:
+        return encoding in self._loaded
 
     def formula(self, model: str) -> str:
         """Names what a model is counted with: what a calibration learnt holds for this alone."""
@@ -154,7 +158,7 @@ class _Declaration:
         self._estimator, self._rules = estimator, rules
         self._declared, self._read = declared, read
         digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest()
-        self.key: Key = (*_key(tag, self._system), digest, self._holds_calls)
+        self.key = b"%b%b%d" % (_key(tag, self._system), digest, self._holds_calls)
         self.work = COSTLY if declared else 0
         """Bytes that counting it is as much work as."""
 
@@ -203,6 +207,11 @@ class Prompt:
         return fixed + sum(self.counted) + units + answer * len(self.history.unit_starts)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the model's table is in memory: loading one takes a quarter of a second."""
+        return self.estimator.has_loaded(self.rules.encoding)
+
+    @property
     def uncounted(self) -> int:
         """Bytes that `costs` has to count, or as much work."""
         beside = self.declaration.work if self.beside is None else 0
@@ -244,6 +253,5 @@ class Prompt:
 
 def _key(tag: int, unit: Sequence[Message]) -> Key:
     # With the sizes: a digest leaves out volatile text, which costs tokens nevertheless.
-    if len(unit) == 1:
-        return tag, unit[0].digest, len(unit[0].raw)
-    return (tag, *(part for message in unit for part in (message.digest, len(message.raw))))
+    parts = (message.digest + len(message.raw).to_bytes(5, "big") for message in unit)
+    return b"".join((tag.to_bytes(2, "big"), *parts))

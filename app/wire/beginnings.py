@@ -8,7 +8,7 @@ of reading it. Where a client writes it otherwise, nothing is found, and the bod
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from app.memory.bounded import BoundedMap
@@ -22,7 +22,9 @@ MOST_COMPARED = 32
 """Beginnings that are looked at for one body, the longest first."""
 LAST_BYTES = 64
 """By which a beginning is found, together with its length."""
-MOST_BYTES = 32 << 20
+MOST_BYTES = 16 << 20
+PLACE_BYTES = 16
+"""What an element's place takes."""
 
 Place = tuple[int, bytes]
 
@@ -39,6 +41,10 @@ class Beginning:
     """Where the last element ends in the body."""
     marks: int
     """What stands before values in it, in strings too: see `holds_more_values`."""
+    weight: int
+    """Bytes that count for it: not those of the elements that the one which grew out of it holds, too."""
+    before: Place | None = None
+    """Where the one is kept that it grew out of."""
 
     def begins(self, body: bytes) -> bool:
         return body.startswith(self.head) and body.startswith(self.separator.join(self.elements), len(self.head))
@@ -55,7 +61,7 @@ class Beginnings:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._kept: BoundedMap[Place, Beginning] = BoundedMap(
             most_bytes=most_bytes,
-            size=lambda beginning: beginning.stop,
+            size=lambda beginning: beginning.weight,
             pushed_out=lambda place, _: self._unlist(place),
         )
         self._stops: list[int] = []
@@ -67,24 +73,36 @@ class Beginnings:
         with self._lock:
             above = bisect_right(self._stops, len(body))
             places = [
-                (stop, body[stop - LAST_BYTES : stop]) for stop in self._stops[max(0, above - MOST_COMPARED) : above]
+                (stop, body[max(0, stop - LAST_BYTES) : stop])
+                for stop in self._stops[max(0, above - MOST_COMPARED) : above]
             ]
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
 
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
         """Where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
-        if len(source.text) < SHORTEST or not elements:
+        if len(source.text) < SHORTEST or len(elements) == (len(before.elements) if before else 0):
             return
         beginning = _beginning(source, name, elements) if before is None else _grown(source, elements, before)
         if beginning is None or beginning.stop < SHORTEST:
             return
         with self._lock:
-            for old in (before, beginning):
-                if old is not None and self._kept.pop(place := _place(old)) is not None:
-                    self._unlist(place)
-            insort(self._stops, beginning.stop)
-            self._kept.keep(_place(beginning), beginning)
+            if before is not None:
+                if before.before is not None:
+                    self._drop(before.before)
+                # The latest turn may be edited, or sent to several: then it grows from there again.
+                self._keep(replace(before, weight=PLACE_BYTES * len(before.elements), before=None))
+            self._keep(beginning)
+
+    def _keep(self, beginning: Beginning) -> None:
+        place = _place(beginning)
+        self._drop(place)
+        insort(self._stops, beginning.stop)
+        self._kept.keep(place, beginning)
+
+    def _drop(self, place: Place) -> None:
+        if self._kept.pop(place) is not None:
+            self._unlist(place)
 
     def _unlist(self, place: Place) -> None:
         del self._stops[bisect_left(self._stops, place[0])]
@@ -95,7 +113,8 @@ def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beg
     for separator in SEPARATORS:
         if body.startswith(separator.join(elements), start):
             stop = start + sum(map(len, elements)) + len(separator) * (len(elements) - 1)
-            return Beginning(body[:start], elements, separator, stop, count_marks(body, 0, stop))
+            weight = stop + PLACE_BYTES * len(elements)
+            return Beginning(body[:start], elements, separator, stop, count_marks(body, 0, stop), weight)
     return None
 
 
@@ -106,7 +125,9 @@ def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) ->
         return None
     stop = before.stop + len(new)
     marks = before.marks + count_marks(body, before.stop, stop)
-    return Beginning(before.head, (*before.elements, *elements[len(before.elements) :]), separator, stop, marks)
+    grown = (*before.elements, *elements[len(before.elements) :])
+    weight = stop + PLACE_BYTES * len(grown)
+    return Beginning(before.head, grown, separator, stop, marks, weight, _place(before))
 
 
 def _place(beginning: Beginning) -> Place:

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.sql.sqltypes import Integer
 from structlog.testing import capture_logs
 
-from app.store import MigrationFailed, SchemaTooNew, migrations
+from app.store import MigrationFailed, SchemaTooNew, migrations, revisions
 from app.store.database import Database, read_url
 from app.store.tables import metadata
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
@@ -361,3 +361,30 @@ async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_ur
     assert not found.reachable
     assert "nobody" in str(found.reason)
     assert "s3cret" not in found.place
+
+
+def test_the_newest_revision_is_told_without_alembic() -> None:
+    assert revisions.newest() == migrations.head_revision() == REVISIONS[-1]
+
+
+async def test_a_database_that_is_migrated_needs_no_alembic(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(shared_url)
+    await store.migrate()
+
+    async def upgrading(database: Database) -> None:
+        raise AssertionError(database.address.place)
+
+    monkeypatch.setattr(migrations, "upgrade", upgrading)
+    assert await store.migrate() == (revisions.newest(), revisions.newest())
+
+
+async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(shared_url: str) -> None:
+    database = Database(shared_url)
+    assert not await revisions.is_newest(database)
+    await migrations.upgrade(database, REVISIONS[-2])
+    assert not await revisions.is_newest(database)
+    await migrations.upgrade(database)
+    assert await revisions.is_newest(database)
+    await database.close()

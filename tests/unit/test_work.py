@@ -9,6 +9,7 @@ from threading import Event, get_ident
 
 import pytest
 
+from app.tasks import threads
 from app.tasks.threads import Work
 
 PATIENCE = 10.0
@@ -101,3 +102,19 @@ async def test_stopping_waits_for_what_has_begun() -> None:
     bench.gate.set()
     await stopping
     assert await doing == "one"
+
+
+async def test_what_comes_afterwards_is_done_once_when_there_was_nothing_to_do_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threads, "REST_SECONDS", 0.01)
+    done: list[int] = []
+    work = Work(afterwards=lambda: done.append(get_ident()))
+    await asyncio.gather(*(work.do("t", lambda: None) for _ in range(5)))
+    assert not done
+    async with asyncio.timeout(PATIENCE):
+        while not done:  # noqa: ASYNC110 - a thread tells it
+            await asyncio.sleep(0.001)
+    assert len(done) == 1
+    assert done[0] != get_ident()
+    await work.stop()

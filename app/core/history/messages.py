@@ -97,7 +97,7 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
-class History(tuple[Message, ...]):
+class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
 
     @classmethod
@@ -106,20 +106,20 @@ class History(tuple[Message, ...]):
 
     def grown(self, new: Sequence[Message]) -> History:
         """This one with what came after it."""
-        longer = History((*self, *new))
-        size, known = len(self), longer.__dict__
-        known["turn_starts"] = (*self.turn_starts, *_turn_starts(new, size))
-        known["first_instruction"] = self.first_instruction
-        if self.first_instruction == size:
-            known["first_instruction"] += _first_instruction(new)
-        known["holds_calls"] = self.holds_calls or any(message.calls for message in new)
-        known["holds_media"] = self.holds_media or any(message.media for message in new)
-        known["unit_starts"] = self._units_grown(longer)
-        known["kept"] = dict(self.kept)
+        longer, size = History((*self, *new)), len(self)
+        longer.__dict__.update(
+            turn_starts=(*self.turn_starts, *_places(new, Kind.USER, size)),
+            instruction_places=(*self.instruction_places, *_places(new, Kind.INSTRUCTIONS, size)),
+            unit_starts=self._units_grown(longer),
+            holds_calls=self.holds_calls or any(message.calls for message in new),
+            holds_answers=self.holds_answers or any(message.answers for message in new),
+            holds_media=self.holds_media or any(message.media for message in new),
+            kept=dict(self.kept),
+        )
         if self.rest:
-            known["instructions"] = self.instructions
+            longer.__dict__.update(instructions=self.instructions)
             if self.instructions:
-                known["_rest"] = self.rest.grown(new)
+                longer.__dict__.update(_rest=self.rest.grown(new))
         return longer
 
     @lazy
@@ -142,16 +142,25 @@ class History(tuple[Message, ...]):
 
     @lazy
     def turn_starts(self) -> tuple[int, ...]:
-        return tuple(_turn_starts(self))
+        return tuple(_places(self, Kind.USER))
 
     @lazy
+    def instruction_places(self) -> tuple[int, ...]:
+        """Indexes of all instructions."""
+        return tuple(_places(self, Kind.INSTRUCTIONS))
+
+    @property
     def first_instruction(self) -> int:
-        """Index of the first instruction; the length without one."""
-        return _first_instruction(self)
+        """Index of the first one; the length without one."""
+        return self.instruction_places[0] if self.instruction_places else len(self)
 
     @lazy
     def holds_calls(self) -> bool:
         return any(message.calls for message in self)
+
+    @lazy
+    def holds_answers(self) -> bool:
+        return any(message.answers for message in self)
 
     @lazy
     def holds_media(self) -> bool:
@@ -173,13 +182,8 @@ class History(tuple[Message, ...]):
         return (*starts, *(starts[-1] + start for start in unit_starts(latest)[1:]))
 
 
-def _turn_starts(messages: Iterable[Message], first: int = 0) -> Iterator[int]:
-    return (index for index, message in enumerate(messages, first) if message.kind is Kind.USER)
-
-
-def _first_instruction(messages: Sequence[Message]) -> int:
-    places = (index for index, message in enumerate(messages) if message.kind is Kind.INSTRUCTIONS)
-    return next(places, len(messages))
+def _places(messages: Iterable[Message], kind: Kind, first: int = 0) -> Iterator[int]:
+    return (index for index, message in enumerate(messages, first) if message.kind is kind)
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:

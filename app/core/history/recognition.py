@@ -63,7 +63,7 @@ def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], .
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
-    """The places of a history that an earlier request may have left, deepest first."""
+    """The places of a history that an earlier request may have left, deepest first: the first ones are the likely."""
     messages = transcript.messages
     ends = (
         end
@@ -86,8 +86,7 @@ def recognise(
         return Recognition(_conversation_id(identity, end))
     deepest = known[0]
     if len(known) > 1:
-        order = chain.positions
-        deepest = max(known, key=lambda head: (order.get(head.digest, -1), -head.tip_turn))
+        deepest = max(known, key=lambda head: (chain.positions.get(head.digest, -1), -head.tip_turn))
     if deepest.tip_turn - deepest.turn <= 1:
         return Recognition(deepest.conversation_id)
     return Recognition(_conversation_id(identity, end, fresh()), forked_from=deepest.conversation_id)

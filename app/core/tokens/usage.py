@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Purpose = Literal["message", "summary"]
+Purpose = Literal["message", "summary", "background"]
+"""`background`: for a summary, too, but after a request's answer, for those to come."""
 Kind = Literal["prompt", "cached", "written", "completion"]
 PriceSource = Literal["settings", "registry"]
 """Whether a price is the operator's own, or the public list price, which is in US dollars."""

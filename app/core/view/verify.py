@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import Message
 from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
@@ -15,31 +14,31 @@ from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinne
 def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
     """What is wrong with a view: empty if every message is covered exactly once and a provider would take it."""
     transcript = conversation.transcript
-    covered: Counter[int] = Counter()
+    covered: list[int] = []
     sent: list[int] = []
     kept_calls: dict[int, frozenset[str]] = {}
     for part in view.parts:
         match part:
             case Summary(chunk):
-                covered.update(_summarised(conversation, chunk))
+                covered.extend(_summarised(conversation, chunk))
             case Pruned(start, stop):
-                covered.update(range(start, stop))
+                covered.extend(range(start, stop))
             case Pinned(start, stop):
                 sent.extend(range(start, stop))
             case Note():
                 pass
             case _:
                 indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
-                covered.update(indexes)
+                covered.extend(indexes)
                 sent.extend(indexes)
                 if isinstance(part, Altered) and part.calls is not None:
                     calls = transcript.messages[part.index].calls
                     kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
     checks = (
-        (covered != Counter(range(len(transcript))), Code.NOT_COVERED_ONCE),
+        (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
         (0 <= transcript.last_user not in verbatim, Code.LAST_USER_MESSAGE_CHANGED),
-        (_instructions(transcript.messages) - verbatim != set(), Code.INSTRUCTIONS_CHANGED),
+        (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
         (bool(_orphans(transcript.messages, sent, kept_calls)), Code.TOOL_PAIR_SPLIT),
         (_is_parted(transcript.messages, sent), Code.BOUND_MESSAGE_PARTED),
         (not (sent or view.chunks or conversation.instructions), Code.NOTHING_LEFT),
@@ -48,14 +47,11 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
     return [problem for failed, problem in checks if failed]
 
 
-def _instructions(messages: Iterable[Message]) -> set[int]:
-    return {index for index, message in enumerate(messages) if message.kind is Kind.INSTRUCTIONS}
-
-
 def _summarised(conversation: Conversation, chunk: SummaryChunk) -> Iterable[int]:
     """The messages that only the summary stands for."""
     start, stop = (conversation.chain.positions.get(end, 0) for end in (chunk.from_digest, chunk.through_digest))
-    return (index for index in range(start, stop) if index - start not in chunk.carried)
+    carried = frozenset(start + offset for offset in chunk.carried)
+    return (index for index in range(start, stop) if index not in carried)
 
 
 def _verbatim_indexes(part: Part) -> Iterable[int]:

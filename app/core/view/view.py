@@ -107,6 +107,17 @@ class Costs:
     """Of all beside the messages: tools, response format, reply priming."""
 
 
+class _Counted:
+    """What is counted when it is first asked for."""
+
+    def __init__(self, count: Callable[[], Costs]) -> None:
+        self._count = count
+
+    @lazy
+    def costs(self) -> Costs:
+        return self._count()
+
+
 class Conversation:
     """One request's history, ready to be decided upon.
 
@@ -125,14 +136,16 @@ class Conversation:
         self.bound = bound
         self.history = History.of(messages)
         self.instructions = self.history.instructions
-        self.transcript = Transcript(self.history.rest, lambda: self.costs.messages[len(self.instructions) :])
+        self._counted = counted = _Counted(count)
+        skipped = len(self.instructions)
+        # Without a reference back: with one, all of it would stay until the collector comes by.
+        self.transcript = Transcript(self.history.rest, lambda: counted.costs.messages[skipped:])
         self.chain = identity.chain_of(tenant, self.history.rest)
         self.kept = Kept(self.transcript, Pins())
-        self._count = count
 
-    @lazy
+    @property
     def costs(self) -> Costs:
-        return self._count()
+        return self._counted.costs
 
     def count(self) -> None:
         """Counts now, for callers who want it done at a better place than where it is first needed."""
@@ -159,11 +172,7 @@ class Conversation:
     def floor(self) -> int:
         """What no stage may touch: tools, instructions, in the middle too, the last user message."""
         transcript = self.transcript
-        kept = (
-            index
-            for index, message in enumerate(transcript.messages)
-            if index == transcript.last_user or message.kind is Kind.INSTRUCTIONS
-        )
+        kept = {*transcript.messages.instruction_places, transcript.last_user} - {-1}
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
     @property

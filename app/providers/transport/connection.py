@@ -189,6 +189,18 @@ class Exchange:
             self._give_up()
             raise
 
+    async def beginning(self, seconds: float) -> bytes:
+        """What is there of the body and was not taken, after waiting so long for any of it. Raises the upstream
+        errors."""
+        reading = self._reading
+        if not reading.unread and not reading.complete:
+            timer = self._connection.loop.call_later(seconds, self.wake)
+            try:
+                await self._something(self._timeouts.between_bytes)
+            finally:
+                timer.cancel()
+        return b"".join(reading.parts)
+
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives: what waits goes together. Raises the upstream errors."""
         return self

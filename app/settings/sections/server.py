@@ -77,6 +77,12 @@ class LimitSettings(Section):
     """A client that takes nothing for this long is given up."""
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, in each process; null for any number."""
+    background_compactions: int = Field(16, ge=0)
+    """Compactions in the background that are under way at once, in each process; 0 for none."""
+    background_compactions_per_tenant: int = Field(8, ge=0)
+    """Those of one tenant."""
+    background_bytes: int = Field(64_000_000, ge=0)
+    """Largest sum of the histories that they are made from; one tenant may have half of it."""
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """`POST .../compact` requests of one tenant in a minute, in each process; null for any number."""
     summary_tokens_per_hour: int | None = Field(None, ge=1)

@@ -1,0 +1,78 @@
+"""Environments: what a subject needs, installed apart from Steno and from each other, in the versions of `peers/`."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PEERS = Path(__file__).parent / "peers"
+INSTALL_SECONDS = 900
+
+
+class Missing(Exception):
+    """Why something cannot be measured here."""
+
+
+def python_environment(folder: Path, name: str) -> Path:
+    """A virtual environment with what `peers/NAME.txt` lists, made if need be."""
+    requirements = PEERS / f"{name}.txt"
+    target = folder / name
+    if _is_current(target, requirements):
+        return target
+    print(f"installing {name}", flush=True)
+    _run([sys.executable, "-m", "venv", "--clear", str(target)], folder)
+    pip = [str(target / "bin" / "python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-input"]
+    _run([*pip, "--no-deps", "--requirement", str(requirements)], folder)
+    _stamp(target, requirements)
+    return target
+
+
+def node_environment(folder: Path, name: str) -> Path:
+    """A folder with the Node packages that `peers/package.json` asks for."""
+    for command in ("node", "npm"):
+        if shutil.which(command) is None:
+            raise Missing(f"{command} is not installed (on Debian: apt-get install nodejs npm)")
+    manifest = PEERS / "package.json"
+    target = folder / name
+    if _is_current(target, manifest):
+        return target
+    print(f"installing {name}", flush=True)
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(manifest, target)
+    _run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"], target)
+    _stamp(target, manifest)
+    return target
+
+
+def version(environment: Path, package: str) -> str:
+    """What is installed there of a Python package."""
+    found = sorted(environment.glob(f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"))
+    return found[0].name.removesuffix(".dist-info").partition("-")[2] if found else "unknown"
+
+
+def _run(command: list[str], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        done = subprocess.run(  # noqa: S603 - pip, npm and what makes an environment
+            command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(str(error)) from error
+    if done.returncode:
+        raise Missing(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-300:]}")
+
+
+def _is_current(target: Path, wanted: Path) -> bool:
+    stamp = target / ".made-from"
+    return stamp.exists() and stamp.read_text() == _checksum(wanted)
+
+
+def _stamp(target: Path, wanted: Path) -> None:
+    (target / ".made-from").write_text(_checksum(wanted))
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

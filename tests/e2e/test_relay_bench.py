@@ -1,0 +1,69 @@
+"""`make bench` works: each scenario, for a moment. What it measures is nobody's business here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.relay.__main__ import FOLDER
+from benchmarks.relay.bodies import write_body
+from benchmarks.relay.environments import Missing
+from benchmarks.relay.measuring import bench, measure
+from benchmarks.relay.native import a_compiler, compiled
+from benchmarks.relay.report import MEASURES, figures
+from benchmarks.relay.scenarios import NAMES, ONCE, Scale, scenarios
+from benchmarks.relay.subjects import DIRECT, Command, Place, plain, steno
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it measures by epoll and /proc")
+
+MOMENT = Scale(
+    rounds=1, seconds=0.1, large_bodies=2, open_streams=8, open_seconds=1, settle_seconds=0.1, afterwards_seconds=0.0
+)
+NOT_COMPARED = {"memory per open stream"}
+"""What eight streams take may be less than what is given back meanwhile."""
+
+
+def compiler_at_hand(_: Path) -> list[str]:
+    """No test installs one."""
+    if shutil.which("cc") is None and not (FOLDER / "compiler" / ".made-from").exists():
+        pytest.skip("there is no C compiler, and `make bench` has not installed one")
+    return a_compiler(FOLDER)
+
+
+def nobody(_: Place) -> Command:
+    raise Missing("it cannot be installed")
+
+
+def crasher(_: Place) -> Command:
+    return Command((sys.executable, "-c", "raise SystemExit('no such option')"), "1.0", start_seconds=10)
+
+
+def test_every_scenario_is_answered_and_what_cannot_be_had_is_reported(tmp_path: Path) -> None:
+    compiled(tmp_path, compiler_at_hand)
+    subjects = {"steno": steno, "nobody": nobody, "crasher": crasher}
+    if (FOLDER / "plain" / ".made-from").exists():  # installed by `make bench`
+        subjects["plain"] = lambda place: plain(Place(FOLDER, place.folder, place.port, place.upstream))
+    with bench(tmp_path, subjects, MOMENT, lambda _: None) as made:
+        results = measure(made, scenarios(MOMENT))
+    assert [(run["subject"], run["scenario"], run["error"]) for run in results["runs"] if run["errors"]] == []
+    measured = {(run["subject"], run["scenario"]) for run in results["runs"] if run["answered"]}
+    assert measured >= {("steno", name) for name in NAMES}
+    assert measured >= {(DIRECT, name) for name in NAMES if name not in ONCE}
+    found = figures(results)
+    assert [m.title for m in MEASURES if "steno" not in found[m.title] and m.title not in NOT_COMPARED] == []
+    assert results["missing"]["nobody"] == "it cannot be installed"
+    assert "no such option" in results["missing"]["crasher"]
+
+
+def test_a_refusal_and_a_stream_that_is_not_whole_are_errors(tmp_path: Path) -> None:
+    compiled(tmp_path, compiler_at_hand)
+    unknown = ["--body", str(write_body(tmp_path, 300, "other-text200", stream=False))]
+    short = ["--body", str(write_body(tmp_path, 300, "bench-chunks3", stream=True)), "--stream", "--stamps", "4"]
+    with bench(tmp_path, {}, MOMENT, lambda _: None) as made:
+        for arguments, wrong in ((unknown, "status 400"), (short, "not whole")):
+            run = made.load(made.contestants[0], [*arguments, "--requests", "1"])
+            assert (run["answered"], run["errors"]) == (0, 1)
+            assert wrong in run["error"]

@@ -1,0 +1,151 @@
+"""Beginnings: a body that is read from where another one ended is read as if it had been read as a whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.wire import beginnings as beginnings_module
+from app.wire.beginnings import Beginnings
+from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.format import BodyBounds
+from app.wire.members import RawObject, TooManyValues, Unreadable
+
+TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
+MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), min_size=1, max_size=4)
+MEMBERS = st.dictionaries(st.sampled_from(["n", "stream", "user", "metadata", "tools"]), st.none() | TEXTS, max_size=3)
+
+
+@pytest.fixture(autouse=True)
+def short_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beginnings_module, "SHORTEST", 1)
+
+
+def written(before: dict[str, Any], messages: list[dict[str, Any]], after: dict[str, Any], spaced: bool) -> bytes:
+    body = {"model": "m", **before, "messages": messages, **{k: v for k, v in after.items() if k not in before}}
+    return json.dumps(body, separators=None if spaced else (",", ":")).encode()
+
+
+def told(request: ChatRequest) -> tuple[object, ...]:
+    """All that is known of a request, and what is written of it."""
+    source = request.source
+    members = {name: (source.raw(name), source.value(name), source.members[name]) for name in source.members}
+    return (
+        members,
+        request.raw_messages,
+        (request.model, request.stream, request.choices, request.names, request.declared),
+        request.untouched,
+        request.with_messages([b"{}"], ask_usage=True),
+        source.spliced(remove=["messages"], add=b'"x":1'),
+    )
+
+
+@given(MEMBERS, st.lists(MESSAGES, min_size=2, max_size=4), MEMBERS, st.booleans())
+def test_a_body_is_read_alike_whatever_is_known_of_it(
+    before: dict[str, Any], turns: list[list[dict[str, Any]]], after: dict[str, Any], spaced: bool
+) -> None:
+    known = Beginnings(1 << 20)
+    messages: list[dict[str, Any]] = []
+    for new in turns:
+        messages = [*messages, *new]
+        body = written(before, messages, after, spaced)
+        assert told(read_request(body, beginnings=known)) == told(read_request(body))
+        assert known.find(body) is not None
+
+
+@given(st.binary(max_size=12), st.integers(0, 80), st.integers(0, 12))
+def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int, cut: int) -> None:
+    """Also where that makes them no JSON, or a key stand twice."""
+    known, body = Beginnings(1 << 20), b'{"model":"m","messages":[{"role":"user","content":"a"}],"user":"u"}'
+    read_request(body, beginnings=known)
+    other = body[:place] + put + body[place + cut :]
+    assert outcome(other, known) == outcome(other, None)
+
+
+@pytest.mark.parametrize("rest", [b',"messages":[]}', b"]}", b",}", b',"model":"n"}', b""])
+def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> None:
+    known, body = Beginnings(1 << 20), b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
+    read_request(body, beginnings=known)
+    other = body[:-1] + rest
+    assert outcome(other, known) == outcome(other, None)
+
+
+def outcome(body: bytes, known: Beginnings | None) -> object:
+    try:
+        return told(read_request(body, beginnings=known))
+    except Unreadable as error:
+        return error.reason
+
+
+def test_the_values_of_a_known_beginning_count() -> None:
+    known = Beginnings(1 << 20)
+    message = b'{"role":"user","content":[%b]}'
+    full = message % b",".join([b"1"] * 900)
+    body = b'{"model":"m","messages":[%b]}'
+    bounds = BodyBounds(values=1_000)
+    read_request(body % full, bounds, known)
+    longer = body % b",".join((full, message % b",".join([b"1"] * 200)))
+    assert known.find(longer) is not None
+    with pytest.raises(TooManyValues):
+        read_request(longer, bounds, known)
+
+
+def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, sizes = Beginnings(1 << 20), []
+    read = RawObject.__init__
+
+    def reading(self: RawObject, text: bytes) -> None:
+        sizes.append(len(text))
+        read(self, text)
+
+    monkeypatch.setattr(RawObject, "__init__", reading)
+    messages = [{"role": "user", "content": "x" * 1_000}]
+    read_request(written({}, messages, {}, spaced=False), beginnings=known)
+    read_request(written({}, [*messages, {"role": "user", "content": "new"}], {}, spaced=False), beginnings=known)
+    assert sizes[0] > 1_000
+    assert sizes[1] < 100
+
+
+def test_there_is_room_for_so_many_bytes() -> None:
+    known = Beginnings(5_000)
+    bodies = [written({}, [{"role": "user", "content": f"{n}" * 2_000}], {}, spaced=False) for n in range(4)]
+    for body in bodies:
+        read_request(body, beginnings=known)
+    assert [known.find(body) is not None for body in bodies] == [False, False, True, True]
+
+
+def test_a_beginning_of_many_short_messages_is_found() -> None:
+    known = Beginnings(1 << 20)
+    body = b'{"model":"m","messages":[%b]}' % b",".join([b"{}"] * 100)
+    read_request(body, beginnings=known)
+    assert known.find(body) is not None
+
+
+def test_a_body_that_is_written_otherwise_is_read_each_time() -> None:
+    known = Beginnings(1 << 20)
+    body = json.dumps({"model": "m", "messages": [{}, {}]}, indent=1).encode()
+    assert read_request(body, beginnings=known).raw_messages == (b"{}", b"{}")
+    assert known.find(body) is None
+
+
+def test_one_history_may_go_on_in_several_ways() -> None:
+    known = Beginnings(1 << 20)
+    messages = [{"role": "user", "content": "x" * 100}]
+    read_request(written({}, messages, {}, spaced=False), beginnings=known)
+    for answer in ("a", "b", "c"):
+        longer = written({}, [*messages, {"role": "user", "content": answer}], {}, spaced=False)
+        assert known.find(longer) is not None
+        read_request(longer, beginnings=known)
+
+
+def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
+    known = Beginnings(1 << 20)
+    messages: list[dict[str, Any]] = []
+    for number in range(5):
+        messages = [*messages, {"role": "user", "content": f"{number}"}]
+        read_request(written({}, messages, {}, spaced=False), beginnings=known)
+    assert len(known._kept) == len(known._stops) == 2

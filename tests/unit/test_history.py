@@ -1,0 +1,79 @@
+"""Histories: one that has grown is what it would be if it had been read at once."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.history.messages import History, Media, Message
+from app.core.view.view import Conversation, Costs
+from tests.unit.conversations import IDENTITY, TENANT, message
+
+IDS = st.sampled_from(["a", "b", ""])
+PICTURE = (Media("image", 9),)
+MESSAGES = st.lists(
+    st.one_of(
+        st.builds(message, st.sampled_from(["system", "user", "assistant", "critic"]), st.text("xy", max_size=2)),
+        st.builds(lambda text: replace(message("user", text), media=PICTURE), st.text("xy", max_size=2)),
+        st.builds(lambda text: replace(message("assistant", text), bound=True), st.text("xy", max_size=2)),
+        st.builds(lambda ids: message("assistant", calls=ids), st.lists(IDS, min_size=1, max_size=2)),
+        st.builds(lambda id_: message("tool", "r", answers=id_), IDS),
+        st.builds(lambda id_: message("function", "r", answers=id_), IDS),
+    ),
+    max_size=12,
+)
+
+
+def known(history: History) -> tuple[object, ...]:
+    parts = (history, history.rest)
+    return (
+        tuple(history.instructions),
+        *(tuple(part) for part in parts),
+        *(part.unit_starts for part in parts),
+        *(part.turn_starts for part in parts),
+        *(part.instruction_places for part in parts),
+        (history.holds_calls, history.holds_answers, history.holds_media),
+        IDENTITY.chain_of(TENANT, history.rest).digests,
+    )
+
+
+@given(st.lists(MESSAGES, max_size=4))
+def test_a_history_that_grew_is_the_one_that_came_at_once(steps: list[list[Message]]) -> None:
+    grown = History()
+    for new in steps:
+        known(grown)
+        grown = grown.grown(new)
+    assert known(grown) == known(History(one for new in steps for one in new))
+
+
+def test_what_is_known_of_a_beginning_is_not_worked_out_again() -> None:
+    beginning = History([message("system", "s"), message("user", "q")])
+    chain = IDENTITY.chain_of(TENANT, beginning.rest)
+    longer = beginning.grown([message("assistant", "a")])
+    assert all(
+        old is new for old, new in zip(chain.digests, IDENTITY.chain_of(TENANT, longer.rest).digests, strict=False)
+    )
+    assert IDENTITY.chain_of(TENANT, longer.rest) is IDENTITY.chain_of(TENANT, longer.rest)
+
+
+def test_a_history_that_two_tenants_send_has_a_chain_for_each() -> None:
+    history = History([message("user", "q")])
+    one, other = IDENTITY.chain_of("one", history), IDENTITY.chain_of("other", history)
+    assert one.digests == IDENTITY.chain("one", [history[0].digest]).digests
+    assert other.digests == IDENTITY.chain("other", [history[0].digest]).digests
+
+
+def test_nothing_of_a_conversation_stays_until_the_collector_comes_by() -> None:
+    gc.disable()
+    try:
+        talk = Conversation(History([message("user", "q")]), IDENTITY, TENANT, lambda: Costs([1], 0), None)
+        assert (talk.tokens, talk.floor, talk.transcript.tokens(0)) == (1, 1, 1)
+        gone = weakref.ref(talk)
+        del talk
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,132 @@
+"""What `make bench` makes of its measurements. The measurements are invented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.relay.bodies import NUMBER, body
+from benchmarks.relay.charts import dots, sizes
+from benchmarks.relay.report import BEGIN, END, MEASURES, columns, figures, markdown, noise, ratio, table, with_section
+from benchmarks.relay.scenarios import NAMES
+
+RATE = "requests a second, 4 KB, 32 connections"
+ADDED = "added p50, 4 KB, 1 connection"
+
+
+def run(subject: str, scenario: str, p50: float, number: int = 0, **more: Any) -> dict[str, Any]:
+    times = {"n": 100, "p50": p50, "p90": 1.5 * p50, "p99": 2 * p50, "max": 3 * p50}
+    return {
+        "subject": subject,
+        "scenario": scenario,
+        "round": number,
+        "seconds": 2.0,
+        "asked": 100,
+        "answered": 100,
+        "errors": 0,
+        "chunks": 500,
+        "latency": times,
+        "first": times,
+        "processor_us": 10_000.0,
+        "waiting_us": 20_000.0,
+        "memory_before": 1_000,
+        "memory_peak": 3_000,
+        "memory_after": 4_000,
+        **more,
+    }
+
+
+def results(*runs: dict[str, Any]) -> dict[str, Any]:
+    subjects = dict.fromkeys([each["subject"] for each in runs])
+    return {
+        "machine": {"processor": "a processor", "cores": 2, "system": "Linux"},
+        "python": "3.11",
+        "rounds": 3,
+        "seconds": 2.0,
+        "subjects": {name: {"version": "1.0", "memory_at_start": 2_000} for name in subjects},
+        "missing": {"litellm": "it did not start."},
+        "runs": list(runs),
+    }
+
+
+def everything() -> dict[str, Any]:
+    speed = {"direct": 10.0, "nginx": 100.0, "steno": 280.0, "before": 400.0}
+    return results(*(run(name, scenario, p50) for name, p50 in speed.items() for scenario in NAMES))
+
+
+def test_a_figure_is_the_median_of_its_rounds() -> None:
+    rates = [run("steno", "sat", 10.0, number, answered=answered) for number, answered in enumerate((100, 900, 200))]
+    assert figures(results(*rates))[RATE] == {"steno": 100.0}
+
+
+def test_what_is_added_is_what_a_subject_has_beyond_the_direct_median() -> None:
+    measured = results(run("direct", "c1", 10.0), run("nginx", "c1", 100.0), run("steno", "c1", 280.0))
+    assert figures(measured)[ADDED] == {"nginx": 90.0, "steno": 270.0}
+
+
+def test_what_adds_less_than_nothing_has_no_figure() -> None:
+    measured = results(run("direct", "c1", 10.0), run("nginx", "c1", 9.0))
+    assert figures(measured)[ADDED] == {}
+
+
+def test_a_run_without_an_answer_has_no_figure() -> None:
+    assert figures(results({"subject": "steno", "scenario": "sat", "asked": 0, "errors": 1}))[RATE] == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "base", "shown"),
+    [(30.0, 1.0, "30"), (2.25, 1.0, "2.2"), (1.0, 1.0, "1.0"), (0.1, 1.0, "0.10"), (4.0, 100.0, "1/25")],
+)
+def test_a_ratio_is_shown_with_two_figures_and_as_a_part_below_a_tenth(value: float, base: float, shown: str) -> None:
+    assert ratio(value, base) == shown
+
+
+def test_a_table_gives_each_figure_as_a_multiple_of_one_subjects() -> None:
+    found = figures(everything())
+    assert f"| {ADDED} | 3.0 | 1.0 |" in table(found, "nginx", ["steno", "nginx"])
+
+
+def test_a_table_has_no_line_for_what_its_base_was_not_measured_in() -> None:
+    lines = table(figures(results(run("steno", "sat", 10.0))), "nginx", ["steno"])
+    assert not any(line.startswith(f"| {RATE}") for line in lines)
+
+
+def test_another_checkout_stands_before_the_usual_subjects() -> None:
+    assert columns(everything()) == ["before", "steno", "nginx"]
+
+
+def test_noise_is_the_share_of_the_time_in_which_others_had_the_core() -> None:
+    assert noise(results(run("steno", "sat", 1.0, waiting_us=500_000.0))) == 0.25
+
+
+def test_the_documentation_gets_every_row_and_says_what_was_left_out() -> None:
+    section = markdown(everything())
+    assert section.count("\n| ") == 2 + len(MEASURES)  # one table: LiteLLM, the base of the second one, is missing
+    assert "Left out: LiteLLM, it did not start." in section
+
+
+def test_a_section_replaces_what_stood_between_its_marks() -> None:
+    page = f"before\n{BEGIN}\nold\n{END}\nafter"
+    once = with_section(page, "new")
+    assert once == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter"
+    assert with_section(once, "new") == once
+
+
+def test_a_page_without_marks_is_not_written_to() -> None:
+    with pytest.raises(ValueError, match="lacks"):
+        with_section("a page", "new")
+
+
+def test_charts_show_every_subject_in_every_measure() -> None:
+    found, subjects = figures(everything()), columns(everything())
+    for chart, marks in ((dots(found, subjects), 16 * 3), (sizes(found, subjects), 5 * 3)):
+        assert chart.count("<circle ") == marks + len(subjects)  # those of the legend, too
+
+
+@pytest.mark.parametrize("size", [300, 4_096, 409_600])
+def test_a_body_is_about_as_large_as_asked_for_and_ends_with_a_new_message(size: int) -> None:
+    request = body(size, "bench-text200", stream=False)
+    assert body(size, "bench-text200", stream=False) == request
+    assert NUMBER in request["messages"][-1]["content"]
+    assert sum(len(str(message)) for message in request["messages"]) < 1.1 * size
