@@ -201,10 +201,19 @@ class Supervisor:
                 pause=pause,
             )
         if worker.due <= now:
+            self._replace(worker)
+
+    def _replace(self, worker: Worker) -> None:
+        try:
             begun = self._begin(worker.number)
-            worker.tells.close()
-            worker.process, worker.tells, worker.began, worker.due = begun.process, begun.tells, begun.began, inf
-            self._metrics.restarted()
+        except OSError as error:  # The system has no room for a process now.
+            worker.began = monotonic()
+            pause = worker.has_ended(worker.began)
+            log.warning("worker not started", worker=worker.number, reason=error.strerror, pause=pause)
+            return
+        worker.tells.close()
+        worker.process, worker.tells, worker.began, worker.due = begun.process, begun.tells, begun.began, inf
+        self._metrics.restarted()
 
     # Stopping
 

@@ -96,6 +96,12 @@ def peers_of(process: int) -> set[int]:
     return {int(row[2].partition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own}
 
 
+def listening_at(port: int) -> int:
+    """How many sockets are."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(int(row[1].partition(":")[2], 16) == port and row[3] == "0A" for row in rows)
+
+
 class Talkers:
     """Clients that are closed in the end."""
 
@@ -163,7 +169,9 @@ def test_connections_meet_all_workers(serve: Serve, talkers: Talkers) -> None:
     serving = serve()
     served = Counter(talkers.one(serving).worker for _ in range(64))
     assert len(served) == 2
-    assert min(served.values()) > 8  # One in a million if the kernel is fair.
+    assert min(served.values()) > 8  # Less happens once in a million times.
+    # With one socket for all, whoever is awake takes most of a crowd.
+    assert listening_at(int(serving.url.rpartition(":")[2])) == 2
 
 
 def test_workers_begin_without_a_fork_and_share_one_socket_where_the_system_wants_it(serve: Serve) -> None:
@@ -276,11 +284,11 @@ def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[ht
     return answers
 
 
-@pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group"])
+@pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group", "late"])
 def test_a_stop_lets_the_streams_of_all_workers_end(
     serve: Serve, talkers: Talkers, simulator: Simulator, told: str
 ) -> None:
-    """Whether the supervisor is told, or everybody, as by a keyboard or by systemd."""
+    """Whether the supervisor is told, or everybody, as by a keyboard or by systemd, in whatever order."""
     serving = serve()
     answers = streams(serving, talkers, simulator)
     number = signal.SIGINT if "interrupt" in told else signal.SIGTERM
@@ -289,6 +297,8 @@ def test_a_stop_lets_the_streams_of_all_workers_end(
     if told == "twice":
         serving.terminate()
     until(lambda: refuses(serving))
+    for process in workers_of(serving) if told == "late" else ():
+        os.kill(process, signal.SIGINT)
     assert all(b"data: [DONE]" in answer.read() for answer in answers)
     assert serving.wait() == 0
     assert serving.errors == ""
@@ -296,7 +306,7 @@ def test_a_stop_lets_the_streams_of_all_workers_end(
 
 
 def test_a_second_interrupt_waits_for_nothing(serve: Serve, talkers: Talkers, simulator: Simulator) -> None:
-    serving = serve()
+    serving = serve(STENO_SERVER__DRAIN_SECONDS="300")
     simulator.next_chat(words=1_000, chunk_delay=1.0)
     [talker, _] = talkers.each(serving).values()
     talker.post(chat(HELLO, stream=True)).readline()
@@ -374,7 +384,8 @@ def test_limits_of_memory_hold_for_all_workers_together(serve: Serve) -> None:
     serving = serve(STENO_LIMITS__CONNECTIONS="4")
     with ThreadPoolExecutor(16) as pool:
         statuses = Counter(pool.map(lambda _: held(serving), range(16)))
-    assert statuses[503] >= 8, statuses
+    assert 2 <= statuses[0] <= 4, statuses
+    assert statuses[0] + statuses[503] == 16
 
 
 def held(serving: Serving) -> int:
