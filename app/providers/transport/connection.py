@@ -17,7 +17,9 @@ IDLE_SECONDS = 30.0
 MOST_UNREAD = 128 << 10
 """Bytes of an answer that wait for whoever reads it. Beyond that no more are taken from the network."""
 AT_ONCE = 64 << 10
-"""Bytes that are handed over together; one part may be longer, as long as what one read of the network brings."""
+"""Bytes that are read from the network, and handed over, together."""
+MOST_PARTS = 4_096
+"""Parts that wait: a part is a Python object, however short it is. One read can bring ten thousand of one byte each."""
 JOINED = 64 << 10
 """A body up to this long is written together with its head: the copy costs less than a second write."""
 
@@ -40,10 +42,15 @@ class _Stalled(Exception):
     """Nothing happened for longer than is waited for."""
 
 
-class Connection(asyncio.Protocol):
-    """One connection. `freed` is told when it may be used again, `lost`, once or twice, when not any more."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection. `freed` is told when it may be used again, `lost`, once or twice, when not any more.
 
-    def __init__(self, freed: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
+    `room` is where the network is read to. It is empty after each read, so a loop's connections can share it.
+    """
+
+    def __init__(
+        self, room: memoryview, freed: Callable[[Connection], None], lost: Callable[[Connection], None]
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.exchange: Exchange | None = None
         """What has the connection; None while it is idle."""
@@ -51,7 +58,7 @@ class Connection(asyncio.Protocol):
         """Whether it carried an exchange before."""
         self.is_full = False
         """Whether too much waits to be written."""
-        self._freed, self._lost = freed, lost
+        self._room, self._freed, self._lost = room, freed, lost
         self._transport: Any = None  # asyncio's, or uvloop's, which are none of asyncio's classes.
         self._held = False
         self._deadline = _NEVER
@@ -117,9 +124,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self.exchange is not None:
-            self.exchange.received(data)
+            self.exchange.received(self._room[:nbytes])
         else:
             self.abort()  # Nobody asked for it, and it would be taken for the answer to whoever asks next.
 
@@ -213,7 +223,7 @@ class Exchange:
 
     # What the connection calls.
 
-    def received(self, data: bytes) -> None:
+    def received(self, data: memoryview) -> None:
         reading = self._reading
         try:
             reading.feed(data)
@@ -222,7 +232,7 @@ class Exchange:
             return
         if reading.complete:
             self._connection.release(reusable=self._written and reading.reusable)
-        elif reading.unread > MOST_UNREAD:
+        elif reading.unread > MOST_UNREAD or len(reading.parts) > MOST_PARTS:
             self._connection.hold()
         self.wake()
 
