@@ -59,9 +59,11 @@ async def body_of(answering: UpstreamAnswer) -> bytes:
 
 
 async def soon(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("It never came to that.")
 
 
 async def arriving(*pieces: bytes | float) -> AsyncIterator[bytes]:
@@ -369,7 +371,10 @@ def test_a_provider_that_takes_no_more_of_a_request_is_given_up(tell: Tell, whol
             await post(upstream, content)
         left.set()
 
-    with served(lambda _: bool(left.wait(5)) and None) as url:
+    def take_nothing(_: socket.socket) -> None:
+        left.wait(5)
+
+    with served(take_nothing) as url:
         tell(url, story, between_bytes=0.3)
 
 
@@ -445,7 +450,7 @@ def test_a_source_that_fails_breaks_the_request_off(scripted: ScriptedProvider, 
 
     async def story(upstream: HttpUpstream) -> None:
         with pytest.raises(LookupError):
-            await post(upstream, failing())
+            await upstream.relay(b"POST", b"/v1/x", [(b"content-length", b"5")], failing())
         await soon(lambda: scripted.unfinished == 1)
 
     tell(scripted.url, story)
@@ -586,7 +591,7 @@ def test_an_authority_that_is_not_the_systems_is_not_trusted_whatever_the_enviro
 
     with over_tls(authority, seen) as port:
         tell(f"https://localhost:{port}", story)
-    assert seen[1:] == [ssl.SSLError]
+    assert issubclass(seen[-1], ssl.SSLError)
 
 
 def test_a_certificate_for_another_host_is_not_trusted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._freed(self)
 
     def abort(self) -> None:
-        """Closes at once, whatever was not written."""
-        self.exchange = None
+        """Closes at once, whatever was not written or read."""
+        self._ended(ConnectionAbortedError("It was closed here."))
         if self._transport is not None:
             self._transport.abort()
         self._lost(self)
@@ -249,9 +249,7 @@ class Exchange:
 
     def broke(self, fault: Exception) -> None:
         self._fault = fault
-        self._reading.stop()
         self._connection.abort()
-        self.wake()
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -269,22 +267,30 @@ class Exchange:
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
         """A body of known or unknown length. A refusal ends it early, and then the connection is not used again."""
         self._connection.write(written.head)
+        try:
+            self._written = await self._pass_on(written.length, content)
+        finally:
+            if isinstance(content, AsyncGenerator):
+                await content.aclose()
+
+    async def _pass_on(self, length: int | None, content: AsyncIterator[bytes]) -> bool:
+        """Whether all of it went up."""
         sent = 0
         async for piece in content:
             if not piece:
                 continue  # A chunk of no bytes would be the last one.
             sent += len(piece)
-            if written.length is None:
+            if length is None:
                 self._connection.write(b"%x\r\n" % len(piece), piece, b"\r\n")
-            elif sent <= written.length:
+            elif sent <= length:
                 self._connection.write(piece)
             if await self._is_refused():
-                return
-        if written.length is None:
+                return False
+        if length is None:
             self._connection.write(b"0\r\n\r\n")
-        elif sent != written.length:
-            raise unsendable(f"Its length is said to be {written.length}, and is {sent}.")
-        self._written = True
+        elif sent != length:
+            raise unsendable(f"Its length is said to be {length}, and is {sent}.")
+        return True
 
     async def _is_refused(self) -> bool:
         """Waits until more can be written. Whether there is no use in it, because the answer is there already."""
@@ -320,8 +326,5 @@ class Exchange:
         return UpstreamDisconnected("The provider closed the connection before it answered.")
 
     def _give_up(self) -> None:
-        self._reading.stop()
         if self._connection.exchange is self:
-            self._fault = self._fault or ConnectionAbortedError("The answer was given up.")
             self._connection.abort()
-            self.wake()
