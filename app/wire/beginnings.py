@@ -81,6 +81,11 @@ class Beginnings:
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
 
+    def unread_bytes(self, body: bytes) -> int:
+        """Bytes of a body that have to be read."""
+        found = self.find(body)
+        return len(body) - (found.stop if found is not None else 0)
+
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
         """Where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
         if len(source.text) < SHORTEST or len(elements) == (len(before.elements) if before else 0):
