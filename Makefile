@@ -1,6 +1,7 @@
 # What a fresh machine needs: make, Python 3.11 or newer, and a package registry. `make help` lists the targets.
 
 PORT ?=
+WORKERS ?=
 UPSTREAM ?=
 CONFIG ?=
 SEED ?=
@@ -29,17 +30,17 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 # DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
 # and an address may hold a password.
-run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
+run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
-		$(if $(PORT),--port '$(PORT)') $(if $(CONFIG),--config '$(CONFIG)')
+		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
@@ -132,6 +133,14 @@ bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=
 counting: dev-env ## what counting a turn costs, by the length of the history
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.counting
+
+understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.understanding
+
+history: dev-env ## what a turn costs a process, by the length of the history before it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.history
 
 slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
+from app.compaction.background import Background, BackgroundLimits
 from app.compaction.compactor import Compactor
+from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
@@ -24,6 +26,7 @@ from app.headers.hops import new_instance
 from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
+from app.metrics.metrics import Metrics
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
@@ -43,6 +46,7 @@ from app.proxy.services import Services
 from app.proxy.tenants import Tenants
 from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router
+from app.rest.metrics import metrics_router
 from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
 from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
@@ -73,10 +77,13 @@ class Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def create_app(settings: Settings) -> Application:
-    """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together."""
-    instance = new_instance()
-    services = open_services(settings, instance)
+def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: bool = True) -> Application:
+    """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
+
+    `metrics`: where it counts, as one of several workers; `tells`: it logs what else is wrong, which one of them does.
+    """
+    instance, metrics = new_instance(), metrics or Metrics.of_one()
+    services = open_services(settings, instance, metrics, tells=tells)
     app = Application(
         title="Steno",
         version=__version__,
@@ -84,21 +91,24 @@ def create_app(settings: Settings) -> Application:
         docs_url=None,  # Its assets would come from a public CDN.
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan(services, settings.server.drain_seconds),
+        lifespan=_lifespan(services, settings.server.drain_seconds, tells=tells),
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
+    app.include_router(metrics_router(metrics.table))
     for router in ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
     chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.gate = gate_of(settings, instance, super(Application, app).__call__, chat, passthrough)
+    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, chat, passthrough)
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
 
 
-def gate_of(settings: Settings, instance: bytes, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp) -> Gate:
+def gate_of(
+    settings: Settings, instance: bytes, metrics: Metrics, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp
+) -> Gate:
     """What stands before these."""
     server, limits = settings.server, settings.limits
     return Gate(
@@ -108,23 +118,28 @@ def gate_of(settings: Settings, instance: bytes, app: ASGIApp, chat: ASGIApp, pa
         formats=FORMATS,
         instance=instance,
         door=Door(server.host, server.allowed_hosts, server.allowed_origins),
+        metrics=metrics,
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
     )
 
 
-def open_services(settings: Settings, instance: bytes) -> Services:
+def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(settings.tokenizer.directory)
-    _refuse_fatal(check_settings(settings, tokenizer.missing))
+    _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     identity = Identity(server_secret(settings))
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
-    tasks, ledger, work = OwnedTasks(), Ledger(store, prices_of(settings)), Work(afterwards=heap.give_back)
+    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back)
+    ledger = Ledger(store, prices_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
-    policies, estimator = policies_of(settings), Estimator(tokenizer)
+    policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
+    holder = secrets.token_hex(8)
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, holder)
+    at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
@@ -133,7 +148,8 @@ def open_services(settings: Settings, instance: bytes) -> Services:
         formats=FORMATS,
         readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
         estimator=estimator,
-        compactor=Compactor(store, summariser, tasks, work, ledger, quotas, holder=secrets.token_hex(8)),
+        compactor=compactor,
+        background=Background(compactor, paces, tasks, BackgroundLimits(*at_most)),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
@@ -205,12 +221,13 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
     )
 
 
-def _refuse_fatal(findings: Iterable[Finding]) -> None:
-    """Logs what is wrong. Raises `ConfigurationError` for the first thing that Steno does not start with."""
+def _refuse_fatal(findings: Iterable[Finding], *, tells: bool) -> None:
+    """Logs what is wrong, if it tells. Raises `ConfigurationError` for the first thing that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)
-        _log_finding(finding)
+        if tells:
+            _log_finding(finding)
 
 
 def _log_finding(finding: Finding) -> None:
@@ -218,14 +235,16 @@ def _log_finding(finding: Finding) -> None:
         log.warning("check failed", subject=finding.subject, found=finding.text, remedy=finding.remedy)
 
 
-async def _check_upstreams(providers: Providers) -> None:
+async def _check_upstreams(providers: Iterable[Provider]) -> None:
     """How each answered the question for its models: a wrong base URL shows at once, and not with the first chat."""
-    for provider in providers.all:
+    for provider in providers:
         if (told := await provider.windows.first_told()) is not None:
             _log_finding(await judge_upstream(provider, told, provider.settings.api_key_env))
 
 
-def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    services: Services, drain_seconds: float, *, tells: bool
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         heap.keep_small()
@@ -235,7 +254,7 @@ def _lifespan(services: Services, drain_seconds: float) -> Callable[[FastAPI], A
             app.state.failure = str(error)
             raise
         await services.providers.start(calibrate=services.calibration.enabled)
-        checking = asyncio.ensure_future(_check_upstreams(services.providers))
+        checking = asyncio.ensure_future(_check_upstreams(services.providers.all if tells else ()))
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         heap.give_back()

@@ -1,9 +1,10 @@
 """What a turn costs a whole process, by the length of the history before it.
 
-`plain`: the window is far away. `over`: it is over the trigger, and the summaries it needs are stored. `first`: what the
-process has never seen, plain and over, where a summariser answers at once. Times are of the processor, of all threads,
-for one turn: the median of a few, each with two new messages. `direct` is what the same bytes take where they are not
-looked at, by another path. One process, one run: ratios hold on any machine, times do not.
+`plain`: the window is far away. `over`: it is over the trigger, and the summaries it needs are stored. `first`: what
+the process has never seen, plain and over, where a summariser answers at once. Times are milliseconds of the
+processor, of all threads, for one turn: the median of a few, each with two new messages. `direct` is what the same
+bytes take where they are not looked at, by another path. One process, one run: ratios hold on any machine, times do
+not.
 
     python -m benchmarks.history
 """
@@ -12,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import os
 import random
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -34,10 +33,11 @@ SIZES = {1_000: 1_500, 10_000: 6_000, 100_000: 32_000, 1_000_000: 128_000}
 MESSAGE_TOKENS = 135
 TURNS = 9
 PLAIN, OVER = "plain", "over"
+COLUMNS = ("direct", PLAIN, OVER, "first", "first over")
 
 
 def main() -> None:
-    print(f"{'history':>10} {'messages':>9} {'bytes':>10} {'direct':>8} {'plain':>8} {'over':>8} {'first':>8} {'first over':>11}")
+    print(f"{'history':>10} {'messages':>9} {'bytes':>10}" + "".join(f" {column:>10}" for column in COLUMNS))
     with tempfile.TemporaryDirectory() as folder, provider() as url:
         for tokens, window in SIZES.items():
             models = [{"match": PLAIN, "context_window": 10_000_000}, {"match": OVER, "context_window": window}]
@@ -68,8 +68,8 @@ def _row(serving: Serving, tokens: int) -> str:
         for model, times in seen.items():
             times.append(client.turn(model, history))
     columns = [direct, median(seen[PLAIN]), median(seen[OVER]), first[PLAIN], first[OVER]]
-    shown = " ".join(f"{value:8.2f}" for value in columns)
-    return f"{tokens:>10,} {len(history):>9,} {size:>10,} {shown}"
+    shown = "".join(f" {value:10.2f}" for value in columns)
+    return f"{tokens:>10,} {len(history):>9,} {size:>10,}{shown}"
 
 
 class Client:
@@ -113,7 +113,9 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
             summary = b"x-context-call: summary" in head
-            writer.write(_response(b"text/event-stream", SUMMARY) if summary else _response(b"application/json", ANSWER))
+            writer.write(
+                _response(b"text/event-stream", SUMMARY) if summary else _response(b"application/json", ANSWER)
+            )
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
 

@@ -92,13 +92,14 @@ def serve(
     upstream: Upstream = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (127.0.0.1).")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on (8080).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve there (1).")] = None,
     config: Config = None,
     database_url: DatabaseURL = None,
 ) -> None:
     """Start the proxy."""
     settings = _settings(
         config,
-        server={"host": host, "port": port},
+        server={"host": host, "port": port, "workers": workers},
         upstream={"base_url": upstream},
         storage={"url": database_url},
     )

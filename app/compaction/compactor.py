@@ -15,6 +15,7 @@ from app.compaction.economy import Economy
 from app.compaction.job import Job, OnStart, nobody
 from app.compaction.leased import LeasedCompaction
 from app.compaction.memory import ChunkMemory
+from app.compaction.paces import Paces
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress, begin
 from app.compaction.quotas import Quotas
@@ -22,6 +23,7 @@ from app.compaction.setbacks import Setbacks
 from app.compaction.summariser import Summariser
 from app.compaction.unstored import UnstoredCompaction
 from app.core.history.recognition import possible_heads
+from app.core.limits.ahead import fits_well
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import Decision, settle, untouched
 from app.core.summary.changing import changes_every_turn, successions
@@ -30,6 +32,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
+from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.store import StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
@@ -61,17 +64,20 @@ class Compactor:
         work: Work,
         ledger: Ledger,
         quotas: Quotas,
+        metrics: Metrics,
+        paces: Paces,
         holder: str,
     ) -> None:
         self._store = store
         self._tasks = tasks
         self._work = work
+        self._paces = paces
         self._setbacks = Setbacks()
         self._breaker = HistoryBreaker()
         self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
         self._memory = ChunkMemory()
-        performer = Performer(summariser, work, ledger, quotas)
+        performer = Performer(summariser, work, ledger, quotas, metrics, paces)
         shared = tasks, quotas, self._setbacks, self._memory
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
@@ -82,11 +88,14 @@ class Compactor:
             return early
         return Decision(None, why=because(Code.COMPACTION_OFF))
 
-    async def prepare(self, job: Job, on_start: OnStart = nobody) -> Decision:
-        """What to send for this request. `on_start` is called when a summary is really being made for it."""
+    async def prepare(self, job: Job, on_start: OnStart = nobody, *, goes_on: bool = False) -> Decision:
+        """What to send for this request. `on_start` is called when a summary is really being made for it.
+
+        `goes_on`: it need not wait for a summary without which it fits well, if that is made after its answer.
+        """
         if (early := self.at_once(job)) is not None:
             return early
-        progress = await begin(job, self._work, on_start)
+        progress = await begin(job, self._work, on_start, goes_on=goes_on)
         while not await self._use_store(progress):
             await self._unstored.recall(progress)
             if await progress.is_settled() or await progress.can_do_without_summary():
@@ -116,7 +125,7 @@ class Compactor:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         if (early := self.at_once(job)) is not None:
             return early, ()
-        progress = await begin(job, self._work, nobody)
+        progress = await begin(job, self._work, goes_on=True)
         await self._read(progress, bind=False)
         if (boundary := await self._due_mask(progress)) is not None:
             progress.case = progress.case.with_boundaries([boundary])
@@ -126,12 +135,44 @@ class Compactor:
                 progress.latest = _not_begun(progress, plan)
             else:
                 flow = job.flow(progress.case, plan)
-                progress.ended(await progress.beside(lambda: _imagine(flow)))
+                imagined = await progress.beside(lambda: _imagine(flow))
+                if await self._may_go_on(progress, plan):
+                    progress.latest = Compaction((), Outcome.IN_BACKGROUND)
+                    return await self._settle(progress), imagined.made
+                progress.ended(imagined)
         return await self._settle(progress), progress.made
+
+    async def make_ahead(self, job: Job) -> None:
+        """The compaction that is due by the job's trigger, for requests to come. It waits for nobody else's, and what
+        failed is not tried again before a request that needs it has."""
+        progress = await begin(job, self._work)
+        try:
+            await self._read(progress)
+            # A mask is put where it is needed, and when: that takes nobody's time.
+            if await progress.is_settled() or await progress.due_mask() is not None:
+                return
+            plan = await progress.due_plan()
+            if plan is None or self._setbacks.failed_last(job.undertaking(plan)):
+                return
+            if await self._economy.puts_off(progress, plan):
+                return
+            if not await self._objections(progress, plan):
+                progress.latest = await self._leased.make(progress, plan)
+        except StoreUnavailable:
+            return
+        await self._judge(progress)
+
+    def comes_back(self, job: Job) -> bool:
+        """Whether the conversation is likely to: then what it will need is made in the background."""
+        settings, pace = job.writing.rules.compaction.background, self._paces.of(job.place)
+        return (
+            settings.enabled and pace.requests >= settings.requests and pace.tokens_per_hour >= settings.tokens_per_hour
+        )
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, also at another process, or of all."""
         self._memory.forget(tenant, conversation_id)
+        self._paces.forget(tenant, conversation_id)
 
     async def _use_store(self, progress: Progress) -> bool:
         """The line from the look at the store to the compaction. False where the database is away."""
@@ -201,7 +242,19 @@ class Compactor:
             return _not_begun(progress, plan)
         if why := await self._objections(progress, plan):
             return Compaction((), Outcome.NOT_BEGUN, why)
+        if await self._may_go_on(progress, plan):
+            return Compaction((), Outcome.IN_BACKGROUND)
         return await self._leased.make(progress, plan)
+
+    async def _may_go_on(self, progress: Progress, plan: Plan) -> bool:
+        """Whether the request is sent without this compaction, which is then made in the background."""
+        job, case = progress.job, progress.case
+        if not progress.goes_on or progress.told or not self.comes_back(job):
+            return False
+        if self._setbacks.failed_last(job.undertaking(plan)):
+            return False
+        view = await progress.beside(lambda: case.widest_view)
+        return fits_well(view.tokens, job.budget, job.writing.rules.compaction.background.shares)
 
     async def _objections(self, progress: Progress, plan: Plan) -> Reasons:
         """Why the compaction is not begun."""
@@ -230,7 +283,8 @@ class Compactor:
         found = await progress.beside(lambda: successions(conversation, recent, job.conversation_id, named=job.named))
         if not found:
             return False
-        heads = await store.heads(job.tenant, tuple(possible_heads(conversation.transcript, conversation.chain)))
+        possible = tuple(possible_heads(conversation.transcript, conversation.chain))
+        heads = await store.heads(job.tenant, possible)
         return await progress.beside(lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
 
     async def _judge(self, progress: Progress) -> None:

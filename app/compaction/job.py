@@ -18,6 +18,7 @@ from app.core.summary.compaction import compact
 from app.core.summary.flow import Flow
 from app.core.summary.plan import Plan
 from app.core.tokens.estimate import Cost, Count
+from app.core.tokens.usage import Purpose
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.lineages import Lineage
 from app.tasks.threads import Work
@@ -52,6 +53,8 @@ class Job:
     wait_seconds: float
     request_id: str
     """For the ledger and the log."""
+    purpose: Purpose = "summary"
+    """What its summaries are made for."""
 
     @lazy
     def writing(self) -> Writing:

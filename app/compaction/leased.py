@@ -84,6 +84,8 @@ class LeasedCompaction:
             if not isinstance(lease, Lease):
                 self._quotas.end(*job.place)
         if isinstance(lease, Busy):
+            if job.purpose == "background":
+                return Compaction((), Outcome.TAKES_TOO_LONG)  # Nobody needs it yet: it is not waited for.
             progress.tell(CompactionStart.by(plan))
             return await self._wait(progress, plan)
         return await self._begin(progress, plan, lease)
@@ -143,6 +145,7 @@ class LeasedCompaction:
             compaction = Compaction((), Outcome.DELETED)
             self._memory.forget(*job.place)
         self._setbacks.learn(job.undertaking(plan), compaction)
+        self._performer.metrics.compacted(compaction.outcome)
         log_compaction(job, plan, compaction, began)
         return compaction
 

@@ -9,6 +9,7 @@ from time import monotonic
 import structlog
 
 from app.compaction.job import Job
+from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import PAUSED, Summariser
 from app.core.reasons import Code, Reason, joined
@@ -28,6 +29,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
+from app.metrics.metrics import Metrics
 from app.providers.ledger import Call, Ledger
 from app.tasks.threads import Work
 
@@ -43,11 +45,21 @@ Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
 
 
 class Performer:
-    def __init__(self, summariser: Summariser, work: Work, ledger: Ledger, quotas: Quotas) -> None:
+    def __init__(
+        self,
+        summariser: Summariser,
+        work: Work,
+        ledger: Ledger,
+        quotas: Quotas,
+        metrics: Metrics,
+        paces: Paces,
+    ) -> None:
+        self.metrics = metrics
         self._summariser = summariser
         self._work = work
         self._ledger = ledger
         self._quotas = quotas
+        self._paces = paces
 
     async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
         """Drives a flow to its end."""
@@ -81,9 +93,11 @@ class Performer:
         prefix = None
         if (view := request.shown) is not None:
             prefix = await job.beside(self._work, lambda: job.writing.prefix(view))
-        deadline = monotonic() + self._summariser.timeout_seconds * ATTEMPTS
+        began = monotonic()
+        deadline = began + self._summariser.timeout_seconds * ATTEMPTS
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         if isinstance(reply, SummaryAnswer):
+            self._paces.summarised((reply.upstream, reply.model), monotonic() - began)
             self._ledger.record(_summary_call(job, reply))
             self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
         return reply
@@ -111,6 +125,7 @@ def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *
         messages=plan.messages,
         chunks=len(compaction.made),
         seconds=round(monotonic() - began, 2),
+        purpose=job.purpose,
         reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
     )
 
@@ -122,7 +137,7 @@ def _summary_call(job: Job, answer: SummaryAnswer) -> Call:
         conversation_id=job.conversation_id,
         request_id=job.request_id,
         turn=len(job.conversation.transcript.turn_starts),
-        purpose="summary",
+        purpose=job.purpose,
         upstream=answer.upstream,
         model=answer.model,
         status=200,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeVar
 
-from app.compaction.job import CompactionStart, Job, OnStart
+from app.compaction.job import CompactionStart, Job, OnStart, nobody
 from app.core.reasons import Reasons
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
@@ -33,6 +33,8 @@ class Progress:
     """By the monotonic clock, in seconds."""
     case: Case
     """What is known so far."""
+    goes_on: bool = False
+    """Whether it may be sent without a summary that is due, where it fits well."""
     before: Case | None = None
     """What was known before the first compaction of its own."""
     own: list[Compaction] = field(default_factory=list)
@@ -108,6 +110,6 @@ class Progress:
         return await self.job.beside(self.work, step)
 
 
-async def begin(job: Job, work: Work, on_start: OnStart) -> Progress:
+async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, goes_on: bool = False) -> Progress:
     await job.beside(work, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
-    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case())
+    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case(), goes_on)

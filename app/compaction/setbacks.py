@@ -38,6 +38,10 @@ class Setbacks:
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 
+    def failed_last(self, what: Lineage) -> bool:
+        """Whether it failed, and did not succeed since."""
+        return self._latest.find(what) is not None
+
     def learn(self, what: Lineage, compaction: Compaction) -> None:
         """A part that was made is no success where another one failed: without that it may be of no use.
 

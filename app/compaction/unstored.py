@@ -105,5 +105,6 @@ class UnstoredCompaction:
         began = monotonic()
         compaction = await self._performer.perform(flow, job, keep, announce)
         self._setbacks.learn(undertaking, compaction)
+        self._performer.metrics.compacted(compaction.outcome)
         log_compaction(job, plan, compaction, began, stored=False)
         return compaction

@@ -80,6 +80,11 @@ class Code(StrEnum):
         "the request went on without; the summary is stored when it is done",
     )
 
+    SUMMARY_IN_BACKGROUND = (
+        "summary_in_background",
+        "the request fits well and did not wait: the summary that is due is made after its answer, or already",
+    )
+
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         "summariser_paused",

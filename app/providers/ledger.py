@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from time import monotonic, time_ns
 
@@ -11,8 +11,10 @@ import structlog
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
+from app.core.values import value
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
+from app.metrics.metrics import Metrics
 from app.store import Store, UsageRecord
 
 log = structlog.get_logger("steno.ledger")
@@ -32,7 +34,7 @@ def new_request_id() -> str:
     return f"req_{RANDOMNESS.hex(12)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """A call that a provider answered."""
 
@@ -58,9 +60,14 @@ class Ledger:
     """Writes through the store's write-behind."""
 
     def __init__(
-        self, store: Store, price_of: Callable[[str], Price | None], clock: Callable[[], float] = monotonic
+        self,
+        store: Store,
+        price_of: Callable[[str], Price | None],
+        metrics: Metrics,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
+        self._metrics = metrics
         self._price_of = lru_cache(PRICES_REMEMBERED)(price_of)
         self._warm: BoundedMap[tuple[str, str, str], bool] = BoundedMap(
             MOST_REMEMBERED, seconds=CACHED_SECONDS, clock=clock
@@ -80,7 +87,9 @@ class Ledger:
         """Stored within about 0.2 s. Whatever goes wrong, no request fails for it."""
         try:
             self._note(call)
-            self._store.record_usage(self._record(call))
+            record = self._record(call)
+            self._metrics.called(record.purpose, record.tokens, record.saved)
+            self._store.record_usage(record)
         except Exception:
             log.exception("a call was not recorded", request_id=call.request_id)
 

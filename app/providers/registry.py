@@ -84,10 +84,10 @@ def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
 def look_up_price(model: str, prices: ListPrices) -> ListPrice | None:
     """That of the name, without provider and vendor, or without its date or tag, too.
 
-    Nothing else is taken from it: a `-pro` or a `-mini` has another price, and so has a model that was tuned (`ft:`).
+    Nothing else is taken from it: a `-pro` or a `-mini` has another price, and so has a model that was tuned.
     """
     name = model[:LONGEST_MODEL].strip().lower()
-    if name.startswith("ft:") or len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
+    if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
         return None
     whole = [spelled(each) for each in _without_prefixes(name)]
     names = (*whole, *(_RELEASE.sub("", each) for each in whole))

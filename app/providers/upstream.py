@@ -50,6 +50,14 @@ class UpstreamAnswer(Protocol):
         ...
 
 
+class RelayedAnswer(UpstreamAnswer, Protocol):
+    """One whose body can be looked at before it is taken."""
+
+    async def beginning(self, seconds: float) -> bytes:
+        """What is there of the body, after waiting so long for any of it. Raises the upstream errors."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class WholeAnswer:
     """A whole answer."""
@@ -62,7 +70,7 @@ class WholeAnswer:
 class Upstream(Protocol):
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> UpstreamAnswer:
+    ) -> RelayedAnswer:
         """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
         ...
 
@@ -156,7 +164,7 @@ class HttpUpstream:
 
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> UpstreamAnswer:
+    ) -> RelayedAnswer:
         sent = self._with_key(with_hop(headers, self._instance))
         written = write_head(method, self._at_provider(target), self._base.netloc, sent, content)
         return await self._pool.exchange(written, content, to_head=method == b"HEAD")

@@ -187,14 +187,16 @@ SIGNATURE = "steno.signature"
 class Signature:
     """What every answer says beside what it is: whose it is, when it was made, and which page may read it."""
 
-    def __init__(self, request_id: str, shared: Headers) -> None:
-        """`shared` are the headers that let a page read it."""
+    def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
+        """`shared` are the headers that let a page read it; `began` is told its status."""
         self._request_id = request_id.encode()
         self._shared = shared
+        self._began = began
 
-    def under(self, headers: Headers) -> Headers:
+    def under(self, status: int, headers: Headers) -> Headers:
         """With the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
         pass."""
+        self._began(status)
         kept = [header for header in headers if header[0] != b"x-context-request-id"]
         kept += self._shared
         kept.append((b"x-context-request-id", self._request_id))
@@ -213,7 +215,7 @@ class Signature:
         async def signed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [(name.lower(), value) for name, value in message["headers"]]
-                message = {**message, "headers": self.under(headers)}
+                message = {**message, "headers": self.under(message["status"], headers)}
             await send(message)
 
         return signed
@@ -232,7 +234,7 @@ class ClientAnswer:
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
         if self._signature is not None:
-            headers = self._signature.under(headers)
+            headers = self._signature.under(status, headers)
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def body(self, piece: bytes) -> None:

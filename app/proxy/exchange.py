@@ -142,6 +142,7 @@ class Exchange:
             await milestones.close()
             if (decision := milestones.decision) is not None:
                 self.services.store.record(seen(facts, decision))
+                self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -173,7 +174,9 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         began = monotonic()
-        decision = await self._decide(facts, self.services.compactor.prepare(facts.job, milestones.on_start))
+        decision = await self._decide(
+            facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
+        )
         observed = self._decided(facts, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         if (smaller := observed.recovery()) is None:
@@ -206,7 +209,7 @@ class Exchange:
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
-        self.record.decided(facts, decision, began)
+        self.record.decided(facts, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, facts, decision))
 
@@ -263,6 +266,7 @@ class Exchange:
     async def _relay_unread(self, own: Headers) -> None:
         """For the provider to judge, or another Steno's own call: nothing is looked at."""
         self.own_headers = own
+        self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
         answering = await self._forwarding.send(self.body, await self._provider())
         try:
             await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))

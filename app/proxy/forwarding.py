@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import structlog
 
+from app.core.values import value
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
-from app.providers.upstream import UpstreamAnswer
+from app.providers.upstream import RelayedAnswer, UpstreamAnswer
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
-from app.proxy.peeking import read_first_piece, read_refusal, refusal_in
+from app.proxy.peeking import FIRST_PIECE_SECONDS, read_refusal, refusal_in
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
 from app.wire.retries import is_repeatable
@@ -22,7 +22,7 @@ from app.wire.retries import is_repeatable
 log = structlog.get_logger("steno.chat")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Forwarding:
     """One request's calls to the provider."""
 
@@ -33,7 +33,7 @@ class Forwarding:
     """The client's."""
     record: RequestRecord
 
-    async def send(self, body: bytes, provider: Provider, model: str | None = None) -> UpstreamAnswer:
+    async def send(self, body: bytes, provider: Provider, model: str | None = None) -> RelayedAnswer:
         """One call. Raises the upstream errors."""
         headers = forwarded(self.headers, read_here=True)
         self.record.goes_to(provider, model)
@@ -73,13 +73,12 @@ class Forwarding:
             await refused.close()
             return await self._send_observed(observed, milestones)
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            peeked = milestones.own(await read_first_piece(answering))
-            if error := refusal_in(observed.facts.format.editor(), peeked.read):
+            beginning = await answering.beginning(FIRST_PIECE_SECONDS)
+            if error := refusal_in(observed.facts.format.editor(), beginning):
                 await observed.refusal(answering.status, answering.headers, error, first_frame=True)
-            return peeked
         return answering
 
-    async def _send_observed(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
+    async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:
         facts = observed.facts
         if observed.decision.view is None:
             body = facts.request.untouched

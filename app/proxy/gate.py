@@ -16,6 +16,7 @@ from app.headers.credentials import keys_in
 from app.headers.hops import check_hops
 from app.headers.relayed import Headers, shadowed_by, shown
 from app.memory.repeats import Repeats
+from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
 from app.proxy.asgi import SIGNATURE, ClientAnswer, Signature
 from app.proxy.naming import IN_PATH, name_in_path
@@ -56,6 +57,7 @@ class Gate:
         formats: Iterable[WireFormat],
         instance: bytes,
         door: Door,
+        metrics: Metrics,
         header_count: int,
         header_bytes: int,
     ) -> None:
@@ -65,12 +67,13 @@ class Gate:
         self._formats = {format_.path: format_ for format_ in formats}
         self._instance = instance
         self._door = door
+        self._metrics = metrics
         self._header_count = header_count
         self._header_bytes = header_bytes
         self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = scope[REQUEST] = _record_of(scope, self._repeats)
+        record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics)
         headers: Headers = scope["headers"]
         page, shared = None, []
         try:
@@ -80,11 +83,12 @@ class Gate:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
+            record.route = "chat" if app is self._chat else "own" if app is self._own else "passthrough"
         except StenoError as error:
             record.failed(error)
-            await ClientAnswer(send, Signature(record.request_id, shared)).error(error)
+            await ClientAnswer(send, Signature(record.request_id, shared, record.begins)).error(error)
             return
-        signature = scope[SIGNATURE] = Signature(record.request_id, shared)
+        signature = scope[SIGNATURE] = Signature(record.request_id, shared, record.begins)
         if page is not None and is_preflight(scope["method"], headers):
             answer = ClientAnswer(send, signature)
             await answer.start(204, preflight_headers(headers))
@@ -120,7 +124,9 @@ class Gate:
                 f" The first one too many is {over!r}.",
                 over,
             )
-        size = sum(len(name) + len(value) for name, value in headers)
+        size = 0
+        for name, value in headers:
+            size += len(name) + len(value)
         if size > self._header_bytes:
             largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
             raise HeadersTooLarge(
@@ -183,5 +189,6 @@ def leaves_its_place(path: bytes) -> bool:
     return True
 
 
-def _record_of(scope: Scope, repeats: Repeats) -> RequestRecord:
-    return RequestRecord(new_request_id(), scope["method"], scope["raw_path"][:LONGEST_PATH].decode("latin-1"), repeats)
+def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics) -> RequestRecord:
+    path = scope["raw_path"][:LONGEST_PATH].decode("latin-1")
+    return RequestRecord(new_request_id(), scope["method"], path, repeats, metrics)

@@ -30,9 +30,14 @@ class Milestones:
         """Its calls to the provider."""
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a summary is being made for it, or was."""
+        return self._begun is not None
+
+    @property
     def is_early(self) -> bool:
         """Whether the client's stream has begun before the provider's answer."""
-        return self._tells and self._begun is not None
+        return self._tells and self.has_begun
 
     async def started(self) -> CompactionStart:
         """Waits until a summary is being made."""

@@ -45,6 +45,7 @@ class PassthroughEndpoint:
                 reason = not_compacted(self._services.formats)
                 log_bypass(self._services.repeats, path, reason)
                 own = bypassed(reason)
+                scope[REQUEST].metrics.payload("bypassed")
             relaying = self._relay(scope, headers, receive, arrived, answer, own)
             await until_disconnect(receive, answer, relaying, arrived, scope.get(CONNECTION))
         except ClientDisconnected:

@@ -13,9 +13,10 @@ import structlog
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
-from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
+from app.metrics.metrics import Metrics
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
@@ -26,9 +27,10 @@ REQUEST = "steno.request"
 """Scope key: the request's record."""
 LONGEST_PATH = 300
 FIRST_ERROR = 400
-_CHOSEN = because(Code.COMPACTION_OFF)
-"""The one reason that is no failure: somebody asked for it."""
+_NO_FAILURE = (), because(Code.COMPACTION_OFF), because(Code.SUMMARY_IN_BACKGROUND)
+"""Somebody asked for it, or it is on its way."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
+_OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
 
 @dataclass(slots=True)
@@ -39,19 +41,32 @@ class RequestRecord:
     path: str
     repeats: Repeats
     """Of the providers."""
+    metrics: Metrics
+    route: str = "refused"
+    """Where the gate sent it, as the metrics have it."""
     upstream: str | None = None
     model: str | None = None
+    has_waited: bool = False
+    """For a summary: it is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
 
-    def decided(self, facts: Facts, decision: Decision, began: float | None) -> None:
+    def begins(self, status: int) -> None:
+        """The client is told a status."""
+        self.metrics.answered(self.route, status)
+
+    def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
-        None where it took no time."""
+        None where it took no time; `waited`: a summary was being made meanwhile."""
+        self.metrics.payload(decision.status)
+        if waited and began is not None and not self.has_waited:
+            self.has_waited = True
+            self.metrics.waited(monotonic() - began)
         if decision.view is None and not decision.why:
             return
         before, after = facts.tokens(decision)
-        tell = log.info if decision.why in ((), _CHOSEN) else log.warning
+        tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
             "payload left" if decision.view is None else "payload changed",
             request_id=self.request_id,
@@ -72,6 +87,7 @@ class RequestRecord:
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
         if answering.status >= FIRST_ERROR:
+            self.metrics.upstream_error(answering.status)
             log.warning(
                 "provider refused",
                 request_id=self.request_id,
@@ -83,6 +99,8 @@ class RequestRecord:
 
     def failed(self, error: StenoError) -> None:
         """The client gets an error of ours. A provider that is away is told of once, and then once a minute."""
+        if isinstance(error, _OF_PROVIDER):
+            self.metrics.upstream_error(error.code)
         if not isinstance(error, _ABOUT_PROVIDER):
             log.warning(
                 "request refused",
@@ -105,4 +123,6 @@ class RequestRecord:
 
     def cut(self, error: StenoError) -> None:
         """An answer ended in its middle."""
+        if isinstance(error, _OF_PROVIDER):
+            self.metrics.upstream_error(error.code)
         log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)

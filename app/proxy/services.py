@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.core.history.identity import Identity
@@ -39,6 +40,7 @@ class Services:
     """By the names of their formats."""
     estimator: Estimator
     compactor: Compactor
+    background: Background
     ledger: Ledger
     conversations: Conversations
     tasks: OwnedTasks

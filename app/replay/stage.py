@@ -65,7 +65,8 @@ def stage(
             # The replay has a key of its own, and one provider: not those of the settings that are in force.
             upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
             models=[{"match": "*", "context_window": window}],
-            **({"compaction": dict(compaction)} if compaction else {}),
+            # What a request led to is judged with it: nothing is made beside the requests unless that is asked for.
+            compaction={"background": {"enabled": False}, **(compaction or {})},
             **storage,
         )
         steno = create_app(settings.model_copy(update={"upstreams": {}}))

@@ -158,7 +158,7 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
     began = monotonic()
     decision = await services.compactor.prepare(facts.job)
     await count(services, facts.job.tenant, facts.job.conversation, facts.prompt)
-    record.decided(facts, decision, began)
+    record.decided(facts, decision, began, waited=False)
     services.store.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
     return decision
 

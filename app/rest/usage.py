@@ -94,7 +94,7 @@ class TotalsOut(BaseModel):
     cached_share: float | None = CACHED_SHARE
     written: int = Field(description="Of the prompts, written to the provider's cache.")
     reasoning: int
-    summary: SummarySumOut = Field(description="The calls for summaries.")
+    summary: SummarySumOut = Field(description="The calls for summaries, those in the background too.")
     saved: int
     unreported: int = Field(description="Answers whose prompt the provider did not tell: they count as 0 here.")
     unpriced: int = Field(description="Answers whose cost is not known: they count as 0 in the cost.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from app.settings.loading import environment_name, every_setting, load
 from app.settings.problems import problems_in
 from app.settings.sections.clients import EventSettings, IdentitySettings
-from app.settings.sections.compaction import CompactionSettings
+from app.settings.sections.compaction import BackgroundSettings, CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, entry_of
 from app.settings.sections.server import LimitSettings
 from app.settings.sections.storage import DATABASE, EARLIER_DATABASE
@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_UPSTREAM",
     "EARLIER_DATABASE",
     "AlternativeSettings",
+    "BackgroundSettings",
     "CalibrationSettings",
     "CompactionSettings",
     "ConfigurationError",

@@ -49,6 +49,9 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
     except DatabaseURLError as error:
         yield Finding("fatal", "database", str(error), "Correct storage.url or DATABASE_URL.")
         return
+    if address.kind == "memory" and settings.server.workers > 1:
+        text = f"A database in memory is one process' own, and server.workers is {settings.server.workers}"
+        yield Finding("fatal", "database", text, "Name a file or a PostgreSQL, or leave server.workers at 1.")
     if address.path is None:
         return
     if (why := obstacle(address.path)) is not None:

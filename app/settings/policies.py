@@ -73,6 +73,8 @@ class Policies:
         compaction, summary = self._settings.compaction, self._settings.summary
         given = PRESETS[name]
         held = {key: getattr(compaction, key) for key in OPERATIONAL}
+        # What a preset never does stays undone; where it may be done, the operator says how.
+        held["background"] = {**compaction.background.model_dump(), **given.get("compaction", {}).get("background", {})}
         if not compaction.enabled or name == "off":
             held["enabled"] = False
         reached = {key: getattr(summary, key) for key in REACHED_BY}

@@ -51,8 +51,8 @@ detail, put what is older and finished into one line each, and move to Done what
 """
 
 _NO_MASKS = {"enabled": False}
-_AT_ITS_TRIGGER = {"cost_gate": {"enabled": False}}
-"""What the system it is modelled on does, it does when its trigger says so, whatever that costs."""
+_AT_ITS_TRIGGER = {"cost_gate": {"enabled": False}, "background": {"enabled": False}}
+"""What the system it is modelled on does, it does when its trigger says so and in the request, whatever that costs."""
 _NO_FILL = {"fill_ratio": 0.0}
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False, "prune": {"enabled": False}}
 _SESSION_PRUNING = {

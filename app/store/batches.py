@@ -57,7 +57,8 @@ class Lookup:
         if not digests:
             return []
         statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
-        return (await connection.execute(statement, {**parameters, "digests": b"".join(digests)})).all()
+        found = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
+        return list(found)
 
 
 def _as_array(joined: BindParameter[bytes]) -> ColumnElement[Sequence[bytes]]:

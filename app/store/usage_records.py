@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, liter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Price, Purpose, Tokens
+from app.core.values import value
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
@@ -29,7 +30,7 @@ _MS_IN_A_DAY = 86_400_000
 Grouping = Literal["day", "model"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageRecord:
     """One call as it was answered."""
 
@@ -85,6 +86,11 @@ class UsageSum:
     reasoning: int = 0
     saved: int = 0
     cost: float | None = None
+
+    def __add__(self, other: UsageSum) -> UsageSum:
+        costs = [one.cost for one in (self, other) if one.cost is not None]
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return UsageSum(**counts, cost=sum(costs) if costs else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ of reading it. Where a client writes it otherwise, nothing is found, and the bod
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 from app.memory.bounded import BoundedMap
@@ -20,10 +20,14 @@ SEPARATORS = (b",", b", ")
 """What programs write between the elements of an array."""
 MOST_COMPARED = 32
 """Beginnings that are looked at for one body, the longest first."""
-MESSAGE_BYTES = 1_000
-"""What a message takes beside its bytes, which are held twice: as they came, and as texts."""
 LAST_BYTES = 64
 """By which a beginning is found, together with its length."""
+JOINED = 128
+"""Elements that are compared at once: all in one piece would need fresh memory for all of it."""
+MOST_BYTES = 16 << 20
+PLACE_BYTES = 16
+"""What an element's place takes."""
+
 Place = tuple[int, bytes]
 
 
@@ -39,14 +43,13 @@ class Beginning:
     """Where the last element ends in the body."""
     marks: int
     """What stands before values in it, in strings too: see `holds_more_values`."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that are held for it, with what was read of its elements."""
-        return 2 * self.stop + MESSAGE_BYTES * len(self.elements)
+    weight: int
+    """Bytes that count for it: not those of the elements that the one which grew out of it holds, too."""
+    before: Place | None = None
+    """Where the one is kept that it grew out of."""
 
     def begins(self, body: bytes) -> bool:
-        return body.startswith(self.head) and body.startswith(self.separator.join(self.elements), len(self.head))
+        return body.startswith(self.head) and _stop(body, len(self.head), self.separator, self.elements) is not None
 
     def read_rest(self, body: bytes) -> RawObject:
         """A body that begins so. Raises `Unreadable`."""
@@ -57,10 +60,10 @@ class Beginning:
 class Beginnings:
     """The latest ones. Safe to use from several threads."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._kept: BoundedMap[Place, Beginning] = BoundedMap(
             most_bytes=most_bytes,
-            size=lambda beginning: beginning.size,
+            size=lambda beginning: beginning.weight,
             pushed_out=lambda place, _: self._unlist(place),
         )
         self._stops: list[int] = []
@@ -78,19 +81,35 @@ class Beginnings:
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
 
+    def unread_bytes(self, body: bytes) -> int:
+        """Bytes of a body that have to be read."""
+        found = self.find(body)
+        return len(body) - (found.stop if found is not None else 0)
+
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
         """Where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
-        if len(source.text) < SHORTEST or not elements:
+        if len(source.text) < SHORTEST or len(elements) == (len(before.elements) if before else 0):
             return
         beginning = _beginning(source, name, elements) if before is None else _grown(source, elements, before)
         if beginning is None or beginning.stop < SHORTEST:
             return
         with self._lock:
-            for old in (before, beginning):
-                if old is not None and self._kept.pop(place := _place(old)) is not None:
-                    self._unlist(place)
-            insort(self._stops, beginning.stop)
-            self._kept.keep(_place(beginning), beginning)
+            if before is not None:
+                if before.before is not None:
+                    self._drop(before.before)
+                # The latest turn may be edited, or sent to several: then it grows from there again.
+                self._keep(replace(before, weight=PLACE_BYTES * len(before.elements), before=None))
+            self._keep(beginning)
+
+    def _keep(self, beginning: Beginning) -> None:
+        place = _place(beginning)
+        self._drop(place)
+        insort(self._stops, beginning.stop)
+        self._kept.keep(place, beginning)
+
+    def _drop(self, place: Place) -> None:
+        if self._kept.pop(place) is not None:
+            self._unlist(place)
 
     def _unlist(self, place: Place) -> None:
         del self._stops[bisect_left(self._stops, place[0])]
@@ -99,10 +118,21 @@ class Beginnings:
 def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beginning | None:
     body, start = source.text, source.members[name].start + 1
     for separator in SEPARATORS:
-        if body.startswith(separator.join(elements), start):
-            stop = start + sum(map(len, elements)) + len(separator) * (len(elements) - 1)
-            return Beginning(body[:start], elements, separator, stop, count_marks(body, 0, stop))
+        if (stop := _stop(body, start, separator, elements)) is not None:
+            weight = stop + PLACE_BYTES * len(elements)
+            return Beginning(body[:start], elements, separator, stop, count_marks(body, 0, stop), weight)
     return None
+
+
+def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
+    """Where the elements end that a body has at that place; None where it has others, or writes them otherwise."""
+    for first in range(0, len(elements), JOINED):
+        few = elements[first : first + JOINED]
+        piece = separator.join((b"", *few) if first else few)
+        if not body.startswith(piece, start):
+            return None
+        start += len(piece)
+    return start
 
 
 def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) -> Beginning | None:
@@ -112,7 +142,9 @@ def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) ->
         return None
     stop = before.stop + len(new)
     marks = before.marks + count_marks(body, before.stop, stop)
-    return Beginning(before.head, (*before.elements, *elements[len(before.elements) :]), separator, stop, marks)
+    grown = (*before.elements, *elements[len(before.elements) :])
+    weight = stop + PLACE_BYTES * len(grown)
+    return Beginning(before.head, grown, separator, stop, marks, weight, _place(before))
 
 
 def _place(beginning: Beginning) -> Place:

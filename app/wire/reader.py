@@ -10,13 +10,19 @@ from threading import Lock
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Message
 from app.memory.bounded import BoundedMap
-from app.wire.beginnings import MESSAGE_BYTES, Beginnings
+from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
 
 MOST_NEW = 32
 """So many messages may have come since a history was seen last: with more, each is looked up by itself."""
+MESSAGE_BYTES = 1_000
+"""What a message takes beside its bytes, which are held twice: as they came, and as texts."""
 PLACE_BYTES = 80
 """What a message's places take in a history, and in what follows from that."""
+
+
+Place = tuple[int, bytes]
+"""By which a history is found: how many messages it has, and the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +33,21 @@ class _Known:
     history: History
     size: int
     """Bytes that it holds."""
+    weight: int
+    """Those that count for it: not what the one that grew out of it holds, too."""
+    before: Place | None = None
+    """Where the one is kept that it grew out of."""
 
     @property
     def length(self) -> int:
         return len(self.raw_messages)
 
     @property
-    def place(self) -> tuple[int, bytes]:
+    def place(self) -> Place:
         return self.length, self.raw_messages[-1]
 
 
-NOTHING = _Known((), History(), 0)
+NOTHING = _Known((), History(), 0, 0)
 
 
 class MessageReader:
@@ -53,10 +63,8 @@ class MessageReader:
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: BoundedMap[bytes, Message] = BoundedMap(most_bytes=cache_bytes, size=_held_bytes)
-        self._histories: BoundedMap[tuple[int, bytes], _Known] = BoundedMap(
-            most_bytes=cache_bytes, size=lambda known: known.size
-        )
-        self.beginnings = Beginnings(cache_bytes)
+        self._histories: BoundedMap[Place, _Known] = BoundedMap(most_bytes=cache_bytes, size=lambda known: known.weight)
+        self.beginnings = Beginnings()
         """Of the bodies that the messages came in: whoever reads those may use them."""
         self._lock = Lock()  # Long histories are read in worker threads.
 
@@ -68,17 +76,18 @@ class MessageReader:
     def read(self, raw_messages: Sequence[bytes]) -> History:
         """Raises `Unreadable` where an element is no message."""
         known = self._longest_known(raw_messages)
-        if known.length and known.length == len(raw_messages):
-            return known.history
+        if known.length == len(raw_messages):
+            return known.history if known.length else History()
         new = self._read_each(raw_messages[known.length :])
         history = known.history.grown(new) if known.length else History(new)
+        raw = (*known.raw_messages, *(message.raw for message in new))
         size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
-        now = _Known((*known.raw_messages, *(message.raw for message in new)), history, size)
-        if not new:
-            return history
+        now = _Known(raw, history, size, size, known.place if known.length else None)
         with self._lock:
-            if known.length:  # It grows again from its end, seldom from here.
-                self._histories.pop(known.place)
+            if known.length:  # The latest turn may be edited, or sent to several: then it grows from there again.
+                self._histories.keep(known.place, replace(known, weight=PLACE_BYTES * known.length, before=None))
+            if known.before is not None:
+                self._histories.pop(known.before)
             self._histories.keep(now.place, now)
         return history
 

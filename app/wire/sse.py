@@ -77,6 +77,11 @@ def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
     return max((place + size for place, size in found if place != -1), default=start)
 
 
+def may_tell_error(frames: bytes) -> bool:
+    """Not without the word, whatever the format."""
+    return b"error" in frames
+
+
 def event(data: bytes, name: str | None = None) -> bytes:
     """A frame of ours. The default shape has no `event:` line: old SDKs crash on named events."""
     return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"

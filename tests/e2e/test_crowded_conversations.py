@@ -56,7 +56,7 @@ def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_un
 
 def test_agents_that_share_a_name_go_on_side_by_side(steno: StartSteno, simulator: Simulator) -> None:
     """Turn by turn, all of about one size: who grew is told by the history."""
-    proxy, told = steno(), []
+    proxy, told = steno(compaction={"background": {"enabled": False}}), []
     for grown in range(15, 30, 3):
         for agent in range(4):
             body = chat(turns(grown, first=1 + 100 * agent), conversation_id="gateway")

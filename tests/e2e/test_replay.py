@@ -113,6 +113,7 @@ def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Se
             ["--upstream", f"{provider.url}/v1", "--database-url", f"sqlite:///{tmp_path / 'steno.db'}"],
             folder,
             STENO_MODELS=json.dumps([{"match": "*", "context_window": 8_000}]),
+            STENO_COMPACTION__BACKGROUND__ENABLED="false",
             STENO_STORAGE__TIMEOUT_SECONDS="5",
         )
         started.append(serving)

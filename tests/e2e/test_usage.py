@@ -63,9 +63,25 @@ def test_an_answer_is_recorded_as_the_provider_reported_it(steno: StartSteno) ->
     assert record["tokens"]["completion"] == answered.usage.completion_tokens
     assert (record["tokens"]["cached"], record["tokens"]["reasoning"]) == (0, 0)
     assert record["tokens"]["forwarded"] == record["tokens"]["estimated"] == answered.usage.prompt_tokens
-    shown = ("object", "turn", "purpose", "upstream", "model", "status", "context_status", "cost")
-    assert [record[name] for name in shown] == ["usage", 1, "message", "default", MODEL, 200, "full", None]
+    shown = ("object", "turn", "purpose", "upstream", "model", "status", "context_status")
+    assert [record[name] for name in shown] == ["usage", 1, "message", "default", MODEL, 200, "full"]
     assert record["created_at"].endswith("Z")
+
+
+def test_without_prices_a_call_costs_what_the_list_says_and_is_marked_so(steno: StartSteno) -> None:
+    proxy = steno()
+    answered = say(proxy).usage
+    told = usage(proxy)
+    [record], totals = told["data"], told["totals"]
+    assert (record["price_source"], totals["list_priced"]) == ("registry", 1)
+    assert record["cost"] == pytest.approx((answered.prompt_tokens * 2.5 + answered.completion_tokens * 10) / 1e6)
+    own = steno(prices=PRICES)
+    say(own)
+    assert (usage(own)["data"][0]["price_source"], usage(own)["totals"]["list_priced"]) == ("settings", 0)
+    neither = steno(list_prices=False)
+    say(neither)
+    [record] = usage(neither)["data"]
+    assert (record["price_source"], record["cost"]) == (None, None)
 
 
 def test_each_row_is_an_amount_times_a_rate(simulator: Simulator, steno: StartSteno) -> None:
@@ -202,12 +218,8 @@ def test_records_are_listed_in_pages(steno: StartSteno) -> None:
 
 def test_all_calls_of_a_caller_add_up_to_what_the_provider_reported(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno(prices=PRICES)
-    for conversation in ("c-1", "c-2"):
-        for _ in range(2):
-            answered = proxy.sdk().chat.completions.create(
-                model=MODEL, messages=LONG, extra_headers={"x-conversation-id": conversation}
-            )
-    assert answered
+    for conversation in ("c-1", "c-1", "c-2", "c-2"):
+        post(proxy.url, chat(LONG), f"x-conversation-id: {conversation}".encode())
     told = get(proxy.url, "/context/usage?by=model").json
     totals, summary = told["totals"], told["totals"]["summary"]
     for name in ("prompt", "completion"):

@@ -25,6 +25,7 @@ from app.headers.credentials import keys_in
 from app.headers.hops import check_hops, hops_in, with_hop
 from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.main import gate_of
+from app.metrics.metrics import Metrics
 from app.proxy.asgi import ClientAnswer
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
@@ -347,7 +348,7 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
         "server": ("127.0.0.1", 2),
         "scheme": "http",
     }
-    await gate_of(_settings(), b"0" * 16, app, app, app)(scope, receive, send)
+    await gate_of(_settings(), b"0" * 16, Metrics.of_one(), app, app, app)(scope, receive, send)
     [status] = statuses
     return status
 

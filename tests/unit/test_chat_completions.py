@@ -15,13 +15,12 @@ from app.errors import InvalidRequest
 from app.wire import members
 from app.wire.chat_completions import messages as reading
 from app.wire.chat_completions import request as requests
-from app.wire.beginnings import MESSAGE_BYTES
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
-from app.wire.reader import PLACE_BYTES, MessageReader
+from app.wire.reader import MESSAGE_BYTES, PLACE_BYTES, MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (

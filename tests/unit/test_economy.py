@@ -33,6 +33,8 @@ PRICE = Price(prompt=1.25, completion=10, cached=0.125)
 WARM = Rates(1.25, 0.125)
 COLD = Rates(1.25, 1.25)
 GATE = CostGate(10)
+FAST = 1_000
+"""Growth by so many tokens with each request: no more requests are counted on than those that are set."""
 PREFIX = replace(SETTINGS, style="prefix")
 QUESTION = message("user", "the last question")
 TALK = conversation(message("system", "be brief", tokens=10), *turns(16, size=25), QUESTION)
@@ -51,20 +53,34 @@ def planned() -> tuple[Case, Plan]:
 
 def test_a_warm_prompt_is_changed_where_that_saves_what_it_costs() -> None:
     """Freeing 1,000 tokens saves 10 x 1,000 x 0.125 = 1,250; reading 1,000 anew costs 1,000 x 1.125 = 1,125."""
-    assert is_worth(Change(1_000, 1_000), WARM, GATE)
-    assert not is_worth(Change(1_000, 1_000), WARM, GATE, calls=126.0)
-    assert is_worth(Change(1_000, 1_000), WARM, GATE, calls=125.0)
+    change = Change(1_000, 1_000, FAST)
+    assert is_worth(change, WARM, GATE)
+    assert not is_worth(change, WARM, GATE, calls=126.0)
+    assert is_worth(change, WARM, GATE, calls=125.0)
 
 
 def test_over_more_requests_it_saves_more() -> None:
-    change = Change(1_000, 2_000)
+    change = Change(1_000, 2_000, FAST)
     assert not is_worth(change, WARM, CostGate(17))
     assert is_worth(change, WARM, CostGate(18))
 
 
+def test_where_a_conversation_grows_slowly_more_requests_are_counted_on() -> None:
+    """By 25 tokens with each: 1,000 have grown back after 40, in the mean of which half are there."""
+    calls = 20 * 1_000 * 0.125
+    assert is_worth(Change(1_000, 0, 25), WARM, GATE, calls)
+    assert not is_worth(Change(1_000, 0, 26), WARM, GATE, calls)
+    assert is_worth(Change(1_000, 0, 26), WARM, CostGate(20), calls)
+
+
+def test_what_does_not_grow_is_as_good_as_growing_by_a_token() -> None:
+    assert is_worth(Change(1_000, 0, 0.0), WARM, GATE, calls=500 * 1_000 * 0.125)
+    assert not is_worth(Change(1_000, 0, 0.0), WARM, GATE, calls=501 * 1_000 * 0.125)
+
+
 def test_what_is_read_anew_in_any_case_may_be_changed_for_nothing() -> None:
-    assert is_worth(Change(1, 1_000_000), COLD, CostGate(1))
-    assert not is_worth(Change(1_000, 0), COLD, CostGate(1), calls=1_251.0)
+    assert is_worth(Change(1, 1_000_000, FAST), COLD, CostGate(1))
+    assert not is_worth(Change(1_000, 0, FAST), COLD, CostGate(1), calls=1_251.0)
 
 
 def test_a_prompt_that_is_not_warm_costs_what_it_costs_each_time() -> None:
@@ -88,7 +104,18 @@ def test_a_compaction_frees_what_the_view_loses_and_rewrites_what_follows_the_in
     """Thirteen turns of 50 become a summary of 40; three turns and the question stay, with 153 tokens."""
     case_, plan = planned()
     assert plan.messages == 26
-    assert change_of_plan(case_, plan, SETTINGS) == Change(freed=650 - 40, rewritten=40 + 153)
+    change = change_of_plan(case_, plan, SETTINGS)
+    assert (change.freed, change.rewritten) == (650 - 40, 40 + 153)
+
+
+def test_each_answer_is_a_request_by_which_the_conversation_grew() -> None:
+    """Sixteen of them, and 803 tokens beside the instructions."""
+    case_, plan = planned()
+    assert change_of_plan(case_, plan, SETTINGS).growth == 803 / 16
+    silent = conversation(*[message("user", "word " * 100) for _ in range(9)], QUESTION)
+    alone = plan_compaction(silent, (), LIMITS, SETTINGS, "additive")
+    assert alone is not None
+    assert change_of_plan(case(silent, limits=LIMITS), alone, SETTINGS).growth == 903
 
 
 def test_summaries_that_stay_are_not_read_anew() -> None:
@@ -106,13 +133,13 @@ def test_a_summary_of_everything_takes_the_place_of_the_one_before() -> None:
     plan = plan_compaction(talk, (held,), LIMITS, rolling, "rolling")
     assert plan is not None
     change = change_of_plan(case(talk, held, limits=LIMITS), plan, rolling)
-    assert change == Change(freed=(10 + 40 + 14 * 50 + 3) - (10 + 40 + 153), rewritten=40 + 153)
+    assert (change.freed, change.rewritten) == ((10 + 40 + 14 * 50 + 3) - (10 + 40 + 153), 40 + 153)
 
 
 def test_a_change_is_told_in_the_providers_tokens() -> None:
     case_, plan = planned()
     doubled = replace(case_, budget=replace(LIMITS, line=Line(offset=7, ratio=2.0)))
-    assert change_of_plan(doubled, plan, SETTINGS) == Change(2 * 610, 2 * 193)
+    assert change_of_plan(doubled, plan, SETTINGS) == Change(2 * 610, 2 * 193, 2 * 803 / 16)
 
 
 # What its calls cost
@@ -165,7 +192,7 @@ def test_a_mask_rewrites_what_follows_the_first_result_that_it_masks() -> None:
     found = masking(talk)
     size = found.masks.saved(0, 10)
     change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
-    assert change == Change(size, talk.transcript.tokens(2) - size)
+    assert change == Change(size, talk.transcript.tokens(2) - size, talk.transcript.tokens(0) / 6)
 
 
 def test_a_mask_that_moves_leaves_what_was_masked_before() -> None:
@@ -173,7 +200,7 @@ def test_a_mask_that_moves_leaves_what_was_masked_before() -> None:
     found = masking(talk, Boundary(4, 0))
     size = found.masks.saved(0, 10) - found.masks.saved(0, 4)
     change = change_of_mask(case(talk, masking=found), found, Boundary(10, 0))
-    assert change == Change(size, talk.transcript.tokens(5) - size)
+    assert (change.freed, change.rewritten) == (size, talk.transcript.tokens(5) - size)
 
 
 def test_a_due_mask_can_be_judged() -> None:

@@ -54,7 +54,9 @@ def test_what_is_known_of_a_beginning_is_not_worked_out_again() -> None:
     beginning = History([message("system", "s"), message("user", "q")])
     chain = IDENTITY.chain_of(TENANT, beginning.rest)
     longer = beginning.grown([message("assistant", "a")])
-    assert all(old is new for old, new in zip(chain.digests, IDENTITY.chain_of(TENANT, longer.rest).digests, strict=False))
+    assert all(
+        old is new for old, new in zip(chain.digests, IDENTITY.chain_of(TENANT, longer.rest).digests, strict=False)
+    )
     assert IDENTITY.chain_of(TENANT, longer.rest) is IDENTITY.chain_of(TENANT, longer.rest)
 
 

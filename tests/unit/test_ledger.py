@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.core.tokens.usage import Price, Spend, Tokens, cost, saved, spends
+from app.metrics.metrics import Metrics
 from app.providers.ledger import Call, Ledger, new_request_id
 from app.settings import load
 from app.store import UsageRecord
@@ -47,7 +48,7 @@ def call(**changes: Any) -> Call:
 
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
-    ledger = Ledger(store, lambda _: price)
+    ledger = Ledger(store, lambda _: price, Metrics.of_one())
     for each in calls:
         ledger.record(each)
     records: list[UsageRecord] = store.records
@@ -166,7 +167,7 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
     store: Any = Broken()
     with capture_logs() as logs:
-        Ledger(store, lambda _: None).record(call())
+        Ledger(store, lambda _: None, Metrics.of_one()).record(call())
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
@@ -192,7 +193,7 @@ def warmth(*calls: Call, passed: float = 0.0) -> bool:
     """Whether the conversation of `call` is warm so many seconds after these."""
     now = [0.0]
     store: Any = Kept()
-    ledger = Ledger(store, lambda _: None, lambda: now[0])
+    ledger = Ledger(store, lambda _: None, Metrics.of_one(), lambda: now[0])
     for each in calls:
         ledger.record(each)
     now[0] = passed

@@ -111,3 +111,16 @@ def test_what_others_took_away_or_the_database_says_nothing_of_a_compaction(outc
             setbacks.learn(A, Compaction((), outcome))
     assert untried.pauses(A) is None
     assert paused.pauses(A) == WHY_TOO
+
+
+def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
+    """Also after its pause: in the background nothing is made twice."""
+    clock = Clock()
+    setbacks = Setbacks(clock)
+    assert not setbacks.failed_last(A)
+    setbacks.failed(A, WHY)
+    clock.now += 10_000.0
+    assert setbacks.failed_last(history("a", "b"))
+    assert not setbacks.failed_last(history("b"))
+    setbacks.succeeded(A)
+    assert not setbacks.failed_last(A)

@@ -533,6 +533,36 @@ def test_target_above_the_trigger_is_refused_with_both_numbers() -> None:
     assert "target_ratio (0.8) must be below trigger.token_ratio (0.7)" in message
 
 
+def test_a_background_that_begins_above_where_requests_wait_is_refused_with_both_numbers() -> None:
+    message = refusal(compaction={"background": {"ratio": 0.8, "wait_ratio": 0.7}})
+    assert "ratio (0.8) must not be above wait_ratio (0.7)" in message
+
+
+@pytest.mark.parametrize(
+    ("compaction", "expected"),
+    [
+        ({}, {"default"}),
+        ({"background": {"enabled": False}}, set()),
+        ({"preset": "rolling", "background": {"enabled": True}}, {"default", "rolling"}),
+        ({"preset": "rolling"}, set()),
+    ],
+)
+def test_the_presets_of_other_systems_make_nothing_in_the_background(
+    compaction: dict[str, Any], expected: set[str]
+) -> None:
+    settings = load(compaction=compaction)
+    policies = Policies(settings)
+    summarising: tuple[PresetName, ...] = ("default", "lightspeed", "librechat", "librechat-checkpoint", "rolling")
+    rules = {name: policies.of(settings.upstream, "m", preset=name) for name in summarising}
+    assert {name for name, each in rules.items() if each.compaction.background.enabled} == expected
+
+
+def test_a_preset_that_a_request_chooses_keeps_the_operators_background() -> None:
+    settings = load(compaction={"background": {"wait_ratio": 0.8}, "preset": "default"})
+    chosen = Policies(settings).of(settings.upstream, "m", preset="rolling").compaction.background
+    assert (chosen.enabled, chosen.wait_ratio) == (False, 0.8)
+
+
 def test_target_above_the_lowest_alternative_is_refused_with_both_numbers() -> None:
     message = refusal(compaction={"trigger": {"any": [{"token_ratio": 0.9}, {"token_ratio": 0.4, "turns": 9}]}})
     assert "target_ratio (0.5) must be below trigger.token_ratio (0.4)" in message

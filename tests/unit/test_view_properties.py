@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.messages import Kind, Message
+from app.core.limits.ahead import AheadShares, fits_well, latest_steps, nearer_trigger
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
@@ -31,6 +32,7 @@ from tests.unit.conversations import (
 )
 
 BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0, max_summary_tokens=256))
+AHEAD = AheadShares()
 IN_PARTS = replace(SETTINGS, source_tokens=2_000)
 """A refill becomes several chunks."""
 
@@ -73,6 +75,41 @@ class Shelf:
             self.compactions += 1
             found = least_view(talk, self.chunks, budget.trigger)
         return found or build_view(talk, widest_path(talk, self.chunks))
+
+
+@dataclass
+class ShelfAhead(Shelf):
+    """What is due soon is made after the answer, and there so many requests later. Nobody waits who fits well."""
+
+    delay: int = 1
+    waited: int = 0
+    making: list[SummaryChunk] = field(default_factory=list)
+    ready_in: int = 0
+
+    def view(self, talk: Conversation, budget: Budget = BUDGET) -> View:
+        self._arrive(1)
+        found = least_view(talk, self.chunks, budget.trigger)
+        widest = build_view(talk, widest_path(talk, self.chunks))
+        if found is None and not fits_well(widest.tokens, budget, AHEAD):
+            self._arrive(self.delay)
+            self.waited += 1
+            return super().view(talk, budget)
+        return found or widest
+
+    def answered(self, talk: Conversation, view: View) -> None:
+        trigger = nearer_trigger(BUDGET, AHEAD, latest_steps(talk.transcript), self.delay)
+        if self.making or view.tokens <= trigger.tokens or least_view(talk, self.chunks, trigger) is not None:
+            return
+        budget = replace(BUDGET, trigger=trigger)
+        if (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
+            _, compaction = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
+            self.making, self.ready_in = list(compaction.made), self.delay
+            self.compactions += 1
+
+    def _arrive(self, requests: int) -> None:
+        self.ready_in -= requests
+        if self.making and self.ready_in <= 0:
+            self.chunks, self.making = [*self.chunks, *self.making], []
 
 
 def requests(history: list[list[Message]]) -> list[Conversation]:
@@ -145,6 +182,40 @@ def test_between_two_compactions_each_payload_extends_the_previous_one(history: 
         if shelf.compactions == before:
             assert payload[: len(previous)] == previous
         previous = payload
+
+
+@given(histories(), st.integers(1, 4))
+def test_what_is_made_ahead_changes_a_payload_only_where_it_is_used_first(
+    history: list[list[Message]], delay: int
+) -> None:
+    """So the provider's cache lasts as long as without: one new beginning for each compaction."""
+    shelf = ShelfAhead(delay=delay)
+    previous, used, changes = list[bytes](), tuple[SummaryChunk, ...](), 0
+    for talk in requests(history):
+        view = shelf.view(talk)
+        assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []
+        payload = _payload(talk, view)
+        if view.chunks == used:
+            assert payload[: len(previous)] == previous
+        else:
+            changes += 1
+            assert talk.tokens > BUDGET.trigger.tokens
+        previous, used = payload, view.chunks
+        shelf.answered(talk, view)
+    assert changes <= shelf.compactions
+
+
+@given(histories(), st.integers(1, 4))
+def test_who_fits_well_never_waits(history: list[list[Message]], delay: int) -> None:
+    shelf = ShelfAhead(delay=delay)
+    for talk in requests(history):
+        waited = shelf.waited
+        before = build_view(talk, widest_path(talk, shelf.chunks))
+        view = shelf.view(talk)
+        if fits_well(before.tokens, BUDGET, AHEAD):
+            assert shelf.waited == waited
+        assert shelf.waited > waited or fits_well(view.tokens, BUDGET, AHEAD)
+        shelf.answered(talk, view)
 
 
 @given(histories(), st.integers(0, 30), st.integers(1, 400))

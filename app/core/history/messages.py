@@ -106,19 +106,20 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     def grown(self, new: Sequence[Message]) -> History:
         """This one with what came after it."""
-        longer = History((*self, *new))
-        size, known = len(self), longer.__dict__
-        known["turn_starts"] = (*self.turn_starts, *_places(new, Kind.USER, size))
-        known["instruction_places"] = (*self.instruction_places, *_places(new, Kind.INSTRUCTIONS, size))
-        known["holds_calls"] = self.holds_calls or any(message.calls for message in new)
-        known["holds_answers"] = self.holds_answers or any(message.answers for message in new)
-        known["holds_media"] = self.holds_media or any(message.media for message in new)
-        known["unit_starts"] = self._units_grown(longer)
-        known["kept"] = dict(self.kept)
+        longer, size = History((*self, *new)), len(self)
+        longer.__dict__.update(
+            turn_starts=(*self.turn_starts, *_places(new, Kind.USER, size)),
+            instruction_places=(*self.instruction_places, *_places(new, Kind.INSTRUCTIONS, size)),
+            unit_starts=self._units_grown(longer),
+            holds_calls=self.holds_calls or any(message.calls for message in new),
+            holds_answers=self.holds_answers or any(message.answers for message in new),
+            holds_media=self.holds_media or any(message.media for message in new),
+            kept=dict(self.kept),
+        )
         if self.rest:
-            known["instructions"] = self.instructions
+            longer.__dict__.update(instructions=self.instructions)
             if self.instructions:
-                known["_rest"] = self.rest.grown(new)
+                longer.__dict__.update(_rest=self.rest.grown(new))
         return longer
 
     @lazy

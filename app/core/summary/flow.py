@@ -66,6 +66,8 @@ class Outcome(Enum):
     """It is still being made; the request goes on without."""
     AWAITED = auto()
     """Somebody else's ended: its result is worth looking for."""
+    IN_BACKGROUND = auto()
+    """It is made after the request's answer, or being made already; the request goes on without."""
     NOTHING_TO_SUMMARISE = auto()
     NOT_BEGUN = auto()
 
@@ -75,6 +77,7 @@ _CODES: Mapping[Outcome, Code] = {
     Outcome.DELETED: Code.CONVERSATION_DELETED,
     Outcome.STORE_AWAY: Code.STORAGE,
     Outcome.TAKES_TOO_LONG: Code.SUMMARY_TAKES_TOO_LONG,
+    Outcome.IN_BACKGROUND: Code.SUMMARY_IN_BACKGROUND,
     Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
 }
 """What is told of an outcome that needs no more words."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.core.history.messages import Kind
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case
 from app.core.summary.brief import SummaryBrief
@@ -26,7 +27,7 @@ def change_of_plan(case: Case, plan: Plan, brief: SummaryBrief) -> Change:
     cut = conversation.chain.positions[plan.range.through_digest]
     after = expected_view(conversation, kept, cut, len(plan.spans), budget, brief)
     unchanged = conversation.instruction_tokens + kept.tokens
-    return _in_the_providers(Change(case.widest_view.tokens - after, max(0, after - unchanged)), budget)
+    return _change(case, case.widest_view.tokens - after, max(0, after - unchanged))
 
 
 def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
@@ -37,7 +38,7 @@ def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
     before = {index for index, _ in masking.masks.between(covered, held)}
     first = next(index for index, _ in masking.masks.between(covered, boundary.position) if index not in before)
     freed = masking.masks.saved(covered, boundary.position) - masking.masks.saved(covered, held)
-    return _in_the_providers(Change(freed, transcript.tokens(first) - freed), case.budget)
+    return _change(case, freed, transcript.tokens(first) - freed)
 
 
 def calls_of_plan(
@@ -64,6 +65,9 @@ def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:
     return int(AIMED_SHARE * replaced_tokens(conversation.transcript, span, plan.spans[-1].stop))
 
 
-def _in_the_providers(change: Change, budget: Budget) -> Change:
-    ratio = budget.line.ratio
-    return Change(round(change.freed * ratio), round(change.rewritten * ratio))
+def _change(case: Case, freed: int, rewritten: int) -> Change:
+    """In the provider's tokens. Each of the assistant's messages answered a request."""
+    conversation, ratio = case.conversation, case.budget.line.ratio
+    answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
+    growth = conversation.transcript.tokens(0) / max(1, answered)
+    return Change(round(freed * ratio), round(rewritten * ratio), growth * ratio)

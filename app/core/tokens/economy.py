@@ -8,13 +8,20 @@ summaries) and, for what follows the change, the difference to what it would hav
     saves = requests * freed * again
     costs = calls + rewritten * (anew - again)
 
-It is worth it if it saves at least what it costs within so many requests. Where nothing is known to be warm, `again`
-is `anew`: nothing is lost by changing what is read anew in any case.
+It is worth it if it saves at least what it costs. Where nothing is known to be warm, `again` is `anew`: nothing is lost
+by changing what is read anew in any case.
 
-Why only postponed is judged alike: a change that is not made now is due again with the next request, and is made at the
-latest when the window leaves no choice. Let that be `n` requests later, and let a change serve `requests` of them.
-Waiting then costs `n * freed * again`, and spares the share `n / requests` of what the change costs, since it is made
-so much less often. Whatever `n` is, waiting pays where `requests * freed * again` is less than the costs.
+How many requests: a conversation that ends soon has no use for what a change would have saved later. Nobody knows when
+it ends; `CostGate.requests` is what is counted on. One that grows by `growth` tokens with each request has grown back
+after `freed / growth` of them, and is changed again. If that is always done when it has grown by as much, a request
+costs `costs * growth / freed` for changes and, in the mean, `again * freed / 2` more than just after one. The sum is
+least where `freed * again * freed / (2 * growth)` is what a change costs; before that it pays to wait. So that many
+requests are counted on, `freed / (2 * growth)`, where it is more. (It is the rule by which a stock is refilled: as the
+root of the costs of ordering, through those of holding it.)
+
+That a change is only put off, and made later in any case, is in this already: waiting for `n` requests costs
+`n * freed * again`, and spares the share `n / requests` of the costs, since it is done so much less often. Whatever `n`
+is, waiting pays where `requests * freed * again` is less than the costs.
 """
 
 from __future__ import annotations
@@ -29,7 +36,7 @@ class CostGate:
     """Puts off what would cost more than it saves."""
 
     requests: int = 10
-    """Of one conversation, the current one too, within which a change has to pay."""
+    """Of the conversation, the current one too, that are counted on at least: within them a change has to pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,8 @@ class Change:
     freed: int
     rewritten: int
     """What stands after the first byte that changes."""
+    growth: float
+    """What each request added so far."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
@@ -63,5 +72,6 @@ def rates_of(price: Price, *, warm: bool) -> Rates | None:
 def is_worth(change: Change, rates: Rates, gate: CostGate, calls: float = 0.0) -> bool:
     """Whether it saves at least what it costs. `calls` is what has to be paid for it beside, in the unit of the rates:
     tokens times the price of a million."""
-    saves = gate.requests * change.freed * rates.again
+    requests = max(gate.requests, change.freed / (2 * max(1.0, change.growth)))
+    saves = requests * change.freed * rates.again
     return saves >= calls + change.rewritten * (rates.anew - rates.again)

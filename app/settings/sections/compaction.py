@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from app.core.limits.ahead import AheadShares
 from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
@@ -19,6 +20,7 @@ from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import OFF, Part, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
+_AHEAD = AheadShares()
 _SESSION, _POSITION, _GATE = SessionPruning(), PositionPruning(), CostGate()
 
 
@@ -106,7 +108,30 @@ class CostGateSettings(Section):
     enabled: bool = True
     """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room."""
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
-    """Requests of a conversation within which it has to save what it costs; in a chat each turn is one."""
+    """Requests that a conversation is expected to go on for at least, this one too; in a chat each turn is one."""
+
+
+class BackgroundSettings(Section):
+    enabled: bool = True
+    """Make summaries after an answer, for the requests to come, so that these need not wait."""
+    ratio: Ratio = _AHEAD.soft
+    """Share of the limit below which none is made."""
+    wait_ratio: Ratio = _AHEAD.wait
+    """Share of the limit up to which a request goes on without the summary that is due."""
+    requests: int = Field(3, ge=1, le=10_000)
+    """Only for conversations of which so many requests were seen."""
+    tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
+    """Only for conversations that send so many tokens in an hour, at the pace of their latest requests."""
+
+    @property
+    def shares(self) -> AheadShares:
+        return AheadShares(self.ratio, self.wait_ratio)
+
+    @model_validator(mode="after")
+    def _begins_before_it_waits(self) -> Self:
+        if self.ratio > self.wait_ratio:
+            raise ValueError(f"ratio ({self.ratio}) must not be above wait_ratio ({self.wait_ratio})")
+        return self
 
 
 class CompactionSettings(Section):
@@ -140,6 +165,7 @@ class CompactionSettings(Section):
     """Share of the window that the prompt leaves free, also where the client asks for less; null: as it asks."""
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
     """Context window of a model that nobody knows."""
+    background: BackgroundSettings = BackgroundSettings()
     wait_seconds: Seconds = 60.0
     """How long a request waits for a compaction before it goes on without."""
     overflow_retries: int = Field(1, ge=0, le=2)

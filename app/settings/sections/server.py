@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
@@ -18,6 +18,8 @@ class ServerSettings(Section):
     """Address to listen on."""
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose."""
+    workers: int = Field(1, ge=1, le=64)
+    """Processes that serve at the same address, about one for each core."""
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
     """Who is served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody."""
     allowed_hosts: tuple[str, ...] = ()
@@ -75,10 +77,25 @@ class LimitSettings(Section):
     """A client that takes nothing for this long is given up."""
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, in each process; null for any number."""
+    background_compactions: int = Field(16, ge=0)
+    """Compactions in the background that are under way at once, in each process; 0 for none."""
+    background_compactions_per_tenant: int = Field(8, ge=0)
+    """Those of one tenant."""
+    background_bytes: int = Field(64_000_000, ge=0)
+    """Largest sum of the histories that they are made from; one tenant may have half of it."""
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """`POST .../compact` requests of one tenant in a minute, in each process; null for any number."""
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that summaries of one tenant may take in an hour, in each process; null for any number."""
+
+    def of_each(self, workers: int) -> Self:
+        """What each of so many processes may hold, so that all of them keep to what is set: memory is the machine's."""
+        return self.model_copy(
+            update={
+                "in_flight_bytes": max(self.in_flight_bytes // workers, self.body_bytes),
+                "connections": max(self.connections // workers, 1),
+            }
+        )
 
 
 class LogSettings(Section):

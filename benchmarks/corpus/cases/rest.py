@@ -20,7 +20,7 @@ ROUTES = (
     ("POST", "/context/plan"), ("POST", "/context/compact"), ("GET", "/context/tenant"),
     ("GET", "/context/tenant/export"),
     ("DELETE", f"{LIST}/a"), ("DELETE", "/context/tenant"),
-    ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/healthz"), ("GET", "/metrics"), ("GET", "/docs"), ("GET", "/ui"),
+    ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/healthz"), ("GET", "/docs"), ("GET", "/ui"),
     ("GET", "/"), ("GET", "/context"), ("GET", "/context/nothing"), ("GET", "/favicon.ico"),
 )  # fmt: skip
 QUERIES = (

@@ -38,7 +38,9 @@ UNCALIBRATED: Any = {"calibration": {"enabled": False}}
 
 def of_preset(preset: str, context_window: int = 8_000, **compaction: Any) -> dict[str, Any]:
     models = [{"match": "*", "context_window": context_window}]
-    return {"compaction": {"preset": preset, **compaction}, "models": models, **UNCALIBRATED}
+    # As all of them but the default: what a request led to is there when it is answered.
+    held = {"preset": preset, "background": {"enabled": False}}
+    return {"compaction": {**held, **compaction}, "models": models, **UNCALIBRATED}
 
 
 def sent(record: Record) -> Messages:

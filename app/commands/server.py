@@ -1,0 +1,156 @@
+"""The server: one process that serves, alone or as one of several. uvicorn with what Steno needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import FrameType
+
+import structlog
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+
+from app import __version__
+from app.main import create_app
+from app.metrics.metrics import Metrics
+from app.proxy.protocol import protocol_within
+from app.proxy.services import Services
+from app.settings import ConfigurationError, Settings
+from app.store import StoreError
+
+log = structlog.get_logger("steno")
+
+SWITCH_SECONDS = 0.0005
+"""How long a worker thread keeps the interpreter when the event loop wants it, which is after each system call. With
+Python's own 5 ms a request waited twice as long beside a busy thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What is in force once it listens, as far as nobody else knows it."""
+
+    database: str
+    loop: str
+    http: str
+
+
+def run(
+    settings: Settings,
+    taken: list[socket.socket],
+    metrics: Metrics,
+    on_start: Callable[[Started], None],
+    supervisor: Connection | None = None,
+    *,
+    tells: bool = True,
+) -> str | None:
+    """Serves until it is stopped. What kept it from starting, or None.
+
+    `supervisor`: ends when this process is to stop; signals from a keyboard are then not meant for it. `tells`: it logs
+    what is wrong with the settings.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        app = create_app(settings, metrics, tells=tells)
+    except (ConfigurationError, StoreError) as error:
+        return str(error)
+    config = uvicorn.Config(
+        app,
+        # httptools: h11 accepts a length beside chunks, which smuggles requests.
+        http=protocol_within(settings.limits),
+        # FORWARDED_ALLOW_IPS in the environment would let callers say where they are: server.trusted_proxies does.
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        # The provider's own pass; `api.gate` adds what an answer of ours lacks.
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
+        lifespan="on",
+    )
+    server = _Server(config, settings, app.state.services, on_start, supervisor)
+    # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)
+    with suppress(SystemExit):  # uvicorn's own, when the start failed.
+        server.run(taken)
+    if server.started:
+        return None
+    failure: str | None = app.state.failure
+    return failure or server.failure or "The start failed; the log says why."
+
+
+def announce(settings: Settings, taken: list[socket.socket], started: Started) -> None:
+    """The one line that says what is in force."""
+    host, port = taken[0].getsockname()[:2]
+    log.info(
+        "serving",
+        version=__version__,
+        url=f"http://{f'[{host}]' if ':' in host else host}:{port}/v1",
+        upstream=settings.upstream.base_url,
+        database=started.database,
+        workers=settings.server.workers,
+        loop=started.loop,
+        http=started.http,
+    )
+
+
+def cannot_listen(settings: Settings, error: OSError) -> str:
+    why = (error.strerror or str(error)).rpartition(": ")[2].lower()
+    return (
+        f"Steno cannot listen on {settings.server.host}:{settings.server.port}: {why}."
+        " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
+    )
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A signal that was obeyed already."""
+
+
+class _Server(uvicorn.Server):
+    """Tells once it listens, and is not ready any more as soon as it is told to stop."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        settings: Settings,
+        services: Services,
+        on_start: Callable[[Started], None],
+        supervisor: Connection | None,
+    ) -> None:
+        super().__init__(config)
+        self._settings = settings
+        self._services = services
+        self._on_start = on_start
+        self._supervisor = supervisor
+        self.failure: str | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig == signal.SIGINT and self._supervisor is not None:
+            return  # From a keyboard it comes to all processes; the supervisor knows whether it is the first.
+        self._services.tasks.stop()
+        super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        if self._supervisor is not None:
+            loop.add_reader(self._supervisor.fileno(), self._stop)
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # Another program has listened since the port was taken.
+            self.failure = cannot_listen(self._settings, error)
+            await self.lifespan.shutdown()
+            sys.exit(STARTUP_FAILURE)
+        http = self.config.http_protocol_class.__name__
+        self._on_start(Started(self._services.store.place, type(loop).__module__.partition(".")[0], http))
+
+    def _stop(self) -> None:
+        """The supervisor says so, or is gone."""
+        if self._supervisor is not None:
+            asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
+        self.handle_exit(signal.SIGTERM, None)

@@ -1,0 +1,115 @@
+"""Background compaction: made after an answer, from the request that was answered, before anybody has to wait for it.
+
+When it begins is for core to say (`core/limits/ahead`): `nearer_trigger` is a trigger that fires earlier, and what is
+made is what would be due if that one were the request's own. The reading rule does the rest: a chunk that is made ahead
+waits until a request fires the trigger. There is no queue. What finds no room is not made, and the next answer of the
+conversation asks again; until then its requests go on without, and wait only where they would not fit well any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import structlog
+
+from app.compaction.compactor import Compactor
+from app.compaction.job import Job
+from app.compaction.paces import Paces
+from app.core.limits.ahead import latest_steps, nearer_trigger, requests_meanwhile, soft_threshold
+from app.core.reasons import Code
+from app.core.stages.ladder import Decision
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.settings import BackgroundSettings
+from app.tasks.owned import OwnedTasks
+
+log = structlog.get_logger("steno.compactor")
+
+LOOKED_AT_GROWTH = 0.05
+"""Of the limit: a history that nothing was due for is looked at again when it has grown by so much."""
+LONGEST_SECONDS = 3_600.0
+"""Nobody waits for it; no compaction takes as long."""
+REMEMBERED_SHARE = 0.5
+"""Of the soft threshold: shorter prompts are not remembered, so that they cost nothing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundLimits:
+    compactions: int
+    """Under way at once."""
+    per_tenant: int
+    body_bytes: int
+    """Of the histories that they are made from, all together; one tenant may have half of it."""
+
+
+class Background:
+    def __init__(self, compactor: Compactor, paces: Paces, tasks: OwnedTasks, limits: BackgroundLimits) -> None:
+        self._compactor = compactor
+        self._paces = paces
+        self._tasks = tasks
+        self._limits = limits
+        self._under_way: dict[tuple[str, str], int] = {}
+        """How many bytes, by the conversation."""
+        self._looked: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
+        """The histories' sizes when they were looked at, in tokens."""
+
+    def consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
+        """A request was answered: begins what is to be made for the next ones, where it is time."""
+        if not (settings.enabled and job.compaction and job.policy.summarises):
+            return
+        conversation, budget = job.conversation, job.budget
+        soft = soft_threshold(budget, shares := settings.shares)
+        if conversation.bound is not None and conversation.bound <= REMEMBERED_SHARE * soft:
+            return
+        sent = decision.view.tokens if decision.view else conversation.tokens
+        self._paces.answered(job.place, conversation.tokens, sent)
+        if sent <= soft or not self._compactor.comes_back(job):
+            return
+        trigger = nearer_trigger(budget, shares, latest_steps(conversation.transcript), self._requests_meanwhile(job))
+        if sent > trigger.tokens and self._is_news(job, decision):
+            self._begin(replace(job, budget=replace(budget, trigger=trigger)))
+
+    def _requests_meanwhile(self, job: Job) -> int:
+        first = job.routes[0]
+        seconds = self._paces.summary_seconds((first.name, first.model))
+        return requests_meanwhile(seconds, self._paces.of(job.place).seconds)
+
+    def _is_news(self, job: Job, decision: Decision) -> bool:
+        """Whether looking at it may find something to do: each look reads the store."""
+        looked, tokens = self._looked.get(job.place), job.conversation.tokens
+        misses = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
+        return misses or looked is None or abs(tokens - looked) >= LOOKED_AT_GROWTH * job.budget.limit
+
+    def _begin(self, job: Job) -> None:
+        place = job.place
+        if place in self._under_way or self._tasks.draining:
+            return
+        size = sum(len(message.raw) for message in job.conversation.transcript.messages)
+        if not self._has_room(job.tenant, size):
+            log.debug("no room for a background compaction", request_id=job.request_id, conversation_id=place[1])
+            return
+        self._under_way[place] = size
+        self._looked.keep(place, job.conversation.tokens)
+        # `job` is all that is kept of the request.
+        ahead = replace(job, purpose="background", wait_seconds=LONGEST_SECONDS)
+        work = self._tasks.start(self._make(ahead), f"background compaction for {job.request_id}")
+        work.add_done_callback(lambda _: self._under_way.pop(place))
+
+    def _has_room(self, tenant: str, size: int) -> bool:
+        limits, own = self._limits, Counter(owner for owner, _ in self._under_way)[tenant]
+        bytes_of_all = sum(self._under_way.values())
+        own_bytes = sum(held for (owner, _), held in self._under_way.items() if owner == tenant)
+        return (
+            len(self._under_way) < limits.compactions
+            and own < limits.per_tenant
+            and bytes_of_all + size <= limits.body_bytes
+            and own_bytes + size <= limits.body_bytes / 2
+        )
+
+    async def _make(self, job: Job) -> None:
+        try:
+            await self._compactor.make_ahead(job)
+        except Exception:
+            log.exception(
+                "a background compaction failed", request_id=job.request_id, conversation_id=job.conversation_id
+            )

@@ -1,0 +1,86 @@
+"""Paces: how fast conversations come back of late, and how long their summaries take. What this process saw."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
+
+from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+
+REMEMBERED_SECONDS = 24 * 3_600.0
+LATEST = 4
+"""Requests that a pace is reckoned from, and summaries."""
+FIRST_SUMMARY_SECONDS = 20.0
+"""What a summary is expected to take before any was seen."""
+HOUR = 3_600.0
+
+Place = tuple[str, str]
+"""Whose conversation, and which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a conversation comes back."""
+
+    requests: int
+    """Seen in all; one that is repeated counts once."""
+    seconds: float
+    """From one to the next, of late; infinite after the first."""
+    tokens_per_hour: float
+    """Forwarded, at that pace."""
+
+
+NEVER_SEEN = Pace(0, inf, 0.0)
+
+
+@dataclass(slots=True)
+class _Seen:
+    requests: int = 0
+    history: int = 0
+    """Tokens of the latest history."""
+    latest: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LATEST))
+    """When its answers ended, by the clock, and how many tokens were sent."""
+
+
+class Paces:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._seen: BoundedMap[Place, _Seen] = BoundedMap(MOST_REMEMBERED, seconds=REMEMBERED_SECONDS, clock=clock)
+        self._summaries: BoundedMap[Hashable, deque[float]] = BoundedMap(MOST_REMEMBERED)
+
+    def answered(self, place: Place, history: int, forwarded: int) -> None:
+        """A request was: of a history of so many tokens, of which so many were sent."""
+        seen = self._seen.get(place) or _Seen()
+        if not seen.requests or history != seen.history:  # A crowd with the same history is one request.
+            seen.requests += 1
+            seen.history = history
+            seen.latest.append((self._clock(), forwarded))
+        self._seen.keep(place, seen)
+
+    def of(self, place: Place) -> Pace:
+        seen = self._seen.get(place)
+        if seen is None:
+            return NEVER_SEEN
+        hours = (seen.latest[-1][0] - seen.latest[0][0]) / HOUR
+        if len(seen.latest) < 2:
+            return Pace(seen.requests, inf, 0.0)
+        later = list(seen.latest)[1:]
+        tokens = sum(forwarded for _, forwarded in later)
+        return Pace(seen.requests, hours * HOUR / len(later), tokens / hours if hours else inf)
+
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """After a deletion of one conversation, or of all."""
+        self._seen.drop(lambda place, _: place[0] == tenant and conversation_id in (None, place[1]))
+
+    def summarised(self, by: Hashable, seconds: float) -> None:
+        """A summary call took so long."""
+        latest = self._summaries.get(by) or deque(maxlen=LATEST)
+        latest.append(seconds)
+        self._summaries.keep(by, latest)
+
+    def summary_seconds(self, by: Hashable) -> float:
+        """What the next one may take: as long as the longest of the latest."""
+        return max(self._summaries.get(by) or (FIRST_SUMMARY_SECONDS,))

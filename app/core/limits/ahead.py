@@ -1,0 +1,90 @@
+"""Ahead: how early a compaction begins so that nobody has to wait for its summary.
+
+A request that fires the trigger need not wait while it still fits well: it goes on with the view there is, and the
+compaction is made after its answer. Begun even earlier it would be found by that very request; but a summary that is
+made early stands for less, and the next one is due sooner. From one compaction to the next a view grows by a fifth of
+the limit or more, so what begins a fiftieth early costs at most a tenth more summaries. Hence the two reasons to begin
+below the trigger, both reckoned from what the history may grow by while a summary is made:
+
+- it is expected to fire the trigger meanwhile, and to be early enough costs little (`MOST_EARLY`). To be early, but not
+  early enough, would cost and bring nothing;
+- it may come so far meanwhile that a request would have to wait.
+
+Never below a soft threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
+
+from app.core.history.messages import Kind, Transcript
+from app.core.limits.budget import Budget
+from app.core.limits.trigger import Trigger
+
+STEPS = 4
+"""The latest requests that tell how fast a history grows."""
+MOST_EARLY = 0.02
+"""Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
+LEAST_ROOM = 1.10
+"""Times the target: below that there is hardly anything to free."""
+
+
+@dataclass(frozen=True, slots=True)
+class AheadShares:
+    """Shares of the limit."""
+
+    soft: float = 0.55
+    """Below it no compaction begins."""
+    wait: float = 0.97
+    """A view over it waits for the summary that is due."""
+
+
+def soft_threshold(budget: Budget, shares: AheadShares) -> int:
+    """A view of at most so many tokens needs no look."""
+    return int(max(shares.soft * budget.limit, LEAST_ROOM * budget.target))
+
+
+def fits_well(tokens: int, budget: Budget, shares: AheadShares) -> bool:
+    """Whether a view of so many tokens may be sent although a compaction is due."""
+    return tokens <= shares.wait * budget.limit
+
+
+def latest_steps(transcript: Transcript) -> tuple[int, ...]:
+    """By how many tokens the history grew from each of its latest requests to the next.
+
+    A request ended where an answer of the assistant begins: an agent sends several in one turn.
+    """
+    messages = transcript.messages
+    ends = [len(transcript)]
+    for index in range(len(transcript) - 1, 0, -1):
+        if len(ends) > STEPS:
+            break
+        if messages[index].kind is Kind.ASSISTANT:
+            ends.append(index)
+    return tuple(transcript.tokens(start, stop) for stop, start in pairwise(ends))
+
+
+def requests_meanwhile(summary_seconds: float, request_seconds: float) -> int:
+    """How many requests come, one each `request_seconds`, until a summary that is begun now can be used."""
+    return max(1, ceil(summary_seconds / max(request_seconds, 0.001)))
+
+
+def nearer_trigger(budget: Budget, shares: AheadShares, steps: Sequence[int], requests: int) -> Trigger:
+    """The trigger by which a compaction begins now that may be due within so many requests; the same or a nearer one.
+
+    What does not go by tokens stays as it is.
+    """
+    usual = sum(steps) / len(steps) if steps else 0.0
+    expected = requests * usual
+    largest = (requests - 1) * usual + max(steps, default=0)
+    early = expected if expected <= MOST_EARLY * budget.limit else 0.0
+    soft = soft_threshold(budget, shares)
+    in_time = shares.wait * budget.limit - largest
+    conditions = (
+        replace(condition, tokens=min(condition.tokens, max(soft, int(min(condition.tokens - early, in_time)))))
+        for condition in budget.trigger.conditions
+    )
+    return replace(budget.trigger, conditions=tuple(conditions))

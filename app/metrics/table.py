@@ -1,0 +1,69 @@
+"""The table: what all processes of one Steno counted, a row for each.
+
+Theory: counting has to cost a request next to nothing, and whichever worker is asked has to tell what all of them
+counted, those that died included. So the rows lie in memory that the processes share. Only the owner of a row writes
+there, with one addition and without a lock; whoever reads adds the rows up. A worker that takes another one's place
+goes on with its row, and no counter ever goes back. That wants a number's place to be known beforehand (`families`),
+which bounds the labels as well.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from ctypes import Array, c_double
+from dataclasses import dataclass
+from multiprocessing.sharedctypes import RawArray
+
+from app.metrics.families import FAMILIES, Family
+
+PROCESS = 0
+"""The first number of a row: the id of the process that writes it, 0 where there is none."""
+
+
+def _placed() -> tuple[Mapping[str, int], int]:
+    """Where each family's numbers begin, by its name, and how many a row has."""
+    places, end = {}, PROCESS + 1
+    for family in FAMILIES:
+        places[family.name] = end
+        end += family.width
+    return places, end
+
+
+_PLACES, WIDTH = _placed()
+
+
+def place_of(family: Family) -> int:
+    """Where its numbers begin in a row."""
+    return _PLACES[family.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    cells: array[float] | Array[c_double]
+    workers: int
+
+    @classmethod
+    def of_one(cls) -> Table:
+        """For a process that serves alone."""
+        return cls(array("d", bytes(8 * WIDTH)), 1)
+
+    @classmethod
+    def of_many(cls, workers: int) -> Table:
+        """For so many workers and their supervisor, whose row is the last. To be made before they are started."""
+        return cls(RawArray(c_double, WIDTH * (workers + 1)), workers)
+
+    def row(self, number: int) -> memoryview[float]:
+        return memoryview(self.cells).cast("B").cast("d")[number * WIDTH : (number + 1) * WIDTH]
+
+    def sums(self, family: Family) -> list[float]:
+        """Its numbers, added up over all processes."""
+        place = place_of(family)
+        rows = (self.row(number)[place : place + family.width] for number in range(len(self.cells) // WIDTH))
+        return [sum(numbers) for numbers in zip(*rows, strict=True)]
+
+    def processes(self) -> Iterator[tuple[int, int]]:
+        """The workers that are alive, and their processes' ids."""
+        for number in range(self.workers):
+            if process := int(self.row(number)[PROCESS]):
+                yield number, process

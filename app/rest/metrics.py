@@ -1,0 +1,20 @@
+"""What Steno counted, for Prometheus: numbers of all workers, and nothing of a tenant or a conversation."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+
+from app.metrics.exposition import CONTENT_TYPE_LATEST, exposed
+from app.metrics.table import Table
+
+
+def metrics_router(table: Table) -> APIRouter:
+    router = APIRouter(tags=["metrics"])
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """In Prometheus' text format, added up over all workers."""
+        return Response(exposed(table), media_type=CONTENT_TYPE_LATEST)
+
+    return router

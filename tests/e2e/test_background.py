@@ -1,0 +1,381 @@
+"""Background compaction: the summary is made after an answer, and nobody waits for it who fits well without."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.compaction.summariser import Summariser
+from app.simulator import Simulator
+from tests.e2e.commands import until
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.test_without_database import context
+
+# A window of 8,000 has a limit of 7,600: the soft threshold is at 4,180 tokens, the trigger at 5,320; over 7,372 wait.
+BELOW, SOFT, FIRING, WAITING = 9, 10, 13, 18
+"""So many turns of about 430 tokens are below the soft threshold, over it, over the trigger, too large to go on."""
+OTHER_KEY = b"authorization: Bearer sk-other"
+
+
+class HeldSummaries:
+    """Summary calls that are made, but not before they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self._go, real = threading.Event(), Summariser.ask
+
+        async def ask(summariser: Summariser, *given: Any) -> Any:
+            self.begun += 1
+            await asyncio.to_thread(self._go.wait, 30)
+            return await real(summariser, *given)
+
+        monkeypatch.setattr(Summariser, "ask", ask)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldSummaries]:
+    summaries = HeldSummaries(monkeypatch)
+    yield summaries
+    summaries.let_go()
+
+
+def ask(proxy: Steno, number: int, *headers: bytes, name: str = "one", first: int = 1, **members: Any) -> Any:
+    """The context of the answer to a history of so many turns."""
+    body = chat(turns(number, first=first), conversation_id=name, **members)
+    lines = request_bytes(body, *(headers or (b"authorization: Bearer sk-test",)), usual=False)
+    return context(send(proxy.url, lines))
+
+
+def grow(proxy: Steno, last: int = SOFT, *headers: bytes, name: str = "one", first: int = 1) -> None:
+    """A conversation that comes back: up to the soft threshold."""
+    for number in range(last - 3, last + 1):
+        told = ask(proxy, number, *headers, name=name, first=first)
+        assert (told["status"], told["reason"]) == ("full", None)
+
+
+def summaries_of(proxy: Steno, name: str = "one") -> list[Any]:
+    found: list[Any] = get(proxy.url, f"/context/conversations/{name}/summaries").json.get("data", [])
+    return found
+
+
+def calls_of(proxy: Steno, *purposes: str, name: str = "one") -> list[Any]:
+    """The conversation's calls to the provider that are in the ledger, of these purposes."""
+    told = get(proxy.url, f"/context/conversations/{name}/usage?limit=100").json["data"]
+    return [record for record in told if record["purpose"] in purposes]
+
+
+def settled(proxy: Steno) -> bool:
+    return not proxy.services.background._under_way
+
+
+def events(proxy: Steno, number: int) -> list[str]:
+    chunks: Any = proxy.sdk().chat.completions.create(
+        model="gpt-4o", messages=turns(number), stream=True, extra_body={"conversation_id": "one"}
+    )
+    return [chunk.compaction["type"] for chunk in chunks if hasattr(chunk, "compaction")]
+
+
+@pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
+def test_the_turn_that_fires_the_trigger_finds_its_summary(
+    steno: StartSteno, simulator: Simulator, database: str, request: pytest.FixtureRequest
+) -> None:
+    proxy = steno(storage={"url": request.getfixturevalue(database), "timeout_seconds": 5.0})
+    grow(proxy)
+    until(lambda: summaries_of(proxy))
+    for number in (SOFT + 1, SOFT + 2):  # What is there waits until it is needed.
+        assert ask(proxy, number)["status"] == "full"
+        assert simulator.chats[-1].payload["messages"] == turns(number)
+    assert len(simulator.summaries) == 1
+    assert events(proxy, FIRING) == []
+    told = ask(proxy, FIRING)
+    assert (told["status"], told["reason"], len(told["chunks"])) == ("summarized", None, 1)
+    assert len(simulator.summaries) == 1
+
+
+def test_the_ledger_tells_which_calls_were_made_in_the_background(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno()
+    grow(proxy)
+    until(lambda: calls_of(proxy, "background"))
+    (call,) = calls_of(proxy, "background")
+    served = next(each for each in calls_of(proxy, "message") if each["request_id"] == call["request_id"])
+    assert (served["turn"], call["turn"], call["tokens"]["saved"]) == (SOFT + 1, SOFT + 1, 0)
+    assert not calls_of(proxy, "summary")
+    totals = get(proxy.url, "/context/conversations/one/usage").json["totals"]
+    assert totals["summary"]["calls"] == 1
+    assert totals["summary"]["prompt"] == call["tokens"]["prompt"]
+    assert (b"authorization", b"Bearer sk-test") in simulator.summaries[0].headers
+
+
+def test_turns_that_come_while_it_is_made_do_not_wait(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+) -> None:
+    proxy = steno()
+    grow(proxy)
+    until(lambda: held.begun == 1)
+    for number in range(FIRING, WAITING):
+        told = ask(proxy, number)
+        assert (told["status"], told["actions"], told["reason"]) == ("full", [], "summary_in_background")
+        assert simulator.chats[-1].payload["messages"] == turns(number)
+    assert events(proxy, WAITING - 1) == []
+    held.let_go()
+    until(lambda: summaries_of(proxy))
+    assert ask(proxy, WAITING - 1)["status"] == "summarized"
+    assert (held.begun, len(simulator.summaries)) == (1, 1)
+
+
+def test_the_interface_tells_of_a_turn_that_went_on_without(steno: StartSteno) -> None:
+    proxy = steno(limits={"background_compactions": 0})
+    grow(proxy)
+    ask(proxy, FIRING)
+    until(lambda: get(proxy.url, "/context/conversations/one").json["reason"] == "summary_in_background")
+    assert get(proxy.url, "/context/conversations/one").json["context_status"] == "full"
+
+
+def test_a_turn_that_does_not_fit_well_waits_for_the_summary_that_is_being_made(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+) -> None:
+    proxy = steno()
+    grow(proxy)
+    until(lambda: held.begun == 1)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(events, proxy, WAITING)
+        with pytest.raises(TimeoutError):
+            asked.result(0.5)
+        held.let_go()
+        assert asked.result(10) == ["compaction_started", "compaction_completed"]
+    assert len(simulator.summaries) == 1
+
+
+def test_with_nobody_to_make_it_a_turn_that_does_not_fit_well_makes_it_itself(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    proxy = steno(limits={"background_compactions": 0})
+    grow(proxy)
+    for number in range(FIRING, WAITING):
+        assert ask(proxy, number)["reason"] == "summary_in_background"
+    assert not simulator.summaries
+    told = ask(proxy, WAITING)
+    assert (told["status"], told["reason"]) == ("summarized", None)
+    until(lambda: len(calls_of(proxy, "summary")) == len(simulator.summaries) > 0)
+
+
+def test_a_history_over_the_trigger_is_summarised_after_the_answer_that_went_on_without(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+) -> None:
+    """From a jump that nobody could foresee."""
+    proxy = steno()
+    grow(proxy, BELOW)
+    assert held.begun == 0
+    assert ask(proxy, FIRING)["reason"] == "summary_in_background"
+    until(lambda: held.begun == 1)
+    held.let_go()
+    until(lambda: summaries_of(proxy))
+    assert ask(proxy, FIRING + 1)["status"] == "summarized"
+    assert len(simulator.summaries) == 1
+
+
+def test_a_client_that_leaves_ends_no_background_compaction(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+) -> None:
+    """Nor does it need to take its whole answer for one to begin."""
+    proxy = steno()
+    grow(proxy, SOFT - 1)
+    simulator.next_chat(chunk_delay=0.2)
+    with connected(proxy.url) as client:
+        client.sendall(request_bytes(chat(turns(SOFT), conversation_id="one", stream=True)))
+        assert client.recv(100)
+    until(lambda: held.begun == 1)
+    held.let_go()
+    until(lambda: summaries_of(proxy))
+
+
+def test_conversations_and_tenants_are_served_beside_each_other(steno: StartSteno, held: HeldSummaries) -> None:
+    proxy = steno()
+    grow(proxy)
+    grow(proxy, name="two", first=101)
+    grow(proxy, SOFT, OTHER_KEY, first=201)
+    until(lambda: held.begun == 3)
+    held.let_go()
+    until(lambda: summaries_of(proxy) and summaries_of(proxy, "two"))
+
+
+def test_one_at_a_time_for_a_conversation(steno: StartSteno, held: HeldSummaries) -> None:
+    proxy = steno()
+    grow(proxy)
+    for number in range(SOFT + 1, WAITING):
+        ask(proxy, number)
+    until(lambda: held.begun == 1)
+    assert len(proxy.services.background._under_way) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"background_compactions": 1}, 1),
+        ({"background_compactions_per_tenant": 1}, 2),
+        ({"background_bytes": 60_000}, 2),  # One history of 25 kB for each tenant's half.
+        ({"background_bytes": 40_000}, 0),
+    ],
+)
+def test_limits_hold_for_all_and_for_each_tenant(
+    steno: StartSteno, held: HeldSummaries, limits: dict[str, int], expected: int
+) -> None:
+    """What finds no room is made after a later answer."""
+    proxy = steno(limits=limits)
+    for name, first in (("one", 1), ("two", 101)):
+        grow(proxy, name=name, first=first)
+        grow(proxy, SOFT, OTHER_KEY, name=name, first=first + 200)
+    until(lambda: held.begun == expected)
+    held.let_go()
+    until(lambda: settled(proxy))
+    ask(proxy, FIRING, name="two", first=101)
+    until(lambda: settled(proxy))
+    assert bool(summaries_of(proxy, "two")) is bool(expected)
+
+
+def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno()
+    simulator.next_summary(status=400)
+    grow(proxy)
+    until(lambda: simulator.summaries and settled(proxy))
+    for number in (SOFT + 1, SOFT + 2):
+        assert ask(proxy, number)["status"] == "full"
+        until(lambda: settled(proxy))
+    assert len(simulator.summaries) == 1
+    told = ask(proxy, FIRING)  # It waits: nobody else will make it.
+    assert (told["status"], told["reason"]) == ("summarized", None)
+    assert len([*simulator.summaries]) == 2
+    until(lambda: len(calls_of(proxy, "summary")) == 1)
+
+
+@pytest.mark.parametrize(
+    "background",
+    [{"enabled": False}, {"requests": 100}, {"ratio": 0.9}],
+    ids=["off", "too few requests", "too early"],
+)
+def test_nothing_is_made_ahead_where_the_settings_say_so(
+    steno: StartSteno, simulator: Simulator, background: dict[str, Any]
+) -> None:
+    proxy = steno(compaction={"background": background})
+    grow(proxy)
+    ask(proxy, FIRING - 1)
+    until(lambda: settled(proxy))
+    assert not simulator.summaries
+    if "ratio" not in background:
+        assert ask(proxy, FIRING)["status"] == "summarized"
+        until(lambda: len(calls_of(proxy, "summary")) == 1)
+
+
+@pytest.mark.parametrize("options", [{"compaction": False}, {"preset": "rolling"}, {"preset": "sliding-window"}])
+def test_nothing_is_made_ahead_where_a_request_says_so(
+    steno: StartSteno, simulator: Simulator, options: dict[str, Any]
+) -> None:
+    proxy = steno()
+    for number in range(SOFT - 3, FIRING):
+        ask(proxy, number, context=options)
+    until(lambda: settled(proxy))
+    assert not simulator.summaries
+
+
+def test_who_asks_once_gets_no_summary_he_did_not_need(steno: StartSteno, simulator: Simulator) -> None:
+    """Nor does somebody who repeats one request."""
+    proxy = steno()
+    for _ in range(5):
+        assert ask(proxy, SOFT + 1)["status"] == "full"
+    assert ask(proxy, FIRING, name="another", first=101)["status"] == "summarized"
+    until(lambda: settled(proxy))
+    until(lambda: len(calls_of(proxy, "summary", name="another")) == 1)
+    assert len(simulator.summaries) == 1
+
+
+def test_a_deleted_conversation_gets_nothing_of_what_was_being_made(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+) -> None:
+    proxy = steno()
+    grow(proxy)
+    until(lambda: held.begun == 1)
+    assert get(proxy.url, "/context/conversations/one", method="DELETE").status in (200, 204)
+    held.let_go()
+    until(lambda: settled(proxy))
+    assert len(simulator.summaries) == 1
+    assert get(proxy.url, "/context/search?q=ORD-0001").json["data"] == []
+
+
+def test_a_stop_begins_nothing_and_finishes_what_was_begun(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries, sqlite_url: str
+) -> None:
+    proxy = steno(storage={"url": sqlite_url}, server={"drain_seconds": 10})
+    grow(proxy)
+    until(lambda: held.begun == 1)
+    proxy.services.tasks.stop()
+    grow(proxy, name="two", first=101)
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(proxy.stop)
+        held.let_go()
+        stopping.result(10)
+    assert len(simulator.summaries) == 1
+    again = steno(storage={"url": sqlite_url})
+    assert (len(summaries_of(again)), summaries_of(again, "two")) == (1, [])
+    assert ask(again, FIRING)["status"] == "summarized"
+
+
+@pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
+def test_of_two_processes_one_makes_it_and_neither_waits(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries, database: str, request: pytest.FixtureRequest
+) -> None:
+    storage = {"url": request.getfixturevalue(database), "timeout_seconds": 5.0}
+    replicas = [steno(storage=storage) for _ in range(2)]
+    for replica in replicas:
+        grow(replica)
+    until(lambda: held.begun == 1 and any(map(settled, replicas)))
+    assert [ask(replica, FIRING)["reason"] for replica in replicas] == ["summary_in_background"] * 2
+    until(lambda: any(map(settled, replicas)))
+    held.let_go()
+    until(lambda: all(map(settled, replicas)) and summaries_of(replicas[0]))
+    assert [ask(replica, FIRING)["status"] for replica in replicas] == ["summarized"] * 2
+    assert (held.begun, len(simulator.summaries)) == (1, 1)
+
+
+def test_a_compaction_that_is_demanded_is_waited_for(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno(limits={"background_compactions": 0})
+    grow(proxy)
+    body = chat(turns(FIRING), conversation_id="one")
+    planned: Answer = post(proxy.url, body, target="/context/plan")
+    assert (planned.json["context_status"], planned.json["context"]["reason"]) == ("full", "summary_in_background")
+    assert planned.json["summaries_to_make"] == 1
+    demanded = post(proxy.url, body, target="/context/compact")
+    assert (demanded.json["context_status"], demanded.json["context"]["reason"]) == ("summarized", None)
+    assert len(simulator.summaries) == 1
+
+
+def test_a_request_that_was_refused_for_its_size_waits_for_its_summary(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno(limits={"background_compactions": 0})
+    grow(proxy)
+    refused = {"message": "maximum context length is 4200 tokens", "code": "context_length_exceeded"}
+    simulator.next_chat(status=400, error=refused)
+    told = ask(proxy, FIRING)
+    assert (told["status"], told["reason"]) == ("summarized", None)
+
+
+def test_agents_that_share_a_name_go_on_and_nothing_is_lost(steno: StartSteno, simulator: Simulator) -> None:
+    proxy, seen = steno(), set()
+    for grown in range(10, 30, 2):
+        for agent in range(3):
+            told = ask(proxy, grown, name="gateway", first=1 + 100 * agent)
+            seen.add((told["status"], told["reason"]))
+    assert seen <= {("full", None), ("full", "summary_in_background"), ("summarized", None)} | {
+        ("summarized", "summary_in_background")
+    }
+    for record in simulator.chats:
+        assert json.dumps(record.payload["messages"][-1]).count("And question") == 1

@@ -1,0 +1,400 @@
+"""`steno serve --workers N`: processes that die, stop, share a database, and are added up."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from tests.e2e import commands
+from tests.e2e.commands import SECRET, Serving, until
+from tests.e2e.histories import HELLO, chat, long_history
+from tests.e2e.test_serve import MODELS, refused
+
+pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="it looks at processes as Linux shows them")
+
+Serve = Callable[..., Serving]
+
+KEY = {"authorization": "Bearer sk-test", "content-type": "application/json"}
+CHAT = "/v1/chat/completions"
+WORDS = {"words": 30, "chunk_delay": 0.05}
+"""A stream of a second and a half."""
+
+
+@pytest.fixture
+def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
+    """Starts two workers before the simulator, on a SQLite file in an empty directory."""
+    running: list[Serving] = []
+
+    def start(*arguments: str, **options: Any) -> Serving:
+        arguments = ("--upstream", f"{provider.url}/v1", "--workers", "2", *arguments)
+        running.append(commands.serve([*arguments], tmp_path, **{"STENO_MODELS": MODELS, **options}))
+        return running[-1]
+
+    yield start
+    for serving in running:
+        processes = [serving.process.pid, *workers_of(serving)]
+        for process in processes:
+            if Path(f"/proc/{process}").exists():
+                os.kill(process, signal.SIGKILL)
+        serving.process.wait()
+
+
+def workers_of(serving: Serving) -> list[int]:
+    """Their processes' ids, the one that is alive for longest first."""
+    try:
+        found = Path(f"/proc/{serving.process.pid}/task/{serving.process.pid}/children").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(process) for process in found.split()]
+
+
+class Talker:
+    """A client with one connection, which one worker has accepted."""
+
+    def __init__(self, serving: Serving) -> None:
+        address = serving.url.removeprefix("http://")
+        self._connection = http.client.HTTPConnection(address, timeout=20)
+        self.get("/livez")
+        self.port: int = self._connection.sock.getsockname()[1]
+        self.worker = next(process for process in workers_of(serving) if self.port in peers_of(process))
+
+    def get(self, path: str) -> str:
+        self._connection.request("GET", path)
+        return self._connection.getresponse().read().decode()
+
+    def post(self, body: bytes) -> http.client.HTTPResponse:
+        self._connection.request("POST", CHAT, body, KEY)
+        return self._connection.getresponse()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def peers_of(process: int) -> set[int]:
+    """The ports at the other ends of its connections."""
+    own = set()
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            own.add(str(file.readlink()))
+        except FileNotFoundError:
+            continue
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return {int(row[2].partition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own}
+
+
+def listening_at(port: int) -> int:
+    """How many sockets are."""
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(int(row[1].partition(":")[2], 16) == port and row[3] == "0A" for row in rows)
+
+
+class Talkers:
+    """Clients that are closed in the end."""
+
+    def __init__(self) -> None:
+        self._made: list[Talker] = []
+
+    def one(self, serving: Serving) -> Talker:
+        self._made.append(Talker(serving))
+        return self._made[-1]
+
+    def each(self, serving: Serving) -> Mapping[int, Talker]:
+        """One for each worker."""
+        found: dict[int, Talker] = {}
+        while len(found) < len(workers_of(serving)):
+            talker = self.one(serving)
+            found.setdefault(talker.worker, talker)
+        return found
+
+    def close(self) -> None:
+        for talker in self._made:
+            talker.close()
+
+
+@pytest.fixture
+def talkers() -> Iterator[Talkers]:
+    with closing(Talkers()) as talkers:
+        yield talkers
+
+
+def metrics_of(text: str) -> dict[str, float]:
+    rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {series: float(number) for series, _, number in rows}
+
+
+def have_started(serving: Serving) -> int:
+    """Workers, those that are gone included."""
+    return sum(line["event"] == "Application startup complete." for line in serving.log)
+
+
+def is_gone(process: int) -> bool:
+    return not Path(f"/proc/{process}").exists()
+
+
+# Start
+
+
+def test_one_worker_is_the_process_that_was_started(serve: Serve) -> None:
+    serving = serve("--workers", "1")
+    assert workers_of(serving) == []
+    [line] = [line for line in serving.log if line["event"] == "serving"]
+    assert line["workers"] == 1
+
+
+def test_what_is_in_force_and_what_is_wrong_is_said_once_for_all_workers(serve: Serve, tmp_path: Path) -> None:
+    """However many there are: the first one looks after it, and the supervisor tells it when all of them listen."""
+    serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
+    told = Counter(line["event"] for line in serving.log)
+    assert (told["serving"], told["check failed"], told["Application startup complete."]) == (1, 1, 2)
+    [line] = [line for line in serving.log if line["event"] == "serving"]
+    assert (line["workers"], line["loop"], line["http"]) == (2, "uvloop", "HttpToolsProtocol")
+    assert line["database"] == f"{tmp_path}/.run/steno.db"
+
+
+def test_connections_meet_all_workers(serve: Serve, talkers: Talkers) -> None:
+    serving = serve()
+    served = Counter(talkers.one(serving).worker for _ in range(64))
+    assert len(served) == 2
+    assert min(served.values()) > 8  # Less happens once in a million times.
+    # With one socket for all, whoever is awake takes most of a crowd.
+    assert listening_at(int(serving.url.rpartition(":")[2])) == 2
+
+
+def test_workers_begin_without_a_fork_and_share_one_socket_where_the_system_wants_it(serve: Serve) -> None:
+    serving = serve(module="tests.e2e.spawned")
+    for _ in range(8):
+        assert httpx2.post(serving.url + CHAT, content=chat(HELLO), headers=KEY, timeout=20).status_code == 200
+    told = metrics_of(httpx2.get(f"{serving.url}/metrics", timeout=20).text)
+    assert told["steno_workers"] == 2
+    assert told['steno_requests_total{route="chat",status="2xx"}'] == 8
+    serving.terminate()
+    assert serving.wait() == 0
+    assert serving.errors == ""
+
+
+# What keeps it from starting
+
+
+def test_a_database_in_memory_is_not_shared(tmp_path: Path) -> None:
+    line = refused(tmp_path, "--workers", "2", DATABASE_URL="memory")
+    assert line == (
+        "steno: A database in memory is one process' own, and server.workers is 2."
+        " Name a file or a PostgreSQL, or leave server.workers at 1."
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"DATABASE_URL": "mysql://user@host/name", "STENO_SECRET": SECRET}, "The database URL begins with 'mysql'"),
+        ({"STENO_SECRET": "short"}, "STENO_SECRET has 5 characters; at least 16 are needed"),
+        ({"STENO_SERVER__WORKERS": "0"}, "server.workers: Input should be greater than or equal to 1"),
+    ],
+)
+def test_what_the_first_worker_cannot_start_with_ends_the_start_with_one_line(
+    tmp_path: Path, variables: Mapping[str, str], said: str
+) -> None:
+    arguments = () if "STENO_SERVER__WORKERS" in variables else ("--workers", "2")
+    assert said in refused(tmp_path, *arguments, **variables)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_another_steno_s_workers_share_is_taken(serve: Serve, tmp_path: Path, workers: str) -> None:
+    """The kernel would let a second Steno of the same user listen beside them."""
+    port = serve().url.rpartition(":")[2]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert "Steno cannot listen on 127.0.0.1" in refused(other, "--port", port, "--workers", workers)
+    assert not (other / ".run" / "steno.db").exists()
+
+
+# Workers that die
+
+
+def test_a_killed_worker_is_replaced_and_streams_of_the_others_go_on(
+    serve: Serve, talkers: Talkers, simulator: Simulator
+) -> None:
+    serving = serve()
+    (killed, broken), (other, whole) = talkers.each(serving).items()
+    for _ in range(2):
+        simulator.next_chat(**WORDS)
+    answers = {talker: talker.post(chat(HELLO, stream=True)) for talker in (broken, whole)}
+    for answer in answers.values():
+        assert answer.readline().startswith(b"data: ")
+    os.kill(killed, signal.SIGKILL)
+    assert b"data: [DONE]" in answers[whole].read()
+    with pytest.raises((http.client.HTTPException, OSError)):
+        answers[broken].read()
+    until(lambda: len(workers_of(serving)) == 2 and killed not in workers_of(serving))
+    assert other in workers_of(serving)
+    [line] = [line for line in serving.log if line["event"] == "worker ended"]
+    assert (line["status"], line["pause"], line["reason"]) == (-9, 0.0, None)
+    assert set(talkers.each(serving)) == set(workers_of(serving))
+
+
+def test_a_worker_that_dies_again_at_once_is_replaced_after_a_pause(serve: Serve) -> None:
+    serving = serve()
+    for pause in (0.0, 1.0):
+        one = workers_of(serving)[-1 if pause else 0]  # The newest is the first one's successor.
+        os.kill(one, signal.SIGKILL)
+        until(lambda: len(workers_of(serving)) == 2 and one not in workers_of(serving))  # noqa: B023
+        assert [line for line in serving.log if line["event"] == "worker ended"][-1]["pause"] == pause
+
+
+def test_a_single_worker_can_be_told_to_stop_and_drains_before_another_takes_its_place(
+    serve: Serve, talkers: Talkers, simulator: Simulator
+) -> None:
+    serving = serve()
+    (worker, talker), _ = talkers.each(serving).items()
+    simulator.next_chat(**WORDS)
+    answer = talker.post(chat(HELLO, stream=True))
+    answer.readline()
+    os.kill(worker, signal.SIGTERM)
+    assert b"data: [DONE]" in answer.read()
+    until(lambda: is_gone(worker) and len(workers_of(serving)) == 2)
+    [line] = [line for line in serving.log if line["event"] == "worker ended"]
+    assert line["status"] == 0
+
+
+# Stop
+
+
+def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[http.client.HTTPResponse]:
+    """One at each worker, begun and not ended."""
+    found = talkers.each(serving).values()
+    for _ in found:
+        simulator.next_chat(**WORDS)
+    answers = [talker.post(chat(HELLO, stream=True)) for talker in found]
+    for answer in answers:
+        answer.readline()
+    return answers
+
+
+@pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group", "late"])
+def test_a_stop_lets_the_streams_of_all_workers_end(
+    serve: Serve, talkers: Talkers, simulator: Simulator, told: str
+) -> None:
+    """Whether the supervisor is told, or everybody, as by a keyboard or by systemd, in whatever order."""
+    serving = serve()
+    answers = streams(serving, talkers, simulator)
+    number = signal.SIGINT if "interrupt" in told else signal.SIGTERM
+    for process in [serving.process.pid, *(workers_of(serving) if "group" in told else ())]:
+        os.kill(process, number)
+    if told == "twice":
+        serving.terminate()
+    until(lambda: refuses(serving))
+    for process in workers_of(serving) if told == "late" else ():
+        os.kill(process, signal.SIGINT)
+    assert all(b"data: [DONE]" in answer.read() for answer in answers)
+    assert serving.wait() == 0
+    assert serving.errors == ""
+    assert "worker ended" not in {line["event"] for line in serving.log}
+
+
+def test_a_second_interrupt_waits_for_nothing(serve: Serve, talkers: Talkers, simulator: Simulator) -> None:
+    serving = serve(STENO_SERVER__DRAIN_SECONDS="300")
+    simulator.next_chat(words=1_000, chunk_delay=1.0)
+    [talker, _] = talkers.each(serving).values()
+    talker.post(chat(HELLO, stream=True)).readline()
+    serving.process.send_signal(signal.SIGINT)
+    until(lambda: refuses(serving))
+    assert serving.process.poll() is None, "it waits for what may still end"
+    serving.process.send_signal(signal.SIGINT)
+    assert serving.wait() == 0
+
+
+def test_workers_whose_supervisor_was_killed_drain_and_end(
+    serve: Serve, talkers: Talkers, simulator: Simulator
+) -> None:
+    serving = serve()
+    answers, workers = streams(serving, talkers, simulator), workers_of(serving)
+    serving.process.kill()
+    assert all(b"data: [DONE]" in answer.read() for answer in answers)
+    until(lambda: all(map(is_gone, workers)))
+    assert refuses(serving)
+
+
+def refuses(serving: Serving) -> bool:
+    host, port = serving.url.removeprefix("http://").split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return True
+    return False
+
+
+# What they share
+
+
+@pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
+def test_two_workers_make_one_summary_for_a_conversation_that_meets_both(
+    serve: Serve, talkers: Talkers, simulator: Simulator, database: str, request: pytest.FixtureRequest
+) -> None:
+    serving = serve(DATABASE_URL=request.getfixturevalue(database), STENO_SECRET=SECRET)
+    simulator.next_summary(delay=1.0)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda talker: talker.post(chat(long_history())), talkers.each(serving).values()))
+    assert [answer.headers["x-context-status"] for answer in answers] == ["summarized"] * 2
+    assert len(simulator.summaries) == 1
+    assert len({record.body for record in simulator.chats}) == 1
+
+
+def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, talkers: Talkers) -> None:
+    serving = serve()
+    met = talkers.each(serving)
+    for talker in met.values():
+        assert talker.post(chat(HELLO)).read()
+    assert next(iter(met.values())).post(chat(long_history())).read()
+    told = [metrics_of(talker.get("/metrics")) for talker in met.values()]
+    for metrics in told:
+        assert metrics['steno_requests_total{route="chat",status="2xx"}'] == 3
+        assert metrics['steno_payloads_total{context_status="full"}'] == 2
+        assert metrics['steno_payloads_total{context_status="summarized"}'] == 1
+        assert metrics['steno_compactions_total{outcome="made"}'] == 1
+        assert metrics["steno_summary_wait_seconds_count"] == 1
+        assert metrics['steno_tokens_total{kind="prompt",purpose="summary"}'] > 0
+        assert metrics['steno_tokens_total{kind="saved",purpose="message"}'] > 0
+        assert (metrics["steno_workers"], metrics["steno_worker_restarts_total"]) == (2, 0)
+        assert len([series for series in metrics if series.startswith("process_cpu_seconds_total")]) == 2
+    for number, worker in enumerate(met, start=3):  # One after the other: somebody serves all the time.
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: have_started(serving) == number)  # noqa: B023
+    after = metrics_of(httpx2.get(f"{serving.url}/metrics", timeout=20).text)
+    assert (after["steno_workers"], after["steno_worker_restarts_total"]) == (2, 2)
+    counters = [series for series in after if re.match(r"steno_\w+(_total|_count|_sum|_bucket)\b", series)]
+    assert len(counters) > 50
+    assert not [series for series in counters if after[series] < told[-1].get(series, 0)]
+
+
+def test_limits_of_memory_hold_for_all_workers_together(serve: Serve) -> None:
+    serving = serve(STENO_LIMITS__CONNECTIONS="4")
+    with ThreadPoolExecutor(16) as pool:
+        statuses = Counter(pool.map(lambda _: held(serving), range(16)))
+    assert 2 <= statuses[0] <= 4, statuses
+    assert statuses[0] + statuses[503] == 16
+
+
+def held(serving: Serving) -> int:
+    """A request whose body does not come: 503 where there is no room for it."""
+    host, port = serving.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=3) as connection:
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".encode())
+        connection.sendall(b"content-length: 100\r\n\r\n{")
+        try:
+            return int(connection.recv(12).split()[1])
+        except TimeoutError:
+            return 0

@@ -1,0 +1,125 @@
+"""Metrics: documented to the last one, added up over all processes, and never in a request's way."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from app.core.summary.flow import Outcome
+from app.core.tokens.usage import Purpose, Tokens
+from app.metrics.exposition import exposed
+from app.metrics.families import FAMILIES, TOKENS, WAITS
+from app.metrics.metrics import Metrics, SupervisorMetrics
+from app.metrics.table import Table
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+
+
+def told(table: Table) -> dict[str, float]:
+    return {
+        f"{name}{{{labels}}}" if labels else name: float(n)
+        for name, labels, n in SAMPLE.findall(exposed(table).decode())
+    }
+
+
+def test_each_metric_is_documented_with_its_labels_and_no_other_is() -> None:
+    described = {
+        name: frozenset(re.findall(r"`(\w+)`", labels))
+        for name, labels in re.findall(r"^\| `(\w+)` \|(.*?)\|", PAGE, re.MULTILINE)
+    }
+    found: dict[str, frozenset[str]] = {}
+    for name, labels, _ in SAMPLE.findall(exposed(Metrics.of_one().table).decode()):
+        found[re.sub("_(bucket|count|sum)$", "", name)] = frozenset(re.findall(r"(\w+)=", labels)) - {"le"}
+    assert described == found
+
+
+def test_what_a_label_may_say_is_known_before_anything_is_counted() -> None:
+    """So rates are right from the first event on, and no client can make up series."""
+    before = told(Metrics.of_one().table)
+    metrics = Metrics.of_one()
+    for status in range(100, 1_000):
+        metrics.answered("chat", status)
+        metrics.upstream_error(status)
+    metrics.upstream_error("upstream_timeout")
+    after = told(metrics.table)
+    assert after.keys() == before.keys()
+    assert after['steno_upstream_errors_total{code="429"}'] == 1
+    assert after['steno_upstream_errors_total{code="4xx"}'] == 100 - 9
+    assert after['steno_upstream_errors_total{code="upstream_timeout"}'] == 1
+    assert after['steno_requests_total{route="chat",status="2xx"}'] == 100
+    assert after['steno_requests_total{route="chat",status="5xx"}'] == 500
+
+
+def test_numbers_of_all_rows_are_added_up_and_a_row_that_is_taken_over_goes_on() -> None:
+    table = Table.of_many(3)
+    for row in (0, 2, 2):
+        Metrics(table, row).called("message", Tokens(prompt=100, completion=7, cached=None), saved=11)
+    sums = told(table)
+    assert sums['steno_tokens_total{kind="prompt",purpose="message"}'] == 300
+    assert sums['steno_tokens_total{kind="completion",purpose="message"}'] == 21
+    assert sums['steno_tokens_total{kind="saved",purpose="message"}'] == 33
+    assert sums['steno_tokens_total{kind="cached",purpose="message"}'] == 0
+    assert sums['steno_tokens_total{kind="prompt",purpose="summary"}'] == 0
+
+
+def test_every_kind_of_tokens_and_every_purpose_is_counted() -> None:
+    metrics, kinds = Metrics.of_one(), [each.name for each in fields(Tokens)]
+    for purpose in get_args(Purpose):
+        metrics.called(purpose, Tokens(**dict.fromkeys(kinds, 5)), saved=5)
+    counted = {series: n for series, n in told(metrics.table).items() if series.startswith(f"{TOKENS.name}_total")}
+    assert set(counted.values()) == {5}
+    assert len(counted) == len(get_args(Purpose)) * (len(kinds) + 1)
+
+
+def test_every_outcome_of_a_compaction_and_every_status_of_a_payload_is_counted() -> None:
+    metrics = Metrics.of_one()
+    for outcome in Outcome:
+        metrics.compacted(outcome)
+    for status in ("full", "summarized", "trimmed", "bypassed"):
+        metrics.payload(status)
+    numbers = {
+        series: n for series, n in told(metrics.table).items() if re.match("steno_(compactions|payloads)", series)
+    }
+    assert set(numbers.values()) == {1}
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(0.2, "1"), (1.0, "1"), (1.1, "2.5"), (160.0, "160"), (161.0, "+Inf")])
+def test_a_wait_counts_in_its_bucket_and_in_all_above(seconds: float, bound: str) -> None:
+    metrics = Metrics.of_one()
+    metrics.waited(seconds)
+    numbers = told(metrics.table)
+    buckets = {series: n for series, n in numbers.items() if series.startswith(f"{WAITS.name}_bucket")}
+    first = list(buckets).index(f'{WAITS.name}_bucket{{le="{bound}"}}')
+    assert list(buckets.values()) == [0] * first + [1] * (len(WAITS.bounds) - first)
+    assert (numbers[f"{WAITS.name}_sum"], numbers[f"{WAITS.name}_count"]) == (seconds, 1)
+
+
+def test_the_supervisor_tells_how_many_workers_there_are_and_which_processes_are_gone() -> None:
+    table = Table.of_many(2)
+    supervisor = SupervisorMetrics(table, 2)
+    for row in (0, 1):
+        Metrics(table, row)
+    supervisor.alive(2)
+    supervisor.restarted()
+    assert list(table.processes()) == [(0, os.getpid()), (1, os.getpid())]
+    supervisor.ended(0)
+    assert list(table.processes()) == [(1, os.getpid())]
+    numbers = told(table)
+    assert (numbers["steno_workers"], numbers["steno_worker_restarts_total"]) == (2, 1)
+
+
+def test_a_process_that_serves_alone_is_one_worker() -> None:
+    assert told(Metrics.of_one().table)["steno_workers"] == 1
+
+
+def test_names_follow_the_conventions_of_prometheus() -> None:
+    for family in FAMILIES:
+        assert re.fullmatch("steno_[a-z_]+", family.name)
+        assert not family.name.endswith(("_total", "_count", "_sum"))
+        assert family.meaning.endswith(".")
