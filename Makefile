@@ -24,7 +24,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters transports fuzz faults chaos soak isolation hostile poisoning scale bench lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -83,6 +83,9 @@ lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,
 waiters: dev-env ## how soon 200 requests go on once the summary they wait for is made
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.waiters
+
+transports: dev-env ## what carrying a request to the provider costs, by client; aiohttp and pyreqwest where installed
+	$(VENV)/python -m benchmarks.transports
 
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
