@@ -90,6 +90,9 @@ waiters: dev-env ## how soon 200 requests go on once the summary they wait for i
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.waiters
 
+transports: dev-env ## what carrying a request to the provider costs, by client; aiohttp and pyreqwest where installed
+	$(VENV)/python -m benchmarks.transports
+
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

@@ -16,6 +16,8 @@ from app.providers.transport.writing import WrittenHead
 
 MOST_IDLE = 100
 """Idle connections that are kept. There may be any number that are not idle."""
+SURPLUS_SECONDS = 1.0
+"""For how long further ones are kept: four hundred answers may end in one turn of the loop, and as many begin."""
 STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 
@@ -94,7 +96,7 @@ class Pool:
     def _freed(self, connection: Connection) -> None:
         self._idle.append(connection)
         if len(self._idle) > MOST_IDLE:
-            self._idle.pop(0).abort()
+            connection.expire_at(connection.loop.time() + SURPLUS_SECONDS)
 
     def _lost(self, connection: Connection) -> None:
         self._all.discard(connection)
