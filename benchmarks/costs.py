@@ -1,8 +1,7 @@
 """What compactions cost and save, by list prices: the worked examples of docs/costs.md, and recorded conversations.
 
     python -m benchmarks.costs                          the examples alone
-    python -m benchmarks.costs FILE [MODEL] [LIMIT]     and each way to summarise, over the file's conversations: whole,
-                                                        and ended ten requests after the first compaction is due
+    python -m benchmarks.costs FILE [MODEL] [LIMIT]     and each way to summarise, over the file's conversations
 
 The recorded ones are replayed through Steno before the simulator, which says how much of each prompt one of the last 64
 began with: that is what its cache has. No answer is streamed, because a stream tells its usage only to those who ask.
@@ -14,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ CHANGE = Change(SUMMARISED - SUMMARIES, SUMMARIES + TAIL, GROWTH)
 MILLION = 1_000_000
 WINDOW = 8_000
 MODEL = "deepseek-chat"
-AFTERWARDS = 10
 
 
 def examples() -> list[str]:
@@ -145,26 +143,6 @@ def replayed(recordings: Sequence[Recording], model: str, settings: Mapping[str,
     return tally, Spent.by(chats, price), Spent.by(summaries, price)
 
 
-def ended(recordings: Sequence[Recording], model: str) -> list[Recording]:
-    """The conversations as if they had gone on for ten requests after the first compaction; without one they are left
-    out."""
-    due: dict[str, int] = {}
-
-    def see(played: Played) -> None:
-        if played.calls:
-            due.setdefault(played.recording.name, played.request)
-
-    with _settings(WAYS["transcript, gate off"]), stage(model, WINDOW) as set_up:
-        player = Player(set_up.base_url, set_up.provider, model, set_up.count, stream=False)
-        player.play(recordings, Tally(model, WINDOW), see)
-    return [_cut(recording, due[recording.name] + AFTERWARDS) for recording in recordings if recording.name in due]
-
-
-def _cut(recording: Recording, requests: int) -> Recording:
-    last = recording.requests[requests - 1 : requests] or recording.requests[-1:]
-    return replace(recording, messages=recording.messages[: last[0] + 1])
-
-
 def measured(recordings: Sequence[Recording], model: str) -> list[str]:
     """A Markdown table: one line for each way to summarise."""
     header = (
@@ -191,8 +169,6 @@ def main(arguments: Sequence[str]) -> None:
     recordings = read_recordings(file)[: int(arguments[2]) if len(arguments) > 2 else None]
     print(f"\n{file.name}, {len(recordings)} conversations, {model}, window {WINDOW:,}\n")
     print("\n".join(measured(recordings, model)))
-    print(f"\nended {AFTERWARDS} requests after the first compaction\n")
-    print("\n".join(measured(ended(recordings, model), model)))
 
 
 if __name__ == "__main__":

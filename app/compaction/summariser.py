@@ -51,6 +51,8 @@ class Route:
     """Complete for the call: the caller's own, or with the operator's key."""
     name: str = ""
     """What the settings call the upstream."""
+    is_own: bool = False
+    """Whether the conversation itself goes there, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Prefix:
     """As they go upstream."""
     declared: Mapping[str, bytes]
     """Members that have to be the same for that."""
+    routing: Mapping[str, bytes] = field(default_factory=dict)
+    """Members by which the conversation's own provider finds the machine that has it in its cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,8 @@ class _Call:
         request, prefix, model, dialect = self.request, self.prefix, self.route.model, self.route.dialect
         if prefix is None:
             return dialect.quoting(request, model, options)
-        return dialect.continuing(prefix.messages, prefix.declared, request.instructions, model, options)
+        declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
+        return dialect.continuing(prefix.messages, declared, request.instructions, model, options)
 
 
 class Summariser:

@@ -69,7 +69,14 @@ class Writing:
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
         reached = ((model or self.model, self._at(upstream)) for model, upstream in asked)
         return tuple(
-            Route(model, provider.upstream, provider.summaries, self._shown_to(provider, headers), provider.name)
+            Route(
+                model,
+                provider.upstream,
+                provider.summaries,
+                self._shown_to(provider, headers),
+                provider.name,
+                is_own=provider is self.provider,
+            )
             for model, provider in reached
         )
 

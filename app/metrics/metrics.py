@@ -36,7 +36,11 @@ _REQUESTS = {
 }
 """By route, and by a status' hundreds: a provider may answer with 999."""
 _PAYLOADS = {status: place for (status,), place in _places(PAYLOADS).items()}
-_TOKENS, _COMPACTIONS, _ERRORS = _places(TOKENS), _places(COMPACTIONS), _places(UPSTREAM_ERRORS)
+_TOKENS = {
+    purpose: [(kind, place) for (of, kind), place in _places(TOKENS).items() if of == purpose]
+    for purpose in TOKENS.labels["purpose"]
+}
+_COMPACTIONS, _ERRORS = _places(COMPACTIONS), _places(UPSTREAM_ERRORS)
 _WAITS, _WAITED = place_of(WAITS), place_of(WAITS) + len(WAITS.bounds)
 _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
 
@@ -65,9 +69,10 @@ class Metrics:
 
     def called(self, purpose: Purpose, tokens: Tokens, saved: int) -> None:
         """A call that a provider answered."""
-        for (of, kind), place in _TOKENS.items():
-            if of == purpose and (number := saved if kind == SAVED else getattr(tokens, kind)):
-                self._row[place] += number
+        row = self._row
+        for kind, place in _TOKENS[purpose]:
+            if number := saved if kind == SAVED else getattr(tokens, kind):
+                row[place] += number
 
     def compacted(self, outcome: Outcome) -> None:
         self._row[_COMPACTIONS[outcome.name.lower(),]] += 1

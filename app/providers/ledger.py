@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from time import monotonic, time_ns
 
@@ -11,6 +11,7 @@ import structlog
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
+from app.core.values import value
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
 from app.metrics.metrics import Metrics
@@ -33,7 +34,7 @@ def new_request_id() -> str:
     return f"req_{RANDOMNESS.hex(12)}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     """A call that a provider answered."""
 

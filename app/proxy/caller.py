@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from app.core.values import value
 from app.headers.relayed import Headers
 from app.wire.format import WireFormat
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Caller:
     tenant: str
     headers: Headers

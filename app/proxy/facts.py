@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from app.compaction.job import Job
 from app.core.history.recognition import Recognition
 from app.core.limits.budget import Window
 from app.core.stages.ladder import Decision
+from app.core.values import value
 from app.providers.providers import Provider
 from app.proxy.conversations import Heads
 from app.proxy.measuring import Measure
@@ -15,7 +14,7 @@ from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireFormat, WireRequest
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Facts:
     format: WireFormat
     request: WireRequest

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import structlog
 
+from app.core.values import value
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
@@ -22,7 +22,7 @@ from app.wire.retries import is_repeatable
 log = structlog.get_logger("steno.chat")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Forwarding:
     """One request's calls to the provider."""
 

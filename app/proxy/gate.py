@@ -124,7 +124,9 @@ class Gate:
                 f" The first one too many is {over!r}.",
                 over,
             )
-        size = sum(len(name) + len(value) for name, value in headers)
+        size = 0
+        for name, value in headers:
+            size += len(name) + len(value)
         if size > self._header_bytes:
             largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
             raise HeadersTooLarge(

@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from hashlib import blake2b
 
-from app.compaction.job import MANY_MESSAGES, Job
+from app.compaction.job import Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
 from app.core.history.recognition import Recognition, heads_of
@@ -27,15 +27,17 @@ from app.wire.format import EventShape, WireRequest
 
 INLINE_BYTES = 32_768
 """More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
-INLINE_BODY = 1 << 19
-"""A body of more bytes is read in a worker thread."""
+INLINE_BODY = 1 << 20
+"""More unread bytes of a body than this are read in a worker thread: four milliseconds' work."""
 
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Raises `Unreadable` and `InvalidRequest`."""
     beginnings = services.readers[caller.format.name].beginnings
     reading = partial(caller.format.read, body, services.bounds, beginnings)
-    return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
+    if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
+        return await services.work.do(caller.tenant, reading)
+    return reading()
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:
@@ -71,8 +73,7 @@ async def digest(
         prompt = estimator.prompt(counted_as, messages, declared, declarations, measured.provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    is_short = len(request.body) <= INLINE_BODY and len(request.raw_messages) <= MANY_MESSAGES
-    if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
+    if reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
         conversation, prompt = converse()
     else:
         conversation, prompt = await services.work.do(tenant, converse)
@@ -148,7 +149,7 @@ def _writing(
 
     def prefix(view: View) -> Prefix:
         messages = caller.format.render(conversation, view, provider.settings.alternating_roles)
-        return Prefix(tuple(messages), request.cached)
+        return Prefix(tuple(messages), request.cached, dict([request.cache_key] if request.cache_key else ()))
 
     return Writing(
         rules=measured.rules,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
+from app.core.values import value
 from app.errors import StenoError, UpstreamDisconnected
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
 from app.providers.upstream import UpstreamAnswer, read_into
@@ -32,7 +32,7 @@ async def relay_raw(answering: UpstreamAnswer, answer: ClientAnswer, own: Header
     await answer.end()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Relay:
     """Passes answers on, and tells an observation what they say of themselves."""
 

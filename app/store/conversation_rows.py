@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
+from app.core.values import value
 from app.store.batches import Lookup, batches
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
@@ -23,7 +24,7 @@ from app.store.tables import conversations, heads, masks
 from app.store.usage_records import delete_usage
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ConversationSeen:
     """What one request showed of its conversation."""
 
@@ -68,7 +69,7 @@ class StoredConversation:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UnwrittenRequests:
     """The requests of one conversation since the last flush."""
 

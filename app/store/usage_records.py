@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, liter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Price, Purpose, Tokens
+from app.core.values import value
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
@@ -29,7 +30,7 @@ _MS_IN_A_DAY = 86_400_000
 Grouping = Literal["day", "model"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UsageRecord:
     """One call as it was answered."""
 

@@ -111,7 +111,11 @@ class Estimator:
         """Loads its table when it is asked for the first time: that takes a quarter of a second, and 40 MB that a
         process which counts nothing does not need."""
         encoding = rules.encoding
-        return self._loaded.get(encoding) or (lambda text: self._load(encoding)(text))  # noqa: PLW0108 - later
+
+        def count(text: str) -> int:
+            return self._load(encoding)(text)
+
+        return self._loaded.get(encoding, count)
 
     def _load(self, encoding: str) -> Count:
         counter = self._loaded.get(encoding)

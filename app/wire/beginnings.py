@@ -22,6 +22,8 @@ MOST_COMPARED = 32
 """Beginnings that are looked at for one body, the longest first."""
 LAST_BYTES = 64
 """By which a beginning is found, together with its length."""
+JOINED = 128
+"""Elements that are compared at once: all in one piece would need fresh memory for all of it."""
 MOST_BYTES = 16 << 20
 PLACE_BYTES = 16
 """What an element's place takes."""
@@ -47,7 +49,7 @@ class Beginning:
     """Where the one is kept that it grew out of."""
 
     def begins(self, body: bytes) -> bool:
-        return body.startswith(self.head) and body.startswith(self.separator.join(self.elements), len(self.head))
+        return body.startswith(self.head) and _stop(body, len(self.head), self.separator, self.elements) is not None
 
     def read_rest(self, body: bytes) -> RawObject:
         """A body that begins so. Raises `Unreadable`."""
@@ -78,6 +80,11 @@ class Beginnings:
             ]
             found = [self._kept.get(place) for place in reversed(places)]
         return next((beginning for beginning in found if beginning is not None and beginning.begins(body)), None)
+
+    def unread_bytes(self, body: bytes) -> int:
+        """Bytes of a body that have to be read."""
+        found = self.find(body)
+        return len(body) - (found.stop if found is not None else 0)
 
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
         """Where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
@@ -111,11 +118,21 @@ class Beginnings:
 def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beginning | None:
     body, start = source.text, source.members[name].start + 1
     for separator in SEPARATORS:
-        if body.startswith(separator.join(elements), start):
-            stop = start + sum(map(len, elements)) + len(separator) * (len(elements) - 1)
+        if (stop := _stop(body, start, separator, elements)) is not None:
             weight = stop + PLACE_BYTES * len(elements)
             return Beginning(body[:start], elements, separator, stop, count_marks(body, 0, stop), weight)
     return None
+
+
+def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
+    """Where the elements end that a body has at that place; None where it has others, or writes them otherwise."""
+    for first in range(0, len(elements), JOINED):
+        few = elements[first : first + JOINED]
+        piece = separator.join((b"", *few) if first else few)
+        if not body.startswith(piece, start):
+            return None
+        start += len(piece)
+    return start
 
 
 def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) -> Beginning | None:

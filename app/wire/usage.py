@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.usage import Tokens
+from app.core.values import value
 
 Members = dict[Any, Any]
 
@@ -26,7 +26,7 @@ LONGEST_REASON = 100
 """Characters of a reason to finish that are read."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Usage:
     """What an answer said of the tokens it cost."""
 

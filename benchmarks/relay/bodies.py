@@ -1,6 +1,7 @@
 """Request bodies: an agent's conversation, the same for one seed, as long as a scenario wants it.
 
-The history is the same in every request, and the last message new: the load client puts a number into it.
+A body ends with a turn that the load client tells anew in each request, or adds to those before: the history was seen
+before, and the end is new.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-NUMBER = "@number@"
-"""Where the load client writes the request's own number, in as many digits."""
+TURN, NUMBER = "@turn@", "@number@"
+"""What encloses the turn, and where the load client writes the request's own number, in as many digits."""
 SPARE = 300
 """Bytes left for a call and its result beside the result's text."""
+
+LAST_TURN = (
+    {"role": "assistant", "content": "This step is done."},
+    {"role": "user", "content": f"Go on with step {NUMBER}."},
+)
 
 _NOUNS = ("order", "invoice", "customer", "session", "token", "retry", "cursor", "buffer", "window", "ledger")
 _VERBS = ("load", "check", "send", "parse", "merge", "close", "count", "store", "split", "wait")
@@ -33,11 +39,15 @@ def write_body(folder: Path, size: int, model: str, stream: bool) -> Path:
     """A file with such a body, of about `size` bytes; written if it is not there yet."""
     path = folder / f"{model}-{size}{'-stream' if stream else ''}.json"
     if not path.exists():
-        path.write_text(json.dumps(body(size, model, stream)))
+        request = body(size, model, stream)
+        request["messages"].append(TURN)
+        told = ", ".join(json.dumps(message) for message in LAST_TURN)
+        path.write_text(json.dumps(request).replace(f', "{TURN}"', f"{TURN}, {told}{TURN}"))
     return path
 
 
 def body(size: int, model: str, stream: bool, seed: int = 1) -> dict[str, Any]:
+    """The request without its last turn."""
     rng = random.Random(seed)
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are a careful coding agent."},
@@ -48,15 +58,13 @@ def body(size: int, model: str, stream: bool, seed: int = 1) -> dict[str, Any]:
         request["tools"] = [_tool(name) for name in ("read_file", "run_shell", "edit_file")]
     if stream:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
-    last = {"role": "user", "content": f"Go on with step {NUMBER}."}
-    used = len(json.dumps(request)) + len(json.dumps(last))
+    used = len(json.dumps(request)) + len(json.dumps(LAST_TURN))
     steps = _steps(rng)
     while (room := size - used - SPARE) > 0:
         call, result = next(steps)
         result["content"] = result["content"][:room]
         messages += call, result
         used += len(json.dumps((call, result)))
-    messages.append(last)
     return request
 
 

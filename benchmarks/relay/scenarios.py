@@ -9,6 +9,8 @@ from pathlib import Path
 from benchmarks.relay.bodies import write_body
 
 KB = 1_024
+GROWS = 100
+"""Turns of about 100 bytes that are added to a long conversation. To a short one they would be most of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Scenario:
     """Requests a second on all connections together; None: the next one as soon as an answer is there."""
     ramp_ms: int = 0
     """The connections begin within so long."""
+    turns: int = 1
+    """By so many the conversation grows, one with each request, before it begins again; 1: only its end is new."""
     chunks: int | None = None
     """Of a stream; None: a plain answer."""
     pause_ms: int = 0
@@ -65,6 +69,7 @@ class Scenario:
             "--rate": self.rate or 0,
             "--ramp-ms": self.ramp_ms,
             "--stamps": self.chunks or 1,
+            "--turns": self.turns,
             **times,
         }
         return [*(str(part) for pair in options.items() for part in pair), *(["--stream"] if stream else [])]
@@ -90,7 +95,7 @@ def scenarios(scale: Scale) -> Mapping[str, Scenario]:
             chunks=scale.open_seconds,
             pause_ms=1_000,
         ),
-        MEMORY: Scenario("memory after large bodies", 4_096 * KB, warm=0, requests=scale.large_bodies),
+        MEMORY: Scenario("memory after large bodies", 4_096 * KB, warm=0, requests=scale.large_bodies, turns=GROWS),
         "sat": Scenario("requests as fast as they are answered, 32 connections", connections=32, warm=64),
         "c1": Scenario("one request after the other", warm=30),
         "c16": Scenario(
@@ -108,9 +113,9 @@ def scenarios(scale: Scale) -> Mapping[str, Scenario]:
         ),
         "fast": Scenario("16 streams, chunks as fast as they come", connections=16, warm=4, chunks=300),
         "300b": Scenario("a small body", 300),
-        "40k": Scenario("a body of 40 KB", 40 * KB),
-        "400k": Scenario("a body of 400 KB", 400 * KB, warm=3),
-        "4m": Scenario("a body of 4 MB", 4_096 * KB, warm=1),
+        "40k": Scenario("a body of 40 KB", 40 * KB, turns=GROWS),
+        "400k": Scenario("a body of 400 KB", 400 * KB, warm=3, turns=GROWS),
+        "4m": Scenario("a body of 4 MB", 4_096 * KB, warm=1, turns=GROWS),
     }
 
 

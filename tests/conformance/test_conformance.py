@@ -188,6 +188,16 @@ def test_an_answer_that_is_told_nothing_passes_byte_for_byte(spoken: WireFormat,
     assert spoken.editor().whole(samples.whole) == samples.whole
 
 
+def test_frames_that_pass_unseen_are_those_that_pass_unchanged(spoken: WireFormat, samples: Samples) -> None:
+    told, unseen = (spoken.editor(TOLD, spoken.read(samples.request)) for _ in range(2))
+    for number, frame in enumerate(samples.stream):
+        ahead = b"".join(samples.stream[number:])
+        quiet, edited = unseen.quiet(ahead, 0), told.edit(frame)
+        assert quiet == 0 or edited == frame
+        assert quiet in {len(b"".join(samples.stream[number:stop])) for stop in range(number, len(samples.stream) + 1)}
+        unseen.edit(frame)
+
+
 def test_what_is_no_answer_passes_byte_for_byte(spoken: WireFormat, samples: Samples) -> None:
     for body in (b"", b"<p>", b"[]", b"{", samples.whole[:-9]):
         editor = spoken.editor(TOLD, spoken.read(samples.request))

@@ -9,6 +9,7 @@ import pytest
 
 from app.core.limits.budget import HOLD_RATIO
 from app.simulator import Record, Simulator
+from app.simulator.server import RunningServer
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
@@ -175,6 +176,19 @@ def test_tools_do_not_keep_it_from_that(simulator: Simulator, steno: StartSteno)
     [summary] = simulator.summaries
     prompt, cached = reported(summary)
     assert cached > 0.8 * prompt
+
+
+def test_it_is_led_to_the_cache_as_the_conversation_is_and_no_other_provider_is(
+    simulator: Simulator, steno: StartSteno, provider: RunningServer
+) -> None:
+    """OpenAI and Mistral choose the machine by the client's `prompt_cache_key`; others may refuse it."""
+    body = chat(turns(DUE), prompt_cache_key="key-1")
+    post(steno(summary={"style": "prefix"}).url, body)
+    other = {"base_url": f"{provider.url}/v1", "models": ["nothing"], "discover_windows": False}
+    post(steno(summary={"style": "prefix", "upstream": "other"}, upstreams={"other": other}).url, body)
+    own, elsewhere = simulator.summaries
+    assert own.payload["prompt_cache_key"] == "key-1"
+    assert "prompt_cache_key" not in elsewhere.payload
 
 
 def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: StartSteno) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.providers.transport.pool import Pool
+from app.providers.upstream import HttpUpstream
 from app.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history
@@ -17,7 +19,10 @@ from tests.e2e.scripted import ScriptedProvider
 
 def lead(steno: Steno, to: str) -> None:
     """Its address is only known once it runs, so settings could not name it."""
-    steno.services.providers.default.upstream._base = httpx2.URL(f"{to}/v1")  # type: ignore[attr-defined]
+    upstream = steno.services.providers.default.upstream
+    assert isinstance(upstream, HttpUpstream)
+    upstream._base = httpx2.URL(f"{to}/v1")
+    upstream._pool = Pool(upstream._base, upstream._timeouts)
 
 
 def assert_loop(answered: Answer) -> None:

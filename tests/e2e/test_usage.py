@@ -218,11 +218,8 @@ def test_records_are_listed_in_pages(steno: StartSteno) -> None:
 
 def test_all_calls_of_a_caller_add_up_to_what_the_provider_reported(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno(prices=PRICES)
-    for conversation in ("c-1", "c-2"):
-        for _ in range(2):
-            proxy.sdk().chat.completions.create(
-                model=MODEL, messages=LONG, extra_headers={"x-conversation-id": conversation}
-            )
+    for conversation in ("c-1", "c-1", "c-2", "c-2"):
+        post(proxy.url, chat(LONG), f"x-conversation-id: {conversation}".encode())
     told = get(proxy.url, "/context/usage?by=model").json
     totals, summary = told["totals"], told["totals"]["summary"]
     for name in ("prompt", "completion"):

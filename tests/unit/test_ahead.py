@@ -29,13 +29,13 @@ def begins_at(*steps: int, requests: int, limits: Budget = LIMITS) -> int:
 
 def test_a_compaction_begins_when_the_trigger_is_expected_to_fire_before_its_summary_is_there() -> None:
     assert begins_at(100, 120, 80, requests=1) == 6_900
-    assert begins_at(100, 120, 80, requests=3) == 6_700
+    assert begins_at(60, 70, 50, requests=3) == 6_820
 
 
 def test_what_would_begin_far_too_early_to_be_found_in_time_begins_at_the_trigger() -> None:
     """A summary made early stands for less: it would cost more than it helps."""
-    assert begins_at(200, 200, requests=2) == 6_600
-    assert begins_at(201, 201, requests=2) == 7_000
+    assert begins_at(100, 100, requests=2) == 6_800
+    assert begins_at(101, 101, requests=2) == 7_000
 
 
 def test_it_begins_before_requests_may_grow_so_large_that_they_would_have_to_wait() -> None:

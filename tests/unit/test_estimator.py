@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.core.history.messages import Message
+from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations, Tool
 from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import rules_for
@@ -196,3 +196,41 @@ def test_pictures_are_told_by_rule_and_as_they_are_scaled() -> None:
     assert sum(scaled.costs().messages) == sum(plain.costs().messages) + 425
     assert sum(prompt_of(1.0).costs().messages) == sum(plain.costs().messages)
     assert prompt(estimator, read(TALK)).pictures() is None
+
+
+class Slow(Tables):
+    """Keeps which tables it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+
+    def counter(self, encoding: str) -> Any:
+        self.loaded.append(encoding)
+        return super().counter(encoding)
+
+
+def test_a_table_is_loaded_when_the_first_text_is_counted_and_not_before() -> None:
+    tables = Slow()
+    estimator = Estimator(tables)
+    one = estimator.prompt("gpt-4o", read(TALK), b"", Declarations)
+    assert one.bound is not None
+    assert (one.is_ready, tables.loaded) == (False, [])
+    one.costs()
+    assert (one.is_ready, tables.loaded) == (True, ["o200k_base"])
+    estimator.prompt("gpt-4o", read(TALK), b"", Declarations).costs()
+    assert tables.loaded == ["o200k_base"]
+
+
+def test_what_is_counted_of_a_history_holds_for_a_longer_one_and_its_model_alone() -> None:
+    tables = Tables()
+    estimator = Estimator(tables, most_remembered=1)
+    beginning = History(read(TALK[:2]))
+    estimator.prompt("gpt-4o", beginning, b"", Declarations).costs()
+    longer = beginning.grown(read(TALK[2:]))
+    tables.counted.clear()
+    counted = estimator.prompt("gpt-4o", longer, b"", Declarations).costs()
+    assert not tables.counted["be kind"]
+    assert counted == Estimator(Tables()).prompt("gpt-4o", read(TALK), b"", Declarations).costs()
+    other = estimator.prompt("gpt-5", longer, b"", Declarations).costs()
+    assert other == Estimator(Tables()).prompt("gpt-5", read(TALK), b"", Declarations).costs()

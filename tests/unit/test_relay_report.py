@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.relay.bodies import NUMBER, body
+from benchmarks.relay.bodies import NUMBER, TURN, body, write_body
 from benchmarks.relay.charts import dots, sizes
 from benchmarks.relay.report import BEGIN, END, MEASURES, columns, figures, markdown, noise, ratio, table, with_section
 from benchmarks.relay.scenarios import NAMES
@@ -125,8 +127,12 @@ def test_charts_show_every_subject_in_every_measure() -> None:
 
 
 @pytest.mark.parametrize("size", [300, 4_096, 409_600])
-def test_a_body_is_about_as_large_as_asked_for_and_ends_with_a_new_message(size: int) -> None:
-    request = body(size, "bench-text200", stream=False)
-    assert body(size, "bench-text200", stream=False) == request
-    assert NUMBER in request["messages"][-1]["content"]
-    assert sum(len(str(message)) for message in request["messages"]) < 1.1 * size
+def test_a_body_is_about_as_large_as_asked_for_and_ends_with_a_turn_of_its_own(tmp_path: Path, size: int) -> None:
+    history, turn, end = write_body(tmp_path, size, "bench-text200", stream=False).read_text().split(TURN)
+    request = json.loads(history + turn + turn + end)
+    assert [NUMBER in str(message) for message in request["messages"][-4:]] == [False, True, False, True]
+    assert 0.9 * size < len(history + turn + end) < 1.5 * size
+
+
+def test_the_history_is_the_same_for_one_seed() -> None:
+    assert body(4_096, "bench-text200", stream=False) == body(4_096, "bench-text200", stream=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
-from app.wire.sse import FrameSplitter, event
+from app.wire.sse import FrameSplitter, event, first_end, frames_in
 from app.wire.usage import LONGEST_USAGE, usage_of
 
 STREAM = (
@@ -38,6 +38,53 @@ def test_frames_are_the_same_however_the_stream_is_cut(places: list[int]) -> Non
     frames = [f for a, b in pairwise(cuts) for f in splitter.feed(STREAM[a:b])]
     assert b"".join(frames) == STREAM
     assert len(frames) == 6
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
+def test_frames_that_come_together_are_edited_as_each_for_itself(places: list[int]) -> None:
+    """Whatever passes unseen is what would pass unchanged, and what is counted on the way is the same."""
+    cuts = [0, *sorted(places), len(STREAM)]
+    one, all_of_them, splitter = CompletionEditor(FIRST, FINISH), CompletionEditor(FIRST, FINISH), FrameSplitter()
+    expected = passed(one)
+    edited = b""
+    for start, stop in pairwise(cuts):
+        frames, place = splitter.together(STREAM[start:stop]), 0
+        while place < len(frames):
+            if (quiet := all_of_them.quiet(frames, place)) > place:
+                edited, place = edited + frames[place:quiet], quiet
+                continue
+            end = first_end(frames, place)
+            edited, place = edited + all_of_them.edit(frames[place:end]), end
+    assert edited + splitter.flush() == expected
+    assert all_of_them == one
+
+
+@given(st.lists(st.sampled_from([b"\n", b"\r", b"data: a", b"data: b", b": c"]), max_size=30), st.integers(0, 60))
+def test_no_byte_is_lost_between_frames_whatever_ends_their_lines(pieces: list[bytes], cut: int) -> None:
+    stream, splitter = b"".join(pieces), FrameSplitter()
+    together = [splitter.together(stream[:cut]), splitter.together(stream[cut:])]
+    assert b"".join((*together, splitter.flush())) == stream
+    assert all(b"".join(frames_in(frames)) == frames for frames in together)
+    assert all(frames == b"" or frames.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")) for frames in together)
+
+
+def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> None:
+    editor = CompletionEditor(FIRST, FINISH)
+    chunk = event(b'{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}],"usage":null}')
+    assert editor.quiet(chunk, 0) == 0
+    editor.edit(chunk)
+    many = chunk * 100
+    assert editor.quiet(many, 0) == len(many)
+    assert editor.text_bytes == 101 * len(b"hello")
+    for notable in (
+        b'{"usage":{"prompt_tokens":1}}',
+        b'{"choices":[{"finish_reason":"stop"}]}',
+        b"[DONE]",
+        b'{"error":1}',
+    ):
+        assert editor.quiet(many + event(notable) + chunk, 0) == len(many)
+    assert CompletionEditor(FIRST, FINISH, begun=True, sent=OURS).quiet(many, 0) == 0
+    assert CompletionEditor(FIRST, FINISH, begun=True, hides_usage=True).quiet(many, 0) == 0
 
 
 def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:

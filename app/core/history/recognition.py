@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from app.core.history.identity import Chain, Identity
 from app.core.history.messages import Kind, Transcript
+from app.core.values import value
 
 LONGEST_NAME = 256
 """Characters of a conversation's name."""
@@ -20,7 +20,7 @@ MOST_HEADS = 200
 """How many positions are asked about, from the end; a client that adds more between two requests starts anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Head:
     """A place in a history that a conversation is known to have reached."""
 
@@ -32,7 +32,7 @@ class Head:
     """Turns begun by the deepest place the conversation is known to have reached."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recognition:
     conversation_id: str
     forked_from: str | None = None

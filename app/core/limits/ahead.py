@@ -2,11 +2,12 @@
 
 A request that fires the trigger need not wait while it still fits well: it goes on with the view there is, and the
 compaction is made after its answer. Begun even earlier it would be found by that very request; but a summary that is
-made early stands for less, and the next one is due sooner. A cycle, from one compaction to the next, takes between a
-fifth and a third of the limit, so what it is early by is paid for several times over. Hence the two reasons to begin
+made early stands for less, and the next one is due sooner. From one compaction to the next a view grows by a fifth of
+the limit or more, so what begins a fiftieth early costs at most a tenth more summaries. Hence the two reasons to begin
 below the trigger, both reckoned from what the history may grow by while a summary is made:
 
-- it is expected to fire the trigger meanwhile, and to be early enough costs little (`MOST_EARLY`);
+- it is expected to fire the trigger meanwhile, and to be early enough costs little (`MOST_EARLY`). To be early, but not
+  early enough, would cost and bring nothing;
 - it may come so far meanwhile that a request would have to wait.
 
 Never below a soft threshold.
@@ -25,7 +26,7 @@ from app.core.limits.trigger import Trigger
 
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
-MOST_EARLY = 0.04
+MOST_EARLY = 0.02
 """Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""

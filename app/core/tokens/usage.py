@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from app.core.values import value
+
 Purpose = Literal["message", "summary", "background"]
 """`background`: for a summary, too, but after a request's answer, for those to come."""
 Kind = Literal["prompt", "cached", "written", "completion"]
@@ -16,7 +18,7 @@ MILLIONTHS = 1_000_000
 """Of the currency unit in one unit, and tokens that a price is for: so a token costs its price in millionths."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tokens:
     """What a provider reported of one call; None where it did not say."""
 

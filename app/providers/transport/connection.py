@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,9 @@ IDLE_SECONDS = 30.0
 MOST_UNREAD = 128 << 10
 """Bytes of an answer that wait for whoever reads it. Beyond that no more are taken from the network."""
 AT_ONCE = 64 << 10
-"""Bytes that are handed over together; one part may be longer, as long as what one read of the network brings."""
+"""Bytes that are read from the network, and handed over, together."""
+MOST_PARTS = 4_096
+"""Parts that wait: a part is a Python object, however short it is. One read can bring ten thousand of one byte each."""
 JOINED = 64 << 10
 """A body up to this long is written together with its head: the copy costs less than a second write."""
 
@@ -40,10 +42,15 @@ class _Stalled(Exception):
     """Nothing happened for longer than is waited for."""
 
 
-class Connection(asyncio.Protocol):
-    """One connection. `freed` is told when it may be used again, `lost`, once or twice, when not any more."""
+class Connection(asyncio.BufferedProtocol):
+    """One connection. `freed` is told when it may be used again, `lost`, once or twice, when not any more.
 
-    def __init__(self, freed: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
+    `room` is where the network is read to. It is empty after each read, so a loop's connections can share it.
+    """
+
+    def __init__(
+        self, room: memoryview, freed: Callable[[Connection], None], lost: Callable[[Connection], None]
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.exchange: Exchange | None = None
         """What has the connection; None while it is idle."""
@@ -51,7 +58,7 @@ class Connection(asyncio.Protocol):
         """Whether it carried an exchange before."""
         self.is_full = False
         """Whether too much waits to be written."""
-        self._freed, self._lost = freed, lost
+        self._room, self._freed, self._lost = room, freed, lost
         self._transport: Any = None  # asyncio's, or uvloop's, which are none of asyncio's classes.
         self._held = False
         self._deadline = _NEVER
@@ -84,8 +91,8 @@ class Connection(asyncio.Protocol):
         self._freed(self)
 
     def abort(self) -> None:
-        """Closes at once, whatever was not written."""
-        self.exchange = None
+        """Closes at once, whatever was not written or read."""
+        self._ended(ConnectionAbortedError("It was closed here."))
         if self._transport is not None:
             self._transport.abort()
         self._lost(self)
@@ -117,9 +124,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self.exchange is not None:
-            self.exchange.received(data)
+            self.exchange.received(self._room[:nbytes])
         else:
             self.abort()  # Nobody asked for it, and it would be taken for the answer to whoever asks next.
 
@@ -225,7 +235,7 @@ class Exchange:
 
     # What the connection calls.
 
-    def received(self, data: bytes) -> None:
+    def received(self, data: memoryview) -> None:
         reading = self._reading
         try:
             reading.feed(data)
@@ -234,7 +244,7 @@ class Exchange:
             return
         if reading.complete:
             self._connection.release(reusable=self._written and reading.reusable)
-        elif reading.unread > MOST_UNREAD:
+        elif reading.unread > MOST_UNREAD or len(reading.parts) > MOST_PARTS:
             self._connection.hold()
         self.wake()
 
@@ -251,9 +261,7 @@ class Exchange:
 
     def broke(self, fault: Exception) -> None:
         self._fault = fault
-        self._reading.stop()
         self._connection.abort()
-        self.wake()
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -271,22 +279,30 @@ class Exchange:
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
         """A body of known or unknown length. A refusal ends it early, and then the connection is not used again."""
         self._connection.write(written.head)
+        try:
+            self._written = await self._pass_on(written.length, content)
+        finally:
+            if isinstance(content, AsyncGenerator):
+                await content.aclose()
+
+    async def _pass_on(self, length: int | None, content: AsyncIterator[bytes]) -> bool:
+        """Whether all of it went up."""
         sent = 0
         async for piece in content:
             if not piece:
                 continue  # A chunk of no bytes would be the last one.
             sent += len(piece)
-            if written.length is None:
+            if length is None:
                 self._connection.write(b"%x\r\n" % len(piece), piece, b"\r\n")
-            elif sent <= written.length:
+            elif sent <= length:
                 self._connection.write(piece)
             if await self._is_refused():
-                return
-        if written.length is None:
+                return False
+        if length is None:
             self._connection.write(b"0\r\n\r\n")
-        elif sent != written.length:
-            raise unsendable(f"Its length is said to be {written.length}, and is {sent}.")
-        self._written = True
+        elif sent != length:
+            raise unsendable(f"Its length is said to be {length}, and is {sent}.")
+        return True
 
     async def _is_refused(self) -> bool:
         """Waits until more can be written. Whether there is no use in it, because the answer is there already."""
@@ -322,8 +338,5 @@ class Exchange:
         return UpstreamDisconnected("The provider closed the connection before it answered.")
 
     def _give_up(self) -> None:
-        self._reading.stop()
         if self._connection.exchange is self:
-            self._fault = self._fault or ConnectionAbortedError("The answer was given up.")
             self._connection.abort()
-            self.wake()

@@ -10,7 +10,7 @@ from functools import cache
 import httpx2 as httpx
 
 from app.errors import UpstreamDisconnected, UpstreamUnreachable
-from app.providers.transport.connection import Connection, Exchange, Timeouts
+from app.providers.transport.connection import AT_ONCE, Connection, Exchange, Timeouts
 from app.providers.transport.dialling import dial
 from app.providers.transport.writing import WrittenHead
 
@@ -34,6 +34,7 @@ class Pool:
         self._address = base.raw_host.decode("ascii"), base.port or (443 if base.scheme == "https" else 80)
         self._is_secure = base.scheme == "https"
         self._timeouts = timeouts
+        self._room = memoryview(bytearray(AT_ONCE))
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._is_closed = False
@@ -68,7 +69,7 @@ class Pool:
 
     async def _connected(self) -> Connection:
         loop, seconds = asyncio.get_running_loop(), self._timeouts.connect
-        connection = Connection(self._freed, self._lost)
+        connection = Connection(self._room, self._freed, self._lost)
         self._all.add(connection)
         try:
             async with asyncio.timeout(seconds):

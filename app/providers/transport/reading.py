@@ -59,7 +59,7 @@ class AnswerReading:
         self._to_head = to_head
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Raises `GarbledAnswer`; the parts that came before it remain."""
         if self._parser is None:
             self.reusable = False

@@ -2,8 +2,9 @@
 
        load --port P --body FILE [options]
 
-   Says what came of it in one line of JSON; times are microseconds. Where the body holds "@number@", each request has
-   a number of its own there: a conversation whose last message is new. */
+   Says what came of it in one line of JSON; times are microseconds. What stands between two "@turn@" in the body is a
+   turn, and "@number@" in it becomes a number of its own in each request. With --turns N a connection's conversation
+   grows by a turn with each request, up to N, and then begins again: what came before is history, and the end is new. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,23 +22,26 @@
 
 #include "wire.h"
 
+#define TURN "@turn@"
 #define NUMBER "@number@"
 #define DIGITS (sizeof NUMBER - 1)
 #define PATIENCE (60 * SECOND) /* without any answer */
 
 static struct {
-    int port, connections, warm, ramp_ms, stream, stamps;
+    int port, connections, warm, ramp_ms, stream, stamps, turns;
     long long requests;
     double seconds, rate;
     const char *path, *body;
     struct buffer headers;
-} options = {.connections = 1, .stamps = 1, .path = "/v1/chat/completions"};
+} options = {.connections = 1, .stamps = 1, .turns = 1, .path = "/v1/chat/completions"};
 
 struct connection {
     int fd, watches_writing;
     enum { IDLE, HEADER, CONTENT_BY_LENGTH, CONTENT_IN_CHUNKS, CONTENT_TO_END } at;
     uint64_t may_begin, began;
-    char number[DIGITS + 1];
+    struct buffer turns; /* so far */
+    int told;            /* turns */
+    char length[32];     /* of the body, and the end of the header */
     size_t sent;
     char header[16384];
     size_t header_used;
@@ -59,7 +63,9 @@ struct times {
 static struct times latencies, firsts, delays;
 static int poller;
 static struct sockaddr_in address;
-static struct buffer before, after; /* of a request: what stands before and after its number */
+static struct buffer head;          /* of a request, up to the body's length */
+static struct buffer before, after; /* of a body: what stands before and after its turns */
+static struct buffer turn[2];       /* what stands before and after a turn's number */
 static int measuring, in_flight;
 static unsigned long long asked, answered, errors, chunks;
 static uint64_t last_answer;
@@ -111,13 +117,19 @@ static void send_rest(struct connection *c) {
     const struct {
         char *bytes;
         size_t used;
-    } parts[] = {{before.bytes, before.used}, {c->number, after.used ? DIGITS : 0}, {after.bytes, after.used}};
-    size_t whole = before.used + parts[1].used + after.used;
+    } parts[] = {{head.bytes, head.used},
+                 {c->length, strlen(c->length)},
+                 {before.bytes, before.used},
+                 {c->turns.bytes, c->turns.used},
+                 {after.bytes, after.used}};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    size_t whole = 0;
+    for (int i = 0; i < PARTS; i++) whole += parts[i].used;
     while (c->sent < whole) {
-        struct iovec vector[3];
+        struct iovec vector[PARTS];
         struct msghdr message = {.msg_iov = vector};
         size_t skip = c->sent;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < PARTS; i++) {
             size_t skipped = skip < parts[i].used ? skip : parts[i].used;
             skip -= skipped;
             if (skipped < parts[i].used)
@@ -146,6 +158,18 @@ static int dial(struct connection *c) {
     return 1;
 }
 
+static void tell_turn(struct connection *c) {
+    char number[DIGITS + 1];
+    snprintf(number, sizeof number, "%0*llu", (int)DIGITS, asked % 100000000);
+    if (c->told++ == options.turns) {
+        c->told = 1;
+        c->turns.used = 0;
+    }
+    append(&c->turns, turn[0].bytes, turn[0].used);
+    append(&c->turns, number, DIGITS);
+    append(&c->turns, turn[1].bytes, turn[1].used);
+}
+
 /* `due`: when it should have begun. What a request waits for a free connection is part of its time. */
 static void ask(struct connection *c, uint64_t due) {
     in_flight++;
@@ -153,7 +177,9 @@ static void ask(struct connection *c, uint64_t due) {
     c->status = c->stamps = c->in_stamp = c->closes = 0;
     c->sent = c->header_used = c->tail_used = c->beginning_used = 0;
     c->at = HEADER;
-    snprintf(c->number, sizeof c->number, "%0*llu", (int)DIGITS, asked++ % 100000000);
+    if (turn[0].used) tell_turn(c);
+    asked++;
+    snprintf(c->length, sizeof c->length, "%zu\r\n\r\n", before.used + c->turns.used + after.used);
     if (c->fd < 0 && !dial(c)) {
         end(c, due, strerror(errno));
         return;
@@ -331,6 +357,7 @@ static void read_options(int count, char **arguments) {
         {"port", 1, NULL, 'p'},     {"path", 1, NULL, 'a'},   {"body", 1, NULL, 'b'},    {"connections", 1, NULL, 'c'},
         {"seconds", 1, NULL, 's'},  {"rate", 1, NULL, 'r'},   {"warm", 1, NULL, 'w'},    {"requests", 1, NULL, 'n'},
         {"ramp-ms", 1, NULL, 'm'},  {"stream", 0, NULL, 'S'}, {"stamps", 1, NULL, 't'},  {"header", 1, NULL, 'H'},
+        {"turns", 1, NULL, 'T'},
         {NULL, 0, NULL, 0},
     };
     for (int option; (option = getopt_long(count, arguments, "", known, NULL)) != -1;) {
@@ -345,6 +372,7 @@ static void read_options(int count, char **arguments) {
         case 'n': options.requests = atoll(optarg); break;
         case 'm': options.ramp_ms = atoi(optarg); break;
         case 'S': options.stream = 1; break;
+        case 'T': options.turns = atoi(optarg); break;
         case 't': options.stamps = atoi(optarg); break;
         case 'H':
             append(&options.headers, optarg, strlen(optarg));
@@ -355,7 +383,7 @@ static void read_options(int count, char **arguments) {
     }
     if (!options.port || !options.body || (!options.requests && !(options.seconds > 0))) {
         fprintf(stderr, "usage: %s --port P --body FILE (--seconds S | --requests N) [--connections C] [--rate R]\n"
-                        "       [--warm N] [--ramp-ms M] [--stream] [--stamps N] [--path PATH] [--header 'K: V']...\n",
+                        "       [--warm N] [--ramp-ms M] [--turns N] [--stream] [--stamps N] [--path PATH] [--header 'K: V']...\n",
                 arguments[0]);
         exit(2);
     }
@@ -363,22 +391,30 @@ static void read_options(int count, char **arguments) {
 
 static void make_request(void) {
     struct buffer body = {0};
-    char piece[65536], head[1024];
+    char piece[65536];
     FILE *file = fopen(options.body, "rb");
     if (!file) die(options.body);
     for (size_t n; (n = fread(piece, 1, sizeof piece, file));) append(&body, piece, n);
     fclose(file);
-    int n = snprintf(head, sizeof head,
+    int n = snprintf(piece, sizeof piece,
                      "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: */*\r\nContent-Type: application/json\r\n"
-                     "Authorization: Bearer sk-bench\r\nContent-Length: %zu\r\n",
-                     options.path, options.port, body.used);
-    append(&before, head, (size_t)n);
-    if (options.headers.used) append(&before, options.headers.bytes, options.headers.used);
-    append(&before, "\r\n", 2);
-    char *number = memmem(body.bytes, body.used, NUMBER, DIGITS);
-    size_t first = number ? (size_t)(number - body.bytes) : body.used;
-    append(&before, body.bytes, first);
-    if (number) append(&after, number + DIGITS, body.used - first - DIGITS);
+                     "Authorization: Bearer sk-bench\r\n%sContent-Length: ",
+                     options.path, options.port, options.headers.used ? options.headers.bytes : "");
+    append(&head, piece, (size_t)n);
+    char *end = body.bytes + body.used, *first = memmem(body.bytes, body.used, TURN, sizeof TURN - 1);
+    append(&before, body.bytes, (size_t)((first ? first : end) - body.bytes));
+    if (first) {
+        char *told = first + sizeof TURN - 1;
+        char *number = memmem(told, (size_t)(end - told), NUMBER, DIGITS);
+        char *last = number ? memmem(number, (size_t)(end - number), TURN, sizeof TURN - 1) : NULL;
+        if (!last) {
+            fprintf(stderr, "%s: a turn lacks its number or its end\n", options.body);
+            exit(2);
+        }
+        append(&turn[0], told, (size_t)(number - told));
+        append(&turn[1], number + DIGITS, (size_t)(last - number) - DIGITS);
+        append(&after, last + sizeof TURN - 1, (size_t)(end - last) - (sizeof TURN - 1));
+    }
     free(body.bytes);
 }
 

@@ -1,0 +1,95 @@
+"""What is measured once holds for requests that are alike, until something was learnt that would change it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.core.limits.overflow import Overflow
+from app.core.tokens.calibration import Sample
+from app.main import create_app
+from app.proxy.caller import Caller
+from app.proxy.services import Services
+from app.settings import load
+from app.wire.formats import FORMATS
+from tests.e2e import running
+
+TENANTS, SIZES = ("one", "two", "three"), (1_000, 8_000, 20_000, 70_000)
+HERE: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1", "discover_windows": False}
+
+
+@pytest.fixture
+def services(monkeypatch: pytest.MonkeyPatch) -> Services:
+    running.forget_environment(monkeypatch)
+    app = create_app(load(storage={"url": "memory"}, upstream=HERE))
+    told: Services = app.state.services
+    return told
+
+
+def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, bytes] | None = None) -> tuple[Any, ...]:
+    body = f'{{"model":"{model}","messages":[{{"role":"user","content":"hello"}}]{more}}}'
+    return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], "req_1", FORMATS[0])
+
+
+async def measured(services: Services, *request: Any) -> Any:
+    return await services.measuring.of(*request, remember=True)
+
+
+async def test_requests_that_are_alike_are_measured_once(services: Services) -> None:
+    first = await measured(services, *asked("one"))
+    assert await measured(services, *asked("one")) is first
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        asked("two"),
+        asked("one", "gpt-4o"),
+        asked("one", more=',"max_tokens":7'),
+        asked("one", more=',"context":{"preset":"off"}'),
+        asked("one", header=(b"x-context-preset", b"off")),
+        asked("one", more=',"context":{"trigger":{"tokens":5000}}'),
+        asked("one", more=',"context_management":[{"type":"compaction","compact_threshold":5000}]'),
+        asked("one", more=',"tools":[{"type":"function","function":{"name":"f"}}]'),
+    ],
+)
+async def test_what_differs_is_measured_for_itself(services: Services, other: tuple[Any, ...]) -> None:
+    first = await measured(services, *asked("one"))
+    await measured(services, *other)
+    told = await measured(services, *other)
+    assert told is not first
+    assert told == services.measuring._measure(first.provider, *other)
+    assert await measured(services, *asked("one")) is first
+
+
+def learns(services: Services, random: Random) -> Callable[[], None]:
+    """Something that answers and refusals teach."""
+    provider, tenant = services.providers.default, random.choice(TENANTS)
+    windows, size = provider.windows, random.choice(SIZES)
+    formula = services.estimator.formula("m")
+    sample = Sample(size, round(size * random.choice((0.9, 1.0, 1.2, 1.4))))
+    return random.choice(
+        [
+            lambda: windows.learn(tenant, "m", Overflow("context_window", size)),
+            lambda: windows.accepts(tenant),
+            lambda: windows.succeeded(tenant, "m", size),
+            lambda: provider.calibrations.learn(tenant, "m", formula, False, sample),
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_that_is_learnt_is_missed(services: Services, seed: int) -> None:
+    """However several tenants' answers and refusals follow each other, the next request is measured by them."""
+    random = Random(seed)
+    for _ in range(60):
+        learns(services, random)()
+        for tenant in TENANTS:
+            request, caller = asked(tenant)
+            told = await measured(services, request, caller)
+            assert told == services.measuring._measure(told.provider, request, caller)
+    await asyncio.sleep(0)

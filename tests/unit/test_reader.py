@@ -1,0 +1,87 @@
+"""The reader: a history that was seen is not read again, one that differs anywhere is, and memory has an end."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Sequence
+
+from app.core.history.messages import Message
+from app.wire.chat_completions.messages import read_message
+from app.wire.format import Draft
+from app.wire.reader import MOST_NEW, MessageReader
+from tests.unit.conversations import IDENTITY
+
+
+class Counting:
+    """A reader, and what it has read."""
+
+    def __init__(self, cache_bytes: int = 1 << 20) -> None:
+        self.decoded: list[bytes] = []
+        self.reader = MessageReader(IDENTITY, self._decode, cache_bytes=cache_bytes)
+
+    def _decode(self, raw: bytes, ignore: Sequence[re.Pattern[str]]) -> Draft:
+        self.decoded.append(raw)
+        return read_message(raw, ignore)
+
+    def read(self, texts: Sequence[str]) -> list[str]:
+        """The texts, as they are read."""
+        return [message.text for message in self.reader.read([raw(text) for text in texts])]
+
+
+def raw(text: str) -> bytes:
+    return b'{"role":"user","content":"%b"}' % text.encode()
+
+
+def test_of_a_history_that_goes_on_only_what_is_new_is_read() -> None:
+    counting, texts = Counting(), ["a", "b"]
+    for number in range(5):
+        texts = [*texts, f"{number}"]
+        assert counting.read(texts) == texts
+    assert counting.decoded == [raw(text) for text in texts]
+
+
+def test_a_history_goes_on_from_each_of_its_latest_turns() -> None:
+    counting = Counting()
+    first = counting.reader.read([raw("a")])
+    for text in ("b", "c", "d"):
+        assert counting.reader.read([raw("a"), raw(text)])[0] is first[0]
+    assert counting.reader.unread_bytes([raw("a"), raw("e")]) == len(raw("e"))
+
+
+def test_a_history_that_was_edited_in_its_middle_is_another_one() -> None:
+    """With as many messages, and the same last one."""
+    counting = Counting()
+    assert counting.read(["a", "b", "z"]) == ["a", "b", "z"]
+    assert counting.read(["a", "c", "z"]) == ["a", "c", "z"]
+    assert counting.read(["a", "b", "z", "q"]) == ["a", "b", "z", "q"]
+
+
+def test_a_history_to_which_much_was_added_is_read_message_by_message() -> None:
+    counting, texts = Counting(), [f"{number}" for number in range(2 * MOST_NEW)]
+    counting.read(texts[:1])
+    assert counting.read(texts) == texts
+    assert len(counting.decoded) == len(texts)
+
+
+def test_no_messages_are_no_history_of_anybody() -> None:
+    counting = Counting()
+    assert counting.reader.read([]) == ()
+    assert counting.reader.read([]) is not counting.reader.read([])
+
+
+def test_a_reader_holds_no_more_than_it_may() -> None:
+    """By what Python objects take: the messages' bytes, their texts, and the objects themselves."""
+    gc.collect()
+    before = held()
+    counting = Counting(cache_bytes=100_000)
+    for number in range(40):
+        counting.read([f"{number} {place} {'x' * 1_000}" for place in range(20)])
+    assert held() - before <= 2 * 100_000 // 3_000
+    del counting
+    gc.collect()
+    assert held() == before
+
+
+def held() -> int:
+    return sum(isinstance(one, Message) for one in gc.get_objects())
