@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 
 SPREADS = sys.platform == "linux"
-"""Whether the kernel spreads connections over all sockets that listen at one address. Where four processes shared one
-socket, one of them often took all of 64 connections; with a socket each, the busiest had a quarter too many."""
+"""Whether the kernel spreads connections over all sockets that listen at one address (`benchmarks/workers.py`). Where
+several processes share one socket, whoever is awake takes most of a crowd."""
 
 
 def take(host: str, port: int) -> list[socket.socket]:

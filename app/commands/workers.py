@@ -20,7 +20,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from math import inf
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -36,6 +35,7 @@ from app.commands import ports, server
 from app.commands.logs import configure_logging
 from app.commands.server import Started
 from app.core.tokens.rules import rules_for
+from app.memory import heap
 from app.metrics.metrics import Metrics, SupervisorMetrics
 from app.metrics.table import Table
 from app.settings import Settings
@@ -229,11 +229,12 @@ class Supervisor:
 
 
 def _load_what_all_need(settings: Settings) -> None:
-    """Before the first fork, so that it is in memory once: of what is needed later the most."""
-    import_module("app.store.migrations")
+    """Before the first fork, so that it is in memory once: of what is loaded later the most."""
+    heap.keep_small()
     Tokenizer(settings.tokenizer.directory).counter(rules_for("gpt-4o").encoding)
     # The collector would write to all of it.
     gc.collect()
+    heap.give_back()
     gc.freeze()
 
 
