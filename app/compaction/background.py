@@ -82,7 +82,7 @@ class Background:
 
     def _begin(self, job: Job) -> None:
         place = job.place
-        if place in self._under_way or self._tasks.draining:
+        if place in self._under_way:
             return
         size = sum(len(message.raw) for message in job.conversation.transcript.messages)
         if not self._has_room(job.tenant, size):

@@ -22,6 +22,7 @@ from tests.e2e.test_without_database import context
 # A window of 8,000 has a limit of 7,600: the soft threshold is at 4,180 tokens, the trigger at 5,320; over 7,372 wait.
 BELOW, SOFT, FIRING, WAITING = 9, 10, 13, 18
 """So many turns of about 430 tokens are below the soft threshold, over it, over the trigger, too large to go on."""
+THIRD_KEY = b"authorization: Bearer sk-third"
 OTHER_KEY = b"authorization: Bearer sk-other"
 
 
@@ -216,15 +217,17 @@ def test_one_at_a_time_for_a_conversation(steno: StartSteno, held: HeldSummaries
     for number in range(SOFT + 1, WAITING):
         ask(proxy, number)
     until(lambda: held.begun == 1)
-    assert len(proxy.services.background._under_way) == 1
+    ask(proxy, 1, name="two")
+    names = [task.get_name().partition(" for ")[0] for task in proxy.services.tasks._tasks]
+    assert names.count("background compaction") == 1
 
 
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
         ({"background_compactions": 1}, 1),
-        ({"background_compactions_per_tenant": 1}, 2),
-        ({"background_bytes": 60_000}, 2),  # One history of 25 kB for each tenant's half.
+        ({"background_compactions_per_tenant": 1}, 3),
+        ({"background_bytes": 60_000}, 2),  # One history of 22 kB for each tenant's half, and two for all.
         ({"background_bytes": 40_000}, 0),
     ],
 )
@@ -236,7 +239,10 @@ def test_limits_hold_for_all_and_for_each_tenant(
     for name, first in (("one", 1), ("two", 101)):
         grow(proxy, name=name, first=first)
         grow(proxy, SOFT, OTHER_KEY, name=name, first=first + 200)
+        grow(proxy, SOFT, THIRD_KEY, name=name, first=first + 400)
     until(lambda: held.begun == expected)
+    ask(proxy, 1, name="three")  # What those before it led to has begun.
+    assert len(proxy.services.background._under_way) == held.begun == expected
     held.let_go()
     until(lambda: settled(proxy))
     ask(proxy, FIRING, name="two", first=101)
