@@ -145,6 +145,10 @@ history: dev-env ## what a turn costs a process, by the length of the history be
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.history
 
+costs: dev-env ## what summaries cost, each way to make them, with the cost gate and without; options: FILE=dialogues.jsonl
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.costs $(if $(FILE),'$(FILE)')
+
 slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \

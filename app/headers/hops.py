@@ -27,8 +27,10 @@ def new_instance() -> bytes:
 
 def hops_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """The instances that a request came through, the first one first; what names none is left out."""
-    named = b",".join(value for name, value in headers if name == HOPS)
-    return [hop for part in named.split(b",") if _INSTANCE.fullmatch(hop := part.strip())]
+    named = [value for name, value in headers if name == HOPS]
+    if not named:
+        return []
+    return [hop for part in b",".join(named).split(b",") if _INSTANCE.fullmatch(hop := part.strip())]
 
 
 def check_hops(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> None:
@@ -49,5 +51,7 @@ def check_hops(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> None:
 def with_hop(headers: Iterable[tuple[bytes, bytes]], instance: bytes) -> list[tuple[bytes, bytes]]:
     """The headers as they go up."""
     listed = list(headers)
-    kept = [(name, value) for name, value in listed if name != HOPS]
-    return [*kept, (HOPS, b", ".join((*hops_in(listed), instance)))]
+    hops = hops_in(listed)
+    kept = [header for header in listed if header[0] != HOPS]
+    kept.append((HOPS, b", ".join((*hops, instance))))
+    return kept

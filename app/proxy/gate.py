@@ -6,7 +6,7 @@ Starlette's own function middleware would turn a broken answer into a clean end.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -46,6 +46,7 @@ _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u0
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
 """What a base URL may name before them, each once, in any order."""
+NOTHING_NAMED: Mapping[str, str | None] = dict.fromkeys(PREFIXES.values())
 
 
 class Gate:
@@ -143,11 +144,13 @@ class Gate:
                 )
 
 
-def _proxied(path: bytes) -> tuple[dict[str, str | None], bytes | None]:
+def _proxied(path: bytes) -> tuple[Mapping[str, str | None], bytes | None]:
     """What the base URL names, by scope key, and the provider's path; None for Steno's own.
 
     Raises `InvalidRequest` for a conversation's id that is none.
     """
+    if path.startswith(PROVIDER_PATHS):
+        return NOTHING_NAMED, path
     found: dict[str, bytes | None] = dict.fromkeys(PREFIXES.values())
     while (key := PREFIXES.get(path[:3])) and found[key] is None:
         name, slash, rest = path[3:].partition(b"/")
