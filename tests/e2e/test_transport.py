@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +123,20 @@ def test_an_idle_connection_that_the_provider_closes_is_forgotten(scripted: Scri
         await body_of(await post(upstream))
         assert upstream._pool._idle
         await soon(lambda: not upstream._pool._all)
-        await body_of(await post(upstream, arriving(b"not to be repeated")))
+
+    tell(scripted.url, story)
+
+
+def test_a_body_that_is_sent_once_does_not_go_to_a_connection_that_was_closed_just_now(
+    scripted: ScriptedProvider, tell: Tell
+) -> None:
+    scripted.then(answer(), 0.05, "close")
+
+    async def story(upstream: HttpUpstream) -> None:
+        await body_of(await post(upstream))
+        time.sleep(0.2)  # noqa: ASYNC251 - so that the loop has not seen it yet
+        assert upstream._pool._idle
+        assert await body_of(await post(upstream, arriving(b"not to be repeated"))) == b"{}"
 
     tell(scripted.url, story)
 
@@ -240,14 +254,16 @@ def test_silence_before_the_answer_takes_as_long_as_is_allowed(scripted: Scripte
 
 
 def test_a_reader_may_take_his_time(scripted: ScriptedProvider, tell: Tell) -> None:
-    scripted.then(stream_head(), chunked(b"a"), chunked(b"b"), LAST_CHUNK)
+    """And the provider meanwhile: it is only waited for where somebody reads."""
+    scripted.then(stream_head(), 0.05, chunked(b"a"), 0.4, chunked(b"b"), LAST_CHUNK)
 
     async def story(upstream: HttpUpstream) -> None:
         answering = await post(upstream)
-        await asyncio.sleep(0.4)
-        assert await body_of(answering) == b"ab"
+        assert await anext(answering.chunks()) == b"a"
+        await asyncio.sleep(0.7)
+        assert await body_of(answering) == b"b"
 
-    tell(scripted.url, story, between_bytes=0.1)
+    tell(scripted.url, story, between_bytes=0.25)
 
 
 def test_no_more_is_taken_than_is_read(scripted: ScriptedProvider, tell: Tell) -> None:
@@ -338,7 +354,20 @@ def served(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     thread.join(5)
 
 
-TOO_LARGE = b"HTTP/1.1 413 No\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno"
+@pytest.mark.parametrize("pause", [0.0, 0.02], ids=["at once", "soon"])
+def test_a_provider_that_hangs_up_at_once_is_not_waited_for(tell: Tell, pause: float) -> None:
+    async def story(upstream: HttpUpstream) -> None:
+        for _ in range(20):
+            with pytest.raises(UpstreamDisconnected):
+                await post(upstream)
+            with pytest.raises(UpstreamDisconnected):
+                await post(upstream, arriving(b"a", pause, b"b", pause, b"c"))
+
+    with served(lambda _: time.sleep(pause)) as url:
+        tell(url, story, first_byte=60.0)
+
+
+TOO_LARGE = b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno"
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["stays", "leaves"])
@@ -357,6 +386,24 @@ def test_a_refusal_that_comes_before_the_request_is_sent_is_the_answer(tell: Tel
         answering = await post(upstream, content)
         assert (answering.status, await body_of(answering)) == (413, b"no")
         assert not upstream._pool._idle
+        left.set()
+
+    with served(refuse) as url:
+        tell(url, story)
+
+
+def test_a_request_that_is_refused_half_way_is_never_ended_by_the_next_one(tell: Tell) -> None:
+    left = threading.Event()
+
+    def refuse(caller: socket.socket) -> None:
+        caller.recv(1 << 16)
+        caller.sendall(TOO_LARGE)
+        left.wait(5)
+
+    async def story(upstream: HttpUpstream) -> None:
+        answering = await post(upstream, arriving(b"a", 0.1, b"b"))
+        assert await body_of(answering) == b"no"
+        assert not upstream._pool._all
         left.set()
 
     with served(refuse) as url:

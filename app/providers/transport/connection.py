@@ -66,7 +66,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, *pieces: bytes) -> None:
-        self._transport.writelines(pieces)
+        if self._transport.is_closing():  # uvloop's would raise, and an exchange that came later was not told.
+            self._ended(ConnectionResetError("It was closed already."))
+        else:
+            self._transport.writelines(pieces)
 
     def hold(self) -> None:
         """Takes no more bytes from the network for now."""

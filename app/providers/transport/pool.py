@@ -48,7 +48,8 @@ class Pool:
         """
         replayable = isinstance(content, bytes)
         if not replayable:
-            await asyncio.sleep(0)  # In this turn of the loop it is noticed which idle connections were closed.
+            for _ in range(2):  # After a turn of the loop it has noticed which idle connections were closed.
+                await asyncio.sleep(0)
         connection = self._idle.pop() if self._idle else await self._connected()
         began, is_old = connection.loop.time(), connection.used
         exchange = Exchange(connection, self._timeouts, to_head=to_head)
