@@ -9,7 +9,7 @@ from sqlalchemy import Connection, inspect, text
 
 import app
 from app.store.database import Database
-from app.store.errors import DATABASE_ERRORS
+from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
 
 _TABLE = "alembic_version"
 
@@ -28,14 +28,19 @@ def newest() -> str:
 
 
 async def is_newest(database: Database) -> bool:
-    """Whether there is nothing to migrate. Also False where that cannot be told."""
+    """Whether there is nothing to migrate. Also False where that cannot be told.
+
+    Raises `StoreUnavailable` where the database cannot be reached: to try to migrate it would only take as long again.
+    """
     path = database.address.path
     if database.address.kind == "memory" or (path is not None and not path.exists()):
         return False
     try:
         async with database.reading() as connection:
             return await connection.run_sync(_revision) == newest()
-    except DATABASE_ERRORS:
+    except DATABASE_ERRORS as error:
+        if is_unreachable(error):
+            raise StoreUnavailable(describe(error)) from error
         return False
 
 

@@ -44,7 +44,7 @@ def reported(record: Record) -> tuple[int, int]:
 
 
 def test_a_compaction_of_a_warm_prompt_is_put_off_while_there_is_room(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(prices=DEAR)
+    proxy = steno(prices=DEAR, compaction={"background": {"enabled": False}})
     for number in range(11, FORCED):
         answered = ask(proxy, number)
         told = context(answered)

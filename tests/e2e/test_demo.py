@@ -30,7 +30,8 @@ def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     turns = turns_of(ended.stdout)
     assert [turn for turn, *_ in turns] == [str(turn) for turn in range(1, 61)]
-    assert max(number(steno) for _, _, steno, _, _ in turns) < 6_000
+    # Over the trigger a turn goes on while its summary is made, but not over the limit.
+    assert max(number(steno) for _, _, steno, _, _ in turns) <= 7_600
     assert max(map(len, ended.stdout.splitlines())) <= 80
 
     direct = [direct for _, direct, _, _, _ in turns]

@@ -92,7 +92,7 @@ class LimitSettings(Section):
         """What each of so many processes may hold, so that all of them keep to what is set: memory is the machine's."""
         return self.model_copy(
             update={
-                "in_flight_bytes": max(self.in_flight_bytes // workers, self.body_bytes),
+                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_bytes)),
                 "connections": max(self.connections // workers, 1),
             }
         )
