@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from app.core.lazy import lazy
 from app.core.reasons import Code
 
 LONGEST_KEY = 65_536
@@ -79,31 +80,44 @@ class RawObject:
         if len(values) > MOST_MEMBERS:
             raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
-        self.members: dict[str, Member] = {}
+        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
+        # Written without a space, it has room for one of each and nothing else: then no key stands twice.
+        if len(text) != 1 + names + raws + 4 * len(values) or names > LONGEST_KEY:
+            _ = self.members
+
+    @lazy
+    def members(self) -> dict[str, Member]:
+        """Where they stand. Raises `Unreadable`."""
+        text, members = self.text, dict[str, Member]()
         position = text.index(b"{") + 1
         while (key := _KEY.match(text, position, position + LONGEST_KEY)) is not None:
             start = key.end()
             if start - position == LONGEST_KEY:  # There may be more space.
                 break
             name = _decode_text(key[1])
-            value = memoryview(values[name])
+            value = memoryview(self._values[name])
             # Repeated keys: the decoder kept the last value, so an earlier one differs or comes a second time.
-            if name in self.members or not text.startswith(value, start):
+            if name in members or not text.startswith(value, start):
                 raise RepeatedKey(f"The key {name!r:.100} stands more than once.")
             position = start + len(value)
-            self.members[name] = Member(key.start(1), start, position)
-        self.end = text.rindex(b"}")
-        if text[position : self.end].strip(_SPACE):
-            if self.end - position > LONGEST_KEY:
+            members[name] = Member(key.start(1), start, position)
+        end = self.end
+        if text[position:end].strip(_SPACE):
+            if end - position > LONGEST_KEY:
                 raise KeyTooLong(f"A key, with the space around it, is longer than {LONGEST_KEY} bytes.")
             raise RepeatedKey("A key stands more than once.")  # A value that begins like the last one of its key.
+        return members
+
+    @property
+    def end(self) -> int:
+        return self.text.rindex(b"}")
 
     def __contains__(self, name: str) -> bool:
-        return name in self.members
+        return name in self._values
 
     def raw(self, name: str) -> bytes | None:
-        member = self.members.get(name)
-        return None if member is None else self.text[member.start : member.stop]
+        raw = self._values.get(name)
+        return None if raw is None else bytes(raw)
 
     def elements(self, name: str) -> Sequence[bytes]:
         """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
@@ -123,11 +137,11 @@ class RawObject:
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
         """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
-        removed = [name for name in remove if name in self.members]
+        removed = [name for name in remove if name in self]
         edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
-            left = len(self.members) - len(removed)
+            left = len(self._values) - len(removed)
             last = len(self.text[: self.end].rstrip(_SPACE))
             edits.append((last, last, b"," + add if left else add))
         pieces, position = [], 0
@@ -160,12 +174,18 @@ class LengthenedObject(RawObject):
         Wherever JSON takes the one, it takes the others.
         """
         super().__init__(short)
-        self.text, longer = text, len(text) - len(short)
-        self.end += longer
-        for name, member in self.members.items():
-            self.members[name] = Member(*(position + longer * (position > place) for position in member))
+        members, longer = self.members, len(text) - len(short)
+        self.text = text
+        for name, member in members.items():
+            members[name] = Member(*(position + longer * (position > place) for position in member))
             if member.start < place < member.stop:
                 self._name, self._known = name, known
+
+    def raw(self, name: str) -> bytes | None:
+        if name != self._name:
+            return super().raw(name)
+        member = self.members[name]
+        return self.text[member.start : member.stop]
 
     def elements(self, name: str) -> Sequence[bytes]:
         found = super().elements(name)

@@ -398,3 +398,5 @@ def held(serving: Serving) -> int:
             return int(connection.recv(12).split()[1])
         except TimeoutError:
             return 0
+        except ConnectionResetError:  # It was told, and the connection closed before it was heard.
+            return 503
