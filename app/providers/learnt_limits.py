@@ -112,7 +112,7 @@ class LearntLimits:
         """Drops what the tenant was told, if a prompt of that many tokens, by the provider's count, proves it wrong."""
         if len(model) > LONGEST_MODEL:
             return
-        if prompt_tokens >= max(LEAST_LIMIT, self._prompts.own(tenant, model) or 0):
+        if prompt_tokens >= LEAST_LIMIT and prompt_tokens > (self._prompts.own(tenant, model) or 0):
             self._prompts.saw(tenant, model, prompt_tokens)
             if model in self._limits:
                 self.revision += 1

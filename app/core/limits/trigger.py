@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.core.lazy import lazy
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -40,7 +42,7 @@ class Condition:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trigger:
     """Fires where one of its conditions holds; without any it never does."""
 
@@ -56,7 +58,7 @@ class Trigger:
         """Whether one of them goes by turns or messages: it fires however few tokens these have."""
         return any(condition.turns is not None or condition.messages is not None for condition in self.conditions)
 
-    @property
+    @lazy
     def tokens(self) -> int:
         """A view of at most so many tokens never fires it."""
         most = 1 << 62

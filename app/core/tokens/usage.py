@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,15 +59,17 @@ class Spend:
 def spends(tokens: Tokens, price: Price | None) -> tuple[Spend, ...]:
     """The rows of one call. Their amounts are the tokens reported: cached and written ones leave the prompt's row only
     for their own."""
-    return tuple(_spends(tokens, price))
+    return tuple(
+        Spend(kind, -amount, rate, None if rate is None else -amount * rate)
+        for kind, amount, rate in _amounts(tokens, price)
+    )
 
 
 def cost(tokens: Tokens, price: Price | None) -> float | None:
     """What a call cost in currency units; None unless price, prompt and completion are known."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
-    # Minus first: 0 - 0.0 is 0.0, and -0.0 would be shown as such.
-    return 0 - sum(spend.value or 0.0 for spend in spends(tokens, price)) / MILLIONTHS
+    return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price)]) / MILLIONTHS
 
 
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
@@ -76,25 +77,17 @@ def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
 
 
-def _spends(tokens: Tokens, price: Price | None) -> Iterator[Spend]:
+def _amounts(tokens: Tokens, price: Price | None) -> list[tuple[Kind, int, float | None]]:
+    """What each row counts, and the price of a million of it."""
+    amounts: list[tuple[Kind, int, float | None]] = []
     if tokens.prompt is not None:
-        yield from _prompt_spends(tokens.prompt, tokens, price)
+        cached = tokens.cached or 0 if price and price.cached is not None else 0
+        written = tokens.written or 0 if price and price.written is not None else 0
+        amounts.append(("prompt", tokens.prompt - cached - written, price.prompt if price else None))
+        if cached:
+            amounts.append(("cached", cached, price.cached if price else None))
+        if written:
+            amounts.append(("written", written, price.written if price else None))
     if tokens.completion is not None:
-        yield _spend("completion", tokens.completion, price.completion if price else None)
-
-
-def _prompt_spends(prompt: int, tokens: Tokens, price: Price | None) -> Iterator[Spend]:
-    if price is None:
-        yield _spend("prompt", prompt, None)
-        return
-    cached = tokens.cached or 0 if price.cached is not None else 0
-    written = tokens.written or 0 if price.written is not None else 0
-    yield _spend("prompt", prompt - cached - written, price.prompt)
-    if cached:
-        yield _spend("cached", cached, price.cached)
-    if written:
-        yield _spend("written", written, price.written)
-
-
-def _spend(kind: Kind, tokens: int, rate: float | None) -> Spend:
-    return Spend(kind, -tokens, rate, None if rate is None else -tokens * rate)
+        amounts.append(("completion", tokens.completion, price.completion if price else None))
+    return amounts
