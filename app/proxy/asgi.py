@@ -33,6 +33,11 @@ class Connection(Protocol):
         """What is called when the client leaves before its answer has ended; at once if it has left. None: nothing."""
         ...
 
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """In which the request is served; None where that is not known."""
+        ...
+
 
 class ClientDisconnected(Exception):
     """The client left before its request had arrived."""
@@ -67,11 +72,11 @@ async def read_body(
     Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
     `ClientDisconnected`.
     """
-    _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     if connection is not None and (body := connection.whole_body()) is not None:
         _check_size(len(body), at_most)
         count(len(body))
         return body
+    _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     pieces: list[bytes] = []
     size = 0
     try:
@@ -114,7 +119,10 @@ async def until_disconnect(
     Who leaves is told by the connection. Without one a task listens to the client; `arrived` is set once the work has
     taken the whole body: only then may anybody else listen.
     """
-    working, has_left = cast("asyncio.Task[Any]", asyncio.current_task()), False
+    if connection is None:
+        connection = _Listening(receive, arrived)
+    # Asyncio's own answer, where it has to be asked for, takes a while before Python 3.12.
+    working, has_left = connection.task or cast("asyncio.Task[Any]", asyncio.current_task()), False
     others = working.cancelling()
 
     def leave() -> None:
@@ -123,8 +131,6 @@ async def until_disconnect(
             has_left = True
             working.cancel()
 
-    if connection is None:
-        connection = _Listening(receive, arrived)
     connection.when_left(leave)
     try:
         await work
@@ -139,6 +145,8 @@ async def until_disconnect(
 
 class _Listening:
     """A client that is listened to by a task, because its server tells nothing unasked."""
+
+    task = None
 
     def __init__(self, receive: Receive, arrived: asyncio.Event | None) -> None:
         self._receive = receive

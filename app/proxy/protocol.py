@@ -132,10 +132,11 @@ class HeadHeld:
 class Served:
     """A request that is being answered, or was the last to be on its connection (`asgi.Connection`)."""
 
-    __slots__ = ("_leave", "cycle")
+    __slots__ = ("_leave", "cycle", "task")
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self.cycle = cycle
+        self.task: asyncio.Task[None] | None = None
         self._leave: Callable[[], None] | None = None
 
     def whole_body(self) -> bytes | None:
@@ -340,8 +341,11 @@ class StrictProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """In place of uvicorn's, which keeps the task to itself."""
         self._served = cycle.scope[CONNECTION] = Served(cycle)  # type: ignore[literal-required] # ours, beside ASGI's
-        super()._start_asgi_task(cycle, app)
+        self._served.task = self.loop.create_task(cycle.run_asgi(app))
+        self._served.task.add_done_callback(self.tasks.discard)
+        self.tasks.add(self._served.task)
 
     @property
     def _busy(self) -> bool:

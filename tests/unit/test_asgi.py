@@ -100,6 +100,7 @@ class Told:
 
     def __init__(self, *, left: bool = False) -> None:
         self.leave: Callable[[], None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._left = left
 
     def whole_body(self) -> bytes | None:
