@@ -83,6 +83,11 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[
     return sorted({_without_scheme(value.strip()) for value in sent.values()} - {b""})
 
 
+def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a header holds a key, which no page can have a browser send without asking first."""
+    return any(name in KEYS and _without_scheme(value.strip()) for name, value in headers)
+
+
 def without_keys(query: bytes) -> bytes:
     """The query's other parameters, as they are."""
     return b"&".join(given for given in query.split(b"&") if _parameter(given)[0] not in QUERY_KEYS)

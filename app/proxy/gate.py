@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, MethodNotAllowed, StenoError
-from app.headers.credentials import keys_in
+from app.headers.credentials import sends_key
 from app.headers.hops import check_hops
 from app.headers.relayed import Headers, shadowed_by, shown
 from app.memory.repeats import Repeats
@@ -101,7 +101,7 @@ class Gate:
         path: bytes = scope["raw_path"]
         named, theirs = _proxied(path)
         format_ = self._formats.get(theirs.rstrip(b"/")) if theirs is not None and scope["method"] == "POST" else None
-        if not keys_in(scope["headers"]):
+        if not sends_key(scope["headers"]):
             check_type(scope["headers"], json_only=theirs is None or format_ is not None)
         if theirs is None:
             # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.

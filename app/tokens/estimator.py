@@ -161,7 +161,7 @@ class _Declaration:
         self._holds_calls = history.holds_calls
         self._estimator, self._rules = estimator, rules
         self._declared, self._read = declared, read
-        digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest()
+        digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest() if declared else b""
         self.key = b"%b%b%d" % (_key(tag, self._system), digest, self._holds_calls)
         self.work = COSTLY if declared else 0
         """Bytes that counting it is as much work as."""

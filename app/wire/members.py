@@ -80,9 +80,7 @@ class RawObject:
         if len(values) > MOST_MEMBERS:
             raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
-        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
-        # Written without a space, it has room for one of each and nothing else: then no key stands twice.
-        if len(text) != 1 + names + raws + 4 * len(values) or names > LONGEST_KEY:
+        if not (_is_compact(text, values) or _is_spaced(text, values)):
             _ = self.members
 
     @lazy
@@ -163,6 +161,21 @@ class RawObject:
             after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
             return self.members[name].key_start, after
         return self.members[names[index - 1]].stop, self.members[name].stop
+
+
+def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
+    stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
+    names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
+    return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY
+
+
+def _is_spaced(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether it is what `json.dumps` writes of these, each of which stands there once."""
+    if len(text) > BLOCK:
+        return False
+    written = b", ".join([b'"%b": %b' % (name.encode("utf-8", "replace"), raw) for name, raw in values.items()])
+    return text == b"{%b}" % written
 
 
 class LengthenedObject(RawObject):
