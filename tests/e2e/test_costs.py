@@ -10,6 +10,7 @@ import pytest
 from app.core.limits.budget import HOLD_RATIO
 from app.simulator import Record, Simulator
 from app.simulator.server import RunningServer
+from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
@@ -195,3 +196,11 @@ def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: 
     settings: Any = {"compaction": {"cost_gate": {"requests": 16}}, "prices": DEAR}
     assert context(talk(steno(**settings), DUE))["status"] == "full"
     assert context(talk(steno(**settings, summary={"style": "prefix"}), DUE))["status"] == "summarized"
+
+
+def test_what_is_put_off_is_not_made_in_the_background_either(simulator: Simulator, steno: StartSteno) -> None:
+    proxy = steno(prices=DEAR, compaction={"background": {"requests": 1, "tokens_per_hour": 0}})
+    for number in range(11, FORCED):
+        assert context(ask(proxy, number))["status"] == "full"
+        until(lambda: not proxy.services.background._under_way)
+    assert not simulator.summaries

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from app.proxy.protocol import TICK_SECONDS, HeadHeld, Idle
+from app.proxy.protocol import TICK_SECONDS, HeadHeld, Idle, Served, StrictProtocol
 
 
 class Loop:
@@ -116,3 +117,43 @@ def test_a_held_head_leaves_with_the_body_and_what_follows_at_once() -> None:
     assert transport.written == [b"headbody", b"more"]
     held.close()
     assert held.is_closing()
+
+
+def cycle(method: str = "POST", *, disconnected: bool = False) -> Any:
+    return SimpleNamespace(scope={"method": method}, disconnected=disconnected, transport=Transport())
+
+
+def test_who_asks_after_the_client_left_is_told_at_once() -> None:
+    told: list[str] = []
+    Served(cycle(disconnected=True)).when_left(lambda: told.append("left"))
+    assert told == ["left"]
+    served = Served(cycle())
+    served.when_left(lambda: told.append("left later"))
+    assert told == ["left"]
+    served.left()
+    assert told == ["left", "left later"]
+    served.when_left(None)
+    served.left()
+    assert len(told) == 2
+
+
+def test_no_head_is_held_where_no_body_follows() -> None:
+    asked_for_the_head, asked_for_all = Served(cycle("HEAD")), Served(cycle())
+    for served in (asked_for_the_head, asked_for_all):
+        served.hold_head()
+    assert type(asked_for_the_head.cycle.transport).__name__ == Transport.__name__
+    assert type(asked_for_all.cycle.transport).__name__ == HeadHeld.__name__
+
+
+def test_a_request_that_has_begun_has_the_time_for_its_headers_and_not_what_is_left_of_the_rest() -> None:
+    loop, idle = Loop(), Idle()
+    protocol: Any = StrictProtocol.__new__(StrictProtocol)
+    protocol.idle, protocol.loop, protocol.transport = idle, loop, Transport()
+    protocol.header_seconds, protocol._rests, protocol._flow = 60.0, True, SimpleNamespace(held=True)
+    idle.join(protocol, 5.0)
+    loop.pass_time(4.0)
+    protocol.data_received(b"GET ")
+    loop.pass_time(10.0)
+    assert not protocol.transport.closed
+    loop.pass_time(60.0)
+    assert protocol.transport.closed

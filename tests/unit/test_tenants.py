@@ -8,7 +8,7 @@ import pytest
 
 from app.core.history.identity import Identity
 from app.errors import MissingCredentials
-from app.headers.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, without_keys
+from app.headers.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, keys_in, sends_key, without_keys
 from app.proxy.tenants import ANONYMOUS, Tenants
 
 IDENTITY = Identity(b"secret")
@@ -174,3 +174,18 @@ def test_where_this_machine_is_a_proxy_it_has_to_say_who_asks() -> None:
     with pytest.raises(MissingCredentials):
         tenant(host="127.0.0.1", trusted=["127.0.0.1"])
     assert tenant((b"x-forwarded-for", b"127.0.0.1"), host="127.0.0.1", trusted=["127.0.0.1"]) == ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    ("header", "is_key"),
+    [
+        ((b"authorization", b"Bearer sk-a"), True),
+        ((b"x-api-key", b"k"), True),
+        ((b"authorization", b"Bearer "), False),
+        ((b"api-key", b" "), False),
+        ((b"x-title", b"sk-a"), False),
+    ],
+)
+def test_an_empty_key_is_none(header: tuple[bytes, bytes], is_key: bool) -> None:
+    assert sends_key([(b"host", b"a"), header]) is is_key
+    assert bool(keys_in([header])) is is_key
