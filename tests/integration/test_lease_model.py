@@ -226,7 +226,8 @@ class LeaseModel(RuleBasedStateMachine):
             return False
         begun = any(
             self._is_live(other)
-            and (other.conversation_id == row.conversation_id or each.from_digest == held.range.from_digest)
+            # What the holder knows of: the row may be of another conversation, where it came by an old epoch again.
+            and (other.conversation_id == held.conversation_id or each.from_digest == held.range.from_digest)
             for each, other in self.rows.items()
             if other is not row
         )
