@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.proxy.protocol import TICK_SECONDS, HeadHeld, Idle
@@ -43,7 +43,8 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closed
 
-    def writelines(self, pieces: tuple[bytes, ...]) -> None:
+    def writelines(self, pieces: Sequence[bytes]) -> None:
+        assert all(pieces)  # From Python 3.12 on asyncio's would try to send an empty one for ever.
         self.written.append(b"".join(pieces))
 
 
@@ -116,3 +117,11 @@ def test_a_held_head_leaves_with_the_body_and_what_follows_at_once() -> None:
     assert transport.written == [b"headbody", b"more"]
     held.close()
     assert held.is_closing()
+
+
+def test_a_held_head_leaves_also_where_the_body_is_empty() -> None:
+    transport: Any = Transport()
+    held = HeadHeld(transport)
+    held.write(b"head")
+    held.write(b"")
+    assert transport.written == [b"head"]
