@@ -81,8 +81,9 @@ class RawObject:
             raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
         names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
-        # Written without a space, it has room for one of each and nothing else: then no key stands twice.
-        if len(text) != 1 + names + raws + 4 * len(values) or names > LONGEST_KEY:
+        # Written without a space, it has room for one of each and nothing else: then no key stands twice. Beside a key
+        # stand a comma, two quotes and a colon.
+        if len(text) != 1 + names + raws + 4 * len(values) or names > LONGEST_KEY - 5:
             _ = self.members
 
     @lazy
