@@ -35,7 +35,7 @@ class EarlyStream:
     answer: ClientAnswer
     facts: Facts
     started: CompactionStart
-    decided: Awaitable[Decision]
+    decided: Callable[[], Awaitable[Decision]]
     relay: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     failed: Callable[[StenoError], None]
@@ -49,7 +49,7 @@ class EarlyStream:
         events = facts.format.early(facts.request, facts.events, self.started.id)
         await answer.start(200, [*HEADERS, *context_headers(facts, None)])
         await answer.body(events.started(announcement(facts, self.started)))
-        decision = await self._meanwhile(self.decided, events)
+        decision = await self._meanwhile(self.decided(), events)
         report = context_of(facts, decision)
         closing = events.failed if decision.failed else events.completed
         await answer.body(closing(report, status_member(decision) if self.tells else b""))

@@ -164,7 +164,7 @@ class Exchange:
             answer=self.answer,
             facts=facts,
             started=started,
-            decided=milestones.decided(),
+            decided=milestones.decided,
             relay=self._relay.stream,
             failed=self.record.failed,
             keep_alive_seconds=self.services.events.keep_alive_seconds,

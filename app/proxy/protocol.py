@@ -119,7 +119,8 @@ class HeadHeld:
         if self._head is None:
             self._head = data
         else:
-            self._transport.writelines((self._head, data))
+            # Some transports never come to the end of an empty piece.
+            self._transport.writelines([piece for piece in (self._head, data) if piece])
             self._head = b""
 
     def close(self) -> None:
@@ -159,6 +160,9 @@ class Served:
             leave()
 
     def left(self) -> None:
+        # uvicorn tells the latest request alone, which may be one that waits behind this one.
+        self.cycle.disconnected = self.cycle.disconnected or not self.cycle.response_complete
+        self.cycle.message_event.set()
         if self._leave is not None:
             self._leave()
 
@@ -319,6 +323,8 @@ class StrictProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """In place of uvicorn's, which sets a timer for each connection that waits for a request."""
         self.server_state.total_requests += 1
+        if self._served is not None:  # The request and its scope would hold each other until the collector comes by.
+            self._served.cycle.scope.pop(CONNECTION, None)  # type: ignore[misc] # ours, beside ASGI's
         if self.transport.is_closing():
             return
         self.flow.resume_reading()

@@ -80,7 +80,14 @@ class RawObject:
         if len(values) > MOST_MEMBERS:
             raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
+<<<<<<< HEAD
         if not (_is_compact(text, values) or _is_spaced(text, values)):
+=======
+        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
+        # Written without a space, it has room for one of each and nothing else: then no key stands twice. Beside a key
+        # stand a comma, two quotes and a colon.
+        if len(text) != 1 + names + raws + 4 * len(values) or names > LONGEST_KEY - 5:
+>>>>>>> w/review1
             _ = self.members
 
     @lazy

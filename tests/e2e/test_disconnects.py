@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.proxy.asgi import ClientAnswer, until_disconnect
 from app.simulator import Simulator
@@ -329,6 +330,28 @@ def test_half_closed_client_is_gone(scripted: ScriptedProvider, before_scripted:
         connection.shutdown(socket.SHUT_WR)
         assert is_closed(connection)
     assert scripted.wait_for(lambda requests: requests[0].closed_at is not None, 1.0)
+
+
+def test_client_that_leaves_is_known_to_have_left_though_another_request_of_it_waits(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server tells the latest request alone, which is not the one that is being answered."""
+    steno, answered = before_scripted(), list[object]()
+    post(steno.url, chat())  # Whatever is loaded once is loaded.
+
+    async def answer_nobody(cycle: object) -> None:
+        answered.append(cycle)
+
+    monkeypatch.setattr(RequestResponseCycle, "send_500_response", answer_nobody)
+    scripted.then("hang")
+    with connected(steno.url) as connection:
+        connection.sendall(2 * request_bytes(chat()))
+        assert scripted.wait_for(lambda requests: len(requests) == 2)
+        leave(connection)
+    assert scripted.wait_for(lambda requests: requests[1].closed_at is not None, 1.0)
+    time.sleep(0.2)
+    assert not answered
+    assert len(scripted.requests) == 2
 
 
 def test_conversation_is_recorded_with_what_was_sent(simulator: Simulator, steno: StartSteno) -> None:

@@ -320,6 +320,21 @@ def test_a_body_goes_up_as_it_arrives(scripted: ScriptedProvider, tell: Tell, de
     assert scripted.connections == 1
 
 
+def test_a_body_that_arrives_slowly_may_take_longer_than_a_connection_may_be_idle(
+    scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.2)
+
+    async def story(upstream: HttpUpstream) -> None:
+        await body_of(await post(upstream))
+        assert upstream._pool._idle
+        assert await body_of(await post(upstream, arriving(b"slow", 0.5, b"ly"))) == b"{}"
+
+    tell(scripted.url, story)
+    assert [request.body for request in scripted.requests] == [b"{}", b"slowly"]
+    assert scripted.connections == 1
+
+
 @pytest.mark.parametrize("length", [b"3", b"5"])
 def test_a_body_of_another_length_than_was_said_breaks_off(
     scripted: ScriptedProvider, tell: Tell, length: bytes

@@ -175,6 +175,7 @@ class Exchange:
         """Why no more comes, where that is not the answer's end."""
         self._waiter: asyncio.Future[None] | None = None
         connection.exchange = self
+        connection.expire_at(_NEVER)  # It is idle no more.
 
     @property
     def status(self) -> int:
