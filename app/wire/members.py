@@ -13,6 +13,8 @@ from app.core.reasons import Code
 
 LONGEST_KEY = 65_536
 """Bytes of a key, with the space around it."""
+BESIDE_KEY = 5
+"""Bytes around a key where there are no spaces: a comma, two quotes, a colon, and one to tell that there is no more."""
 MOST_MEMBERS = 2_000
 # Possessive: nothing that was matched is tried again, and no place to go back to is remembered.
 _KEY = re.compile(rb'[ \t\n\r,]*+("(?:[^"\\]++|\\.)*+")[ \t\n\r]*+:[ \t\n\r]*+', re.DOTALL)
@@ -80,14 +82,7 @@ class RawObject:
         if len(values) > MOST_MEMBERS:
             raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
-<<<<<<< HEAD
         if not (_is_compact(text, values) or _is_spaced(text, values)):
-=======
-        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
-        # Written without a space, it has room for one of each and nothing else: then no key stands twice. Beside a key
-        # stand a comma, two quotes and a colon.
-        if len(text) != 1 + names + raws + 4 * len(values) or names > LONGEST_KEY - 5:
->>>>>>> w/review1
             _ = self.members
 
     @lazy
@@ -174,7 +169,7 @@ def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
     """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
     stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
     names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
-    return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY
+    return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY - BESIDE_KEY
 
 
 def _is_spaced(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable
-from types import SimpleNamespace
-=======
 from collections.abc import Callable, Sequence
->>>>>>> w/review1
+from types import SimpleNamespace
 from typing import Any
 
 from app.proxy.protocol import TICK_SECONDS, HeadHeld, Idle, Served, StrictProtocol
@@ -124,7 +120,6 @@ def test_a_held_head_leaves_with_the_body_and_what_follows_at_once() -> None:
     assert held.is_closing()
 
 
-<<<<<<< HEAD
 def cycle(method: str = "POST", *, disconnected: bool = False) -> Any:
     return SimpleNamespace(scope={"method": method}, disconnected=disconnected, transport=Transport())
 
@@ -163,11 +158,11 @@ def test_a_request_that_has_begun_has_the_time_for_its_headers_and_not_what_is_l
     assert not protocol.transport.closed
     loop.pass_time(60.0)
     assert protocol.transport.closed
-=======
+
+
 def test_a_held_head_leaves_also_where_the_body_is_empty() -> None:
     transport: Any = Transport()
     held = HeadHeld(transport)
     held.write(b"head")
     held.write(b"")
     assert transport.written == [b"head"]
->>>>>>> w/review1
