@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -121,7 +122,9 @@ def test_a_held_head_leaves_with_the_body_and_what_follows_at_once() -> None:
 
 
 def cycle(method: str = "POST", *, disconnected: bool = False) -> Any:
-    return SimpleNamespace(scope={"method": method}, disconnected=disconnected, transport=Transport())
+    transport, event = Transport(), asyncio.Event()
+    answered = {"disconnected": disconnected, "response_complete": False, "message_event": event}
+    return SimpleNamespace(scope={"method": method}, transport=transport, **answered)
 
 
 def test_who_asks_after_the_client_left_is_told_at_once() -> None:
