@@ -149,7 +149,7 @@ class Compactor:
         try:
             await self._read(progress)
             # A mask is put where it is needed, and when: that takes nobody's time.
-            if await progress.is_settled() or await progress.due_mask() is not None:
+            if await progress.is_settled() or await self._due_mask(progress) is not None:
                 return
             plan = await progress.due_plan()
             if plan is None or self._setbacks.failed_last(job.undertaking(plan)):
