@@ -16,7 +16,7 @@ import structlog
 from app.compaction.compactor import Compactor
 from app.compaction.job import Job
 from app.compaction.paces import Paces
-from app.core.limits.ahead import latest_steps, nearer_trigger, requests_meanwhile, soft_threshold
+from app.core.limits.ahead import latest_steps, least_looked_at, nearer_trigger, requests_meanwhile
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
@@ -30,7 +30,7 @@ LOOKED_AT_GROWTH = 0.05
 LONGEST_SECONDS = 3_600.0
 """Nobody waits for it; no compaction takes as long."""
 REMEMBERED_SHARE = 0.5
-"""Of the soft threshold: shorter prompts are not remembered, so that they cost nothing here."""
+"""Of what is looked at: shorter prompts are not remembered, so that they cost nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Background:
         if not (settings.enabled and job.compaction and job.policy.summarises):
             return
         conversation, budget = job.conversation, job.budget
-        soft = soft_threshold(budget, shares := settings.shares)
-        if conversation.bound is not None and conversation.bound <= REMEMBERED_SHARE * soft:
+        least = least_looked_at(budget, shares := settings.shares)
+        if conversation.bound is not None and conversation.bound <= REMEMBERED_SHARE * least:
             return
         sent = decision.view.tokens if decision.view else conversation.tokens
         self._paces.answered(job.place, conversation.tokens, sent)
-        if sent <= soft or not self._compactor.comes_back(job):
+        if sent <= least or not self._compactor.comes_back(job):
             return
         trigger = nearer_trigger(budget, shares, latest_steps(conversation.transcript), self._requests_meanwhile(job))
         if sent > trigger.tokens and self._is_news(job, decision):
@@ -84,7 +84,7 @@ class Background:
         place = job.place
         if place in self._under_way:
             return
-        size = sum(len(message.raw) for message in job.conversation.transcript.messages)
+        size = sum(len(message.raw) for message in job.conversation.history)
         if not self._has_room(job.tenant, size):
             log.debug("no room for a background compaction", request_id=job.request_id, conversation_id=place[1])
             return

@@ -71,6 +71,7 @@ class Compactor:
         self._store = store
         self._tasks = tasks
         self._work = work
+        self._quotas = quotas
         self._paces = paces
         self._setbacks = Setbacks()
         self._breaker = HistoryBreaker()
@@ -149,7 +150,7 @@ class Compactor:
         try:
             await self._read(progress)
             # A mask is put where it is needed, and when: that takes nobody's time.
-            if await progress.is_settled() or await progress.due_mask() is not None:
+            if await progress.is_settled() or await self._due_mask(progress) is not None:
                 return
             plan = await progress.due_plan()
             if plan is None or self._setbacks.failed_last(job.undertaking(plan)):
@@ -251,7 +252,7 @@ class Compactor:
         job, case = progress.job, progress.case
         if not progress.goes_on or progress.told or not self.comes_back(job):
             return False
-        if self._setbacks.failed_last(job.undertaking(plan)):
+        if self._setbacks.failed_last(job.undertaking(plan)) or self._quotas.are_tokens_spent(job.tenant):
             return False
         view = await progress.beside(lambda: case.widest_view)
         return fits_well(view.tokens, job.budget, job.writing.rules.compaction.background.shares)

@@ -37,7 +37,7 @@ class Quotas:
 
         A crowd of requests of one conversation counts once: most of them only wait for the one that makes the summary.
         """
-        if self._tokens.wait(tenant, self._clock()):
+        if self.are_tokens_spent(tenant):
             return Code.SUMMARY_TOKENS_SPENT
         own = self._under_way.get(tenant, Counter())
         if conversation_id not in own and len(own) >= self._most:
@@ -45,6 +45,10 @@ class Quotas:
         own[conversation_id] += 1
         self._under_way[tenant] = own
         return None
+
+    def are_tokens_spent(self, tenant: str) -> bool:
+        """Whether none begins for a while, in the background or not."""
+        return self._tokens.wait(tenant, self._clock()) > 0
 
     def end(self, tenant: str, conversation_id: str) -> None:
         own = self._under_way[tenant]

@@ -81,10 +81,12 @@ class Estimator:
         rules, tag = self._rules_of(model, host, picture_scale)
         history = History.of(messages)
         whose, counted = history.kept.get(self, (tag, ()))
-        if whose != tag:
-            counted = ()
         starts = history.unit_starts
-        bounds = (*starts[bisect_left(starts, len(counted)) :], len(history))
+        first = bisect_left(starts, len(counted))
+        # A result that came late joins what was counted as several units.
+        if whose != tag or starts[first : first + 1] != (len(counted),):
+            counted, first = (), 0
+        bounds = (*starts[first:], len(history))
         units = [history[start:stop] for start, stop in pairwise(bounds)]
         keys = [_key(tag, unit) for unit in units]
         known = self.recall(keys)

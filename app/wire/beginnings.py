@@ -54,7 +54,7 @@ class Beginning:
     def read_rest(self, body: bytes) -> RawObject:
         """A body that begins so. Raises `Unreadable`."""
         start = len(self.head)
-        return LengthenedObject(body, b"%b0%b" % (self.head, body[self.stop :]), start, self.elements)
+        return LengthenedObject(body, b'%b""%b' % (self.head, body[self.stop :]), start, self.elements)
 
 
 class Beginnings:
@@ -94,6 +94,7 @@ class Beginnings:
         if beginning is None or beginning.stop < SHORTEST:
             return
         with self._lock:
+            self._drop(_place(beginning))
             if before is not None:
                 if before.before is not None:
                     self._drop(before.before)
@@ -108,8 +109,11 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: Place) -> None:
-        if self._kept.pop(place) is not None:
+        """With the one that it grew out of: what that holds was counted here."""
+        if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
+            if gone.before is not None:
+                self._drop(gone.before)
 
     def _unlist(self, place: Place) -> None:
         del self._stops[bisect_left(self._stops, place[0])]

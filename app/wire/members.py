@@ -184,9 +184,9 @@ class LengthenedObject(RawObject):
     """An object whose array `name` begins with elements that are known and were not read again."""
 
     def __init__(self, text: bytes, short: bytes, place: int, known: Sequence[bytes]) -> None:
-        """`short`: the text with a 0 at `place`, where the known elements stand. Raises `Unreadable`.
+        """`short`: the text with a `""` at `place`, where the known elements stand. Raises `Unreadable`.
 
-        Wherever JSON takes the one, it takes the others.
+        Wherever JSON takes the one, it takes the others: a number could go on after it.
         """
         super().__init__(short)
         members, longer = self.members, len(text) - len(short)

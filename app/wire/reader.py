@@ -77,25 +77,38 @@ class MessageReader:
         """Raises `Unreadable` where an element is no message."""
         known = self._longest_known(raw_messages)
         if known.length == len(raw_messages):
-            return known.history if known.length else History()
+            return self._used(known).history if known.length else History()
         new = self._read_each(raw_messages[known.length :])
         history = known.history.grown(new) if known.length else History(new)
         raw = (*known.raw_messages, *(message.raw for message in new))
         size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
         now = _Known(raw, history, size, size, known.place if known.length else None)
         with self._lock:
+            self._drop(now.place)
+            if known.before is not None:
+                self._drop(known.before)
             if known.length:  # The latest turn may be edited, or sent to several: then it grows from there again.
                 self._histories.keep(known.place, replace(known, weight=PLACE_BYTES * known.length, before=None))
-            if known.before is not None:
-                self._histories.pop(known.before)
             self._histories.keep(now.place, now)
         return history
+
+    def _used(self, known: _Known) -> _Known:
+        """It may stay longer than the one that grew out of it, and counts by itself from here on."""
+        with self._lock:
+            self._histories.keep(known.place, replace(known, weight=known.size))
+        return known
+
+    def _drop(self, place: Place) -> None:
+        """With the one that it grew out of: what that holds was counted here."""
+        gone = self._histories.pop(place)
+        if gone is not None and gone.before is not None:
+            self._drop(gone.before)
 
     def _longest_known(self, raw_messages: Sequence[bytes]) -> _Known:
         """The longest history that was read and that these messages begin with."""
         for length in range(len(raw_messages), max(0, len(raw_messages) - MOST_NEW), -1):
             with self._lock:
-                known = self._histories.use((length, raw_messages[length - 1]))
+                known = self._histories.get((length, raw_messages[length - 1]))
             if known is not None and known.raw_messages == tuple(raw_messages[:length]):
                 return known
         return NOTHING

@@ -186,6 +186,17 @@ def test_a_history_over_the_trigger_is_summarised_after_the_answer_that_went_on_
     assert len(simulator.summaries) == 1
 
 
+@pytest.mark.parametrize("trigger", [{"token_ratio": 0.4}, {"turns": 4}])
+def test_what_is_due_below_the_soft_threshold_is_made_as_well(steno: StartSteno, trigger: dict[str, Any]) -> None:
+    """No early summary is made there; but a request that fires the trigger goes on without, and the next one has it."""
+    proxy = steno(compaction={"trigger": trigger, "target_ratio": 0.2, "floor_tokens": 0})
+    reasons = []
+    for number in range(4, SOFT):
+        reasons.append(ask(proxy, number)["reason"])
+        until(lambda: settled(proxy))
+    assert reasons == [None] * 4 + ["summary_in_background", None]
+
+
 def test_a_client_that_leaves_ends_no_background_compaction(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:
@@ -248,6 +259,16 @@ def test_limits_hold_for_all_and_for_each_tenant(
     ask(proxy, FIRING, name="two", first=101)
     until(lambda: settled(proxy))
     assert bool(summaries_of(proxy, "two")) is bool(expected)
+
+
+def test_a_tenant_whose_tokens_for_summaries_are_spent_is_told_so(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno(limits={"summary_tokens_per_hour": 1})
+    grow(proxy)
+    until(lambda: summaries_of(proxy))
+    until(lambda: settled(proxy))
+    grow(proxy, name="two", first=50)
+    assert ask(proxy, FIRING, name="two", first=50)["reason"] == "summary_tokens_spent"
+    assert len(simulator.summaries) == 1
 
 
 def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno, simulator: Simulator) -> None:

@@ -147,6 +147,20 @@ def test_a_mask_that_would_break_a_warm_prompt_for_too_little_is_put_off_while_t
     assert not simulator.summaries
 
 
+def test_a_summary_that_is_worth_it_is_made_in_the_background_where_a_mask_was_put_off(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    cheap = {"match": "gpt-4o-mini", "prompt": 0, "completion": 0}
+    compaction = {"tail": {"turns": 1}, "cost_gate": {"requests": 5}}
+    proxy = steno(prices=[cheap, *DEAR], summary={"model": "gpt-4o-mini"}, compaction=compaction)
+    for number in range(4, 8):
+        answered = post(proxy.url, agent(number), b"x-conversation-id: c-1")
+        assert context(answered)["actions"] == [] or number == 7
+    until(lambda: simulator.summaries)
+    until(lambda: not proxy.services.background._under_way)
+    assert context(post(proxy.url, agent(8), b"x-conversation-id: c-1"))["actions"] == ["summarized"]
+
+
 @pytest.mark.parametrize("cached", [3, 10])
 def test_a_mask_that_saves_what_it_costs_is_made_when_it_is_due(steno: StartSteno, cached: int) -> None:
     told = work(steno(prices=[{**DEAR[0], "cached": cached}]), 7)

@@ -9,6 +9,7 @@ from app.core.limits.ahead import (
     AheadShares,
     fits_well,
     latest_steps,
+    least_looked_at,
     nearer_trigger,
     requests_meanwhile,
     soft_threshold,
@@ -52,6 +53,11 @@ def test_it_never_begins_below_the_soft_threshold(requests: int) -> None:
 def test_it_never_begins_where_hardly_anything_could_be_freed() -> None:
     assert soft_threshold(LIMITS, SHARES) == 5_500
     assert soft_threshold(budget(10_000, target=6_000), SHARES) == 6_600
+
+
+def test_a_view_is_looked_at_where_one_may_be_made_ahead_or_is_due() -> None:
+    assert least_looked_at(LIMITS, SHARES) == 5_500
+    assert least_looked_at(budget(10_000, trigger=3_000), SHARES) == 3_000
 
 
 def test_a_history_without_steps_begins_at_the_trigger() -> None:

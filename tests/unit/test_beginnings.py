@@ -74,6 +74,14 @@ def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> 
     assert outcome(other, known) == outcome(other, None)
 
 
+@pytest.mark.parametrize("rest", [b".5", b"e5", b"5", b"0", b"a", b"{}", b'""'])
+def test_nothing_may_follow_a_known_message_but_another_one(rest: bytes) -> None:
+    known = Beginnings(1 << 20)
+    read_request(b'{"model":"m","messages":[{"role":"user","content":"a"}]}', beginnings=known)
+    other = b'{"model":"m","messages":[{"role":"user","content":"a"}%b]}' % rest
+    assert outcome(other, known) == outcome(other, None)
+
+
 def outcome(body: bytes, known: Beginnings | None) -> object:
     try:
         return told(read_request(body, beginnings=known))
@@ -149,3 +157,18 @@ def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
         messages = [*messages, {"role": "user", "content": f"{number}"}]
         read_request(written({}, messages, {}, spaced=False), beginnings=known)
     assert len(known._kept) == len(known._stops) == 2
+
+
+def test_a_beginning_goes_with_the_one_that_grew_out_of_it() -> None:
+    """Also where many are as long, and end alike."""
+    known = Beginnings(100_000)
+    bodies = [
+        [
+            written({}, [{"role": "user", "content": f"{number:04}" * 2_500}, *grown], {}, spaced=False)
+            for grown in ([], [{"role": "user", "content": "go on" * 20}])
+        ]
+        for number in range(40)
+    ]
+    for body in (body for grows in bodies for body in grows):
+        read_request(body, beginnings=known)
+    assert sum(known.find(first) is not None for first, _ in bodies) <= 10

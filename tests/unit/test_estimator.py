@@ -107,6 +107,14 @@ def test_a_result_that_comes_later_makes_its_unit_count_anew() -> None:
     assert answered == prompt(Estimator(Tables()), read(TALK[:5])).costs()
 
 
+def test_a_result_that_comes_after_other_turns_makes_all_that_it_joins_count_anew() -> None:
+    reader, estimator = MessageReader(IDENTITY, read_message), Estimator(Tables())
+    late = [*TALK[:3], TALK[5], {"role": "assistant", "content": "wait"}, TALK[3], TALK[4]]
+    raw = [json.dumps(message).encode() for message in late]
+    prompt(estimator, reader.read(raw[:5])).costs()
+    assert prompt(estimator, reader.read(raw)).costs() == prompt(Estimator(Tables()), read(late)).costs()
+
+
 def test_each_models_rules_are_remembered_apart() -> None:
     estimator = Estimator(Tables())
     for model in ("gpt-4o", "gpt-5", "o3", "gpt-4"):

@@ -1,6 +1,8 @@
 """Digests: equal for equal histories, of equal tenants, under one secret, and for nothing else."""
 
 from app.core.history.identity import Identity
+from app.core.history.messages import History
+from tests.unit.conversations import turns
 
 IDENTITY = Identity(b"secret")
 
@@ -29,3 +31,13 @@ def test_parts_are_not_confused_with_their_concatenation() -> None:
 def test_positions_count_the_messages_before() -> None:
     chain = IDENTITY.chain("t", [b"a", b"b"])
     assert [chain.positions[chain[position]] for position in range(3)] == [0, 1, 2]
+
+
+def test_a_history_keeps_the_chain_of_one_tenant() -> None:
+    """Many may send the same one."""
+    history = History(turns(3))
+    digests = [message.digest for message in history]
+    for tenant in ("one", "other", "one"):
+        assert IDENTITY.chain_of(tenant, history) == IDENTITY.chain(tenant, digests)
+        assert IDENTITY.chain_of(tenant, history) is IDENTITY.chain_of(tenant, history)
+        assert len(history.kept) == 1

@@ -85,3 +85,30 @@ def test_a_reader_holds_no_more_than_it_may() -> None:
 
 def held() -> int:
     return sum(isinstance(one, Message) for one in gc.get_objects())
+
+
+MANY = [f"{number:04}" * 2_500 for number in range(40)]
+"""Texts of which a reader for 100 kB may hold four, and four again in histories."""
+
+
+def known_of(counting: Counting) -> int:
+    return sum(counting.reader.unread_bytes([raw(text)]) == 0 for text in MANY)
+
+
+def test_a_history_goes_with_the_one_that_grew_out_of_it() -> None:
+    """Also where many conversations reach the same place with the same message, as agents do."""
+    counting = Counting(cache_bytes=100_000)
+    for text in MANY:
+        counting.read([text])
+        counting.read([text, "go on"])
+    assert known_of(counting) <= 9
+
+
+def test_a_history_that_is_sent_again_after_it_grew_counts_by_itself() -> None:
+    counting = Counting(cache_bytes=100_000)
+    for number, text in enumerate(MANY):
+        counting.read([text])
+        counting.read([text, f"{number}"])
+        for again in MANY[: number + 1]:
+            counting.read([again])
+    assert known_of(counting) <= 9

@@ -35,14 +35,15 @@ class Identity:
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)
 
     def chain_of(self, tenant: str, history: History) -> Chain:
-        """The chain over a history. What is known of a beginning of it is not worked out again."""
-        place = self, tenant
-        chain: Chain | None = history.kept.get(place)
-        if chain is None:
-            chain = self.chain(tenant, ())
+        """The chain over a history. What is known of a beginning of it is not worked out again.
+
+        It keeps that of one tenant, the latest: any number of them may send the same history.
+        """
+        kept = history.kept.get(self)
+        chain: Chain = kept[1] if kept is not None and kept[0] == tenant else self.chain(tenant, ())
         if len(history) >= len(chain.digests):
             chain = self._lengthened(chain, (message.digest for message in history[len(chain.digests) - 1 :]))
-            history.kept[place] = chain
+            history.kept[self] = tenant, chain
         return chain
 
     def _lengthened(self, chain: Chain, digests: Iterable[bytes]) -> Chain:

@@ -43,8 +43,13 @@ class AheadShares:
 
 
 def soft_threshold(budget: Budget, shares: AheadShares) -> int:
-    """A view of at most so many tokens needs no look."""
+    """Nothing is made before it is due for a view of at most so many tokens."""
     return int(max(shares.soft * budget.limit, LEAST_ROOM * budget.target))
+
+
+def least_looked_at(budget: Budget, shares: AheadShares) -> int:
+    """A view of at most so many tokens needs no look: nothing is due for it, or made ahead."""
+    return min(soft_threshold(budget, shares), budget.trigger.tokens)
 
 
 def fits_well(tokens: int, budget: Budget, shares: AheadShares) -> bool:

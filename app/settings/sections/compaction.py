@@ -115,7 +115,7 @@ class BackgroundSettings(Section):
     enabled: bool = True
     """Make summaries after an answer, for the requests to come, so that these need not wait."""
     ratio: Ratio = _AHEAD.soft
-    """Share of the limit below which none is made."""
+    """Share of the limit below which none is made before it is due."""
     wait_ratio: Ratio = _AHEAD.wait
     """Share of the limit up to which a request goes on without the summary that is due."""
     requests: int = Field(3, ge=1, le=10_000)
