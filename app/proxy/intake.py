@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from hashlib import blake2b
 
-from app.compaction.job import Job
+from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
 from app.core.history.recognition import Recognition, heads_of
@@ -73,7 +73,9 @@ async def digest(
         prompt = estimator.prompt(counted_as, messages, declared, declarations, measured.provider.host, scale)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
-    if reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
+    # Of many messages, all of which were read, another thread may still be working out what follows from them.
+    is_short = len(request.raw_messages) <= MANY_MESSAGES
+    if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
         conversation, prompt = converse()
     else:
         conversation, prompt = await services.work.do(tenant, converse)

@@ -392,11 +392,11 @@ def held(serving: Serving) -> int:
     """A request whose body does not come: 503 where there is no room for it."""
     host, port = serving.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=3) as connection:
-        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".encode())
-        connection.sendall(b"content-length: 100\r\n\r\n{")
         try:
+            connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".encode())
+            connection.sendall(b"content-length: 100\r\n\r\n{")
             return int(connection.recv(12).split()[1])
         except TimeoutError:
             return 0
-        except ConnectionResetError:  # It was told, and the connection closed before it was heard.
+        except (BrokenPipeError, ConnectionResetError):  # It was told, and the connection closed before it was heard.
             return 503
