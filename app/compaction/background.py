@@ -54,7 +54,16 @@ class Background:
         """The histories' sizes when they were looked at, in tokens."""
 
     def consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
-        """A request was answered: begins what is to be made for the next ones, where it is time."""
+        """A request was answered: begins what is to be made for the next ones, where it is time. Never raises: that
+        would close the client's connection behind a good answer."""
+        try:
+            self._consider(job, settings, decision)
+        except Exception:
+            log.exception(
+                "a background compaction failed", request_id=job.request_id, conversation_id=job.conversation_id
+            )
+
+    def _consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
         if not (settings.enabled and job.compaction and job.policy.summarises):
             return
         conversation, budget = job.conversation, job.budget
