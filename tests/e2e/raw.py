@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
-from typing import Any
+from io import BufferedReader
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 CHAT = "/v1/chat/completions"
@@ -64,8 +65,18 @@ def send(url: str, request: bytes, timeout: float = 10.0) -> Answer:
         return read_answer(connection, request.partition(b" ")[0].decode())
 
 
+class _ToTheByte:
+    """A connection of which `HTTPResponse` takes its own answer alone: its usual buffer takes the next one with it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def makefile(self, mode: Literal["rb"]) -> BufferedReader:
+        return self._connection.makefile(mode, buffering=1)
+
+
 def read_answer(connection: socket.socket, method: str = "POST") -> Answer:
-    with HTTPResponse(connection, method=method) as response:
+    with HTTPResponse(cast("socket.socket", _ToTheByte(connection)), method=method) as response:
         response.begin()
         headers = tuple((name.lower(), value) for name, value in response.headers.items())
         return Answer(response.status, headers, response.read())
