@@ -230,6 +230,8 @@ class Prompt:
         starts = self.history.unit_starts
         # Results may still be added to the last unit, and then it costs something else.
         self.history.kept[self.estimator] = self.tag, costs[: starts[-1] if starts else 0]
+        if (shorter := self.history.shorter) is not None and (last := shorter.unit_starts[-1]) in starts:
+            shorter.kept[self.estimator] = self.tag, costs[:last]
         if answer:
             costs = tuple(
                 tokens + answer * is_answer(message) for tokens, message in zip(costs, self.history, strict=True)

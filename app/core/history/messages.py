@@ -100,6 +100,10 @@ def own_message(text: str) -> Message:
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
 
+    shorter: History | None = None
+    """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
+    others that grow out of it."""
+
     @classmethod
     def of(cls, messages: Sequence[Message]) -> History:
         return messages if isinstance(messages, History) else cls(messages)
@@ -115,6 +119,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             holds_answers=self.holds_answers or any(message.answers for message in new),
             holds_media=self.holds_media or any(message.media for message in new),
             kept=dict(self.kept),
+            shorter=self if self and not self.kept else None,
         )
         if self.rest:
             longer.__dict__.update(instructions=self.instructions)
