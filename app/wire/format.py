@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from app.core.history.messages import Message
-from app.core.reasons import Code
+from app.core.reasons import Code, Reason
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
@@ -78,6 +78,10 @@ class WireRequest(Protocol):
 
     @property
     def stream(self) -> bool: ...
+
+    @property
+    def hands_off(self) -> Reason | None:
+        """Why it passes as it came although it could be read: somebody else keeps its history, or compacts it."""
 
     @property
     def choices(self) -> int:
@@ -364,6 +368,9 @@ class WireFormat(Protocol):
 
         With `beginnings` a body that begins like one that was read is read from there on.
         """
+
+    def window_asked(self, headers: Headers) -> int | None:
+        """The window in tokens that a request's headers ask for, where they do."""
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be told."""

@@ -45,6 +45,9 @@ class ChatCompletions:
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
         return read_request(body, bounds, beginnings)
 
+    def window_asked(self, headers: Headers) -> None:
+        """No header of this format is about the window."""
+
     def model_in(self, body: bytes) -> str:
         return model_in(body)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -36,6 +36,9 @@ LONGEST_COMPARED = 1 << 20
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat request as far as Steno reads it; the bytes stay the client's."""
+
+    hands_off: ClassVar[None] = None
+    """The whole history comes with each request, and nobody else compacts it."""
 
     source: RawObject
     model: str
