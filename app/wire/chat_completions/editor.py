@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.wire.chat_completions.early import ChunkHead
-from app.wire.chat_completions.streamed import MOST_RAW
 from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.sse import MOST_VALUES, data_of, last_end
+from app.wire.streamed import MOST_RAW
 from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
