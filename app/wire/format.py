@@ -29,10 +29,11 @@ from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
 from app.wire.usage import Usage
 
-EventShape = Literal["chunk", "named", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
-"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, as an event
-with a name, as a comment, or not at all: then nothing is sent before the provider's status is known."""
+EventShape = Literal["chunk", "start", "named", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
+"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, in one that
+begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
+before the provider's status is known."""
 
 LARGEST_WHOLE = 16 << 20
 """Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.

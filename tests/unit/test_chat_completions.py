@@ -16,9 +16,11 @@ from app.wire import members, objects
 from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request
+from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.echoes import LONGEST_COMPARED
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
+from app.wire.model import model_in
 from app.wire.reader import MESSAGE_BYTES, PLACE_BYTES, MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 

@@ -14,7 +14,7 @@ from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import PATH, ChatRequest, model_in, read_request
+from app.wire.chat_completions.request import PATH, ChatRequest, read_request
 from app.wire.chat_completions.streamed import as_stream
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import (
@@ -31,6 +31,7 @@ from app.wire.format import (
     WireRequest,
 )
 from app.wire.members import RawObject
+from app.wire.model import model_in
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
 
@@ -73,7 +74,8 @@ class ChatCompletions:
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), request.model)
-        return CompactionEvents(shape, compaction_id, head)
+        # Its chunks begin the answer anyway.
+        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
 
     def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
