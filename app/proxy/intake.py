@@ -65,12 +65,12 @@ async def digest(
 ) -> tuple[Conversation, Prompt]:
     """The conversation, counted if nothing can be decided without that; what is long is worked out in a thread."""
     reader, estimator, tenant = services.readers[caller.format.name], services.estimator, caller.tenant
-    counted_as = measured.counted_as
+    counted_as, host, token_rules = measured.counted_as, measured.provider.host, caller.format.token_rules
 
     def converse() -> tuple[Conversation, Prompt]:
         messages = reader.read(request.raw_messages)
         declared, declarations, scale = request.declared, request.declarations, measured.picture_scale
-        prompt = estimator.prompt(counted_as, messages, declared, declarations, measured.provider.host, scale)
+        prompt = estimator.prompt(counted_as, messages, declared, declarations, host, scale, token_rules)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
@@ -164,6 +164,7 @@ def _writing(
         providers=services.providers,
         estimator=services.estimator,
         base_model=services.base_model,
+        token_rules=caller.format.token_rules,
         prefix=prefix,
     )
 

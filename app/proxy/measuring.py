@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
-from app.core.tokens.rules import LONGEST_MODEL, rules_for
+from app.core.tokens.rules import LONGEST_MODEL
 from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
@@ -68,12 +68,13 @@ class Measuring:
 
     def _measure(self, provider: Provider, request: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, request.model, caller.tenant
+        token_rules = caller.format.token_rules
         counted_as = self._base_model(model)
-        formula = estimator.formula(counted_as)
-        hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
+        formula = estimator.formula(counted_as, token_rules)
+        hidden = request.forbids_tools and token_rules(counted_as, provider.host).hides_tools
         tools = request.has_tools and not hidden
         line = provider.calibrations.of(tenant, model, formula, tools).line
-        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
+        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
         rules = rules_of(self._policies, provider.settings, request, caller)
         window = provider.windows.of(model, tenant, rules.compaction.default_window)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
@@ -89,4 +90,13 @@ def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
-    return request.model, caller.tenant, caller.upstream, tools, request.output, request.threshold, preset
+    return (
+        caller.format.name,
+        request.model,
+        caller.tenant,
+        caller.upstream,
+        tools,
+        request.output,
+        request.threshold,
+        preset,
+    )

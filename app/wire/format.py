@@ -23,6 +23,7 @@ from app.core.reasons import Code, Reason
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -375,6 +376,9 @@ class WireFormat(Protocol):
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be told."""
+
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        """By what a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         """Reads one of a request's raw messages: see `Decode`."""

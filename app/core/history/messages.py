@@ -79,6 +79,8 @@ class Message:
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
     bound: bool = False
     """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
+    encrypted: int = 0
+    """Characters of reasoning that only its provider can read: what it costs is guessed by them."""
 
     @property
     def text(self) -> str:
