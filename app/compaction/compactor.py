@@ -21,6 +21,7 @@ from app.compaction.progress import Progress, begin
 from app.compaction.quotas import Quotas
 from app.compaction.setbacks import Setbacks
 from app.compaction.summariser import Summariser
+from app.compaction.ties import Ties
 from app.compaction.unstored import UnstoredCompaction
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import fits_well
@@ -82,9 +83,13 @@ class Compactor:
         shared = tasks, quotas, self._setbacks, self._memory
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
+        self._ties = Ties(store, work)
 
     def at_once(self, job: Job) -> Decision | None:
         """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
+        return None if job.conversation.history.holds_ties else self._untouched(job)
+
+    def _untouched(self, job: Job) -> Decision | None:
         if (early := untouched(job.conversation, job.policy, job.budget, job.model)) is not None or job.compaction:
             return early
         return Decision(None, why=because(Code.COMPACTION_OFF))
@@ -94,8 +99,8 @@ class Compactor:
 
         `goes_on`: it need not wait for a summary without which it fits well, if that is made after its answer.
         """
-        if (early := self.at_once(job)) is not None:
-            return early
+        if (early := self._untouched(job)) is not None:
+            return await self._ties.tied(job, early)
         progress = await begin(job, self._work, on_start, goes_on=goes_on)
         while not await self._use_store(progress):
             await self._unstored.recall(progress)
@@ -106,7 +111,9 @@ class Compactor:
                 break
         await self._judge(progress)
         decision = await self._settle(progress)
-        return replace(decision, why=decision.why or because(Code.STORAGE)) if progress.without_store else decision
+        if progress.without_store:
+            decision = replace(decision, why=decision.why or because(Code.STORAGE))
+        return await self._ties.tied(job, decision)
 
     async def recover(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
@@ -119,12 +126,16 @@ class Compactor:
         except StoreUnavailable:
             progress.latest = Compaction((), Outcome.STORE_AWAY)
         if not job.policy.summarises or await progress.can_do_without_summary():
-            return await self._settle(progress)
+            return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
-        if (early := self.at_once(job)) is not None:
+        decision, made = await self._planned(job)
+        return await self._ties.tied(job, decision, keep=False), made
+
+    async def _planned(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
+        if (early := self._untouched(job)) is not None:
             return early, ()
         progress = await begin(job, self._work, goes_on=True)
         await self._read(progress, bind=False)

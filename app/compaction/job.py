@@ -53,6 +53,8 @@ class Job:
     wait_seconds: float
     request_id: str
     """For the ledger and the log."""
+    ties: bool = False
+    """Whether its answer may hold thoughts that are tied to what is sent."""
     purpose: Purpose = "summary"
     """What its summaries are made for."""
 
