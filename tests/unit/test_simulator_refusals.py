@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.simulator.chat_completions.requests import AcceptedRequest, Reader
 from app.simulator.refusals import Refusal, Refused
-from app.simulator.requests import AcceptedRequest, Model, Reader, RequestRules
+from app.simulator.rules import Model, RequestRules
 
 RULES = RequestRules(
     models={"m": Model("m"), "o": Model("o", unsupported=frozenset({"max_tokens"}))},
@@ -37,7 +38,9 @@ def read(payload: Any, rules: RequestRules = RULES) -> AcceptedRequest:
 def refusal(payload: Any, rules: RequestRules = RULES) -> Refusal:
     with pytest.raises(Refused) as caught:
         read(payload, rules)
-    return caught.value.refusal
+    refused = caught.value.refusal
+    assert isinstance(refused, Refusal)
+    return refused
 
 
 def request(messages: Any = (USER,), **arguments: Any) -> dict[str, Any]:
