@@ -38,7 +38,7 @@ MAY_COUNT = {
     "simulator/replies.py": {COUNT},
     "simulator/counting.py": {COUNT},
     "simulator/format.py": {COUNT},
-    **dict.fromkeys((f"simulator/{each}/{file}.py" for each in API_FOLDERS for file in API_FILES), {COUNT}),
+    **{f"simulator/{each}/{file}.py": {COUNT} for each in API_FOLDERS for file in API_FILES},
     # They only pass the counter on.
     "compaction/job.py": {COUNT},
     "core/summary/compaction.py": {COUNT},

@@ -41,6 +41,10 @@ class Answer:
     before: Json | None
     """The usage that a stream begins with, where a compaction makes it another one."""
 
+    @property
+    def message_id(self) -> str:
+        return f"msg_{self.sequence:024d}"
+
     def whole(self) -> Json:
         usage = {} if self.usage is None else {"usage": self.usage}
         head = self._head(self.blocks, self.stop_reason, self.stop_sequence)
@@ -69,7 +73,7 @@ class Answer:
     def _head(self, blocks: Sequence[Json], reason: str | None, sequence: str | None) -> dict[str, Any]:
         managed = _managed(self.request) if reason is not None else {}
         return {
-            "id": f"msg_{self.sequence:024d}",
+            "id": self.message_id,
             "type": "message",
             "role": "assistant",
             "model": self.request.model,

@@ -12,6 +12,7 @@ from app.simulator.log import Record
 from app.simulator.messages.answers import Answer, compose
 from app.simulator.messages.refusals import no_such_model
 from app.simulator.messages.requests import AcceptedRequest, Reader, betas_of, window_of
+from app.simulator.messages.threads import Threads
 from app.simulator.refusals import Refused
 from app.simulator.rules import Model, RequestRules
 from app.simulator.script import Fault
@@ -38,13 +39,16 @@ class Messages:
     closing = b""
 
     def __init__(self, count: Count) -> None:
-        self._reader = Reader(count)
+        self._threads = Threads()
+        self._reader = Reader(count, self._threads)
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         return self._reader.read(record, rules, counted)
 
     def answer(self, sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
-        return compose(sequence, request, fault, text, count)
+        answer = compose(sequence, request, fault, text, count)
+        self._threads.keep(request.request, answer.message_id, answer.blocks)
+        return answer
 
     def owns(self, record: Record) -> bool:
         asks_here = record.path.startswith("/v1/models") and record.header(VERSION_HEADER) is not None

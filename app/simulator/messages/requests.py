@@ -25,6 +25,7 @@ from app.simulator.messages.refusals import (
     unreadable,
 )
 from app.simulator.messages.thoughts import Misplaced, drops, is_bound, misplaced, without
+from app.simulator.messages.threads import Threads
 from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import Refused
 from app.simulator.rules import Model, RequestRules
@@ -98,14 +99,15 @@ def _texts(content: Any) -> str:
 class Reader:
     """Turns bodies into requests. Not for several threads."""
 
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: Count, threads: Threads) -> None:
         self._counting = Counting(count)
+        self._threads = threads
         self._recent = PromptCache()
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
         betas = betas_of(record)
-        request, dropped = _accepted(record, betas)
+        request, dropped = self._accepted(record, betas)
         model = _model_of(request, rules)
         parts, tokens = self._parts(request, rules)
         counted(sum(tokens))
@@ -124,9 +126,24 @@ class Reader:
 
     def count(self, record: Record, rules: RequestRules) -> int:
         """What `count_tokens` answers: whatever the window is."""
-        request, _ = _accepted(record, betas_of(record), required=())
+        request, _ = self._accepted(record, betas_of(record), required=())
         _model_of(request, rules)
         return sum(self._parts(request, rules)[1])
+
+    def _accepted(
+        self, record: Record, betas: Collection[str], required: Collection[str] = ("max_tokens",)
+    ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
+        if record.method != "POST":
+            raise Refused(no_such_method())
+        if len(record.body) > MOST_BYTES:
+            raise Refused(too_many_bytes())
+        request = record.payload
+        if not isinstance(request, dict):
+            raise Refused(unreadable())
+        request = self._threads.whole(request)
+        check(request, betas, required)
+        dropped = list(misplaced(request)) if drops(request) else []
+        return (without(request, dropped) if dropped else request), dropped
 
     def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
         """Tools and system, then each message that the model still reads; and the tokens of each."""
@@ -151,21 +168,6 @@ class Reader:
 def window_of(model: Model, betas: Collection[str], rules: RequestRules) -> int:
     window = rules.window_of(model)
     return max(window, LONG_WINDOW) if has_beta(betas, (LONG_WINDOW_BETA,)) else window
-
-
-def _accepted(
-    record: Record, betas: Collection[str], required: Collection[str] = ("max_tokens",)
-) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
-    if record.method != "POST":
-        raise Refused(no_such_method())
-    if len(record.body) > MOST_BYTES:
-        raise Refused(too_many_bytes())
-    request = record.payload
-    if not isinstance(request, dict):
-        raise Refused(unreadable())
-    check(request, betas, required)
-    dropped = list(misplaced(request)) if drops(request) else []
-    return (without(request, dropped) if dropped else request), dropped
 
 
 def _model_of(request: Mapping[str, Any], rules: RequestRules) -> Model:
