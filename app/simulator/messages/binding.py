@@ -21,6 +21,8 @@ from app.simulator.messages.blocks import CACHED, THINKING
 
 _KEY = b"the simulator signs"
 _HEAD = struct.Struct("8s8s16sH")
+_BOUND = _HEAD.size - 2
+"""Bytes of the head that have to be the same: all but the number of thoughts."""
 _MARK = "sim1."
 _MAC = 12
 
@@ -46,6 +48,10 @@ class Prefix:
     @property
     def packed(self) -> bytes:
         return _HEAD.pack(self.system, self.tools, self.state, self.thoughts)
+
+    def matches(self, packed: bytes) -> bool:
+        """Whether another is the same; a compaction forgets how many thoughts it stands for."""
+        return packed[:_BOUND] == self.packed[:_BOUND]
 
     def difference(self, packed: bytes) -> str:
         """What is known of why another prefix is not this one."""

@@ -75,7 +75,7 @@ def misplaced(request: Json) -> Iterator[Misplaced]:
         for place, block in enumerate(blocks_of(message["content"])):
             if block["type"] in THINKING:
                 packed, _ = opened(*_sealed(block))
-                if packed is not None and packed != prefix.packed:
+                if packed is not None and not prefix.matches(packed):
                     yield Misplaced(index, place, block["type"], prefix.difference(packed))
                     continue
             prefix = prefix.then(message["role"], block)
