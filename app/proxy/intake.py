@@ -161,8 +161,8 @@ def _writing(
         focus=request.focus,
         headers=caller.headers,
         providers=services.providers,
-        estimator=services.estimator,
-        base_model=services.base_model,
+        format=caller.format,
+        formula=services.measuring.formula,
         prefix=prefix,
     )
 

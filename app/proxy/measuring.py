@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
@@ -13,7 +13,7 @@ from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
-from app.wire.format import WireRequest
+from app.wire.format import WireFormat, WireRequest
 
 MOST_REMEMBERED = 4_096
 SECONDS = 1.0
@@ -32,6 +32,8 @@ class Measure:
     tools: bool
     """Whether the model is shown tools."""
     window: Window
+    asked: int | None
+    """The window that the request's headers ask for, where they do."""
     rules: AppliedPolicy
     budget: Budget
     picture_scale: float
@@ -40,12 +42,20 @@ class Measure:
 
 class Measuring:
     def __init__(
-        self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
+        self,
+        providers: Providers,
+        policies: Policies,
+        estimator: Estimator,
+        base_model: Callable[[str], str],
+        marks: Mapping[str, str],
     ) -> None:
+        """`base_model`: the model that a model is counted and sized as; `marks` set apart what is learnt in a format,
+        by its name."""
         self._providers = providers
         self._policies = policies
         self._estimator = estimator
         self._base_model = base_model
+        self._marks = marks
         self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
         """Each with the provider's revision."""
 
@@ -57,7 +67,7 @@ class Measuring:
         """
         key = _key(request, caller)
         known = None if key is None else self._measures.get(key)
-        provider = known[0].provider if known else self._providers.of(request.model, caller.upstream)
+        provider = known[0].provider if known else self._provider(request, caller)
         await provider.windows.settled(request.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:
             return known[0]
@@ -66,19 +76,29 @@ class Measuring:
             self._measures.keep(key, (measure, provider.revision))
         return measure
 
+    def formula(self, model: str, format_: WireFormat) -> str:
+        """Names what a model's prompts are counted with in a format: what is learnt of it holds for this alone."""
+        mark = self._marks[format_.name]
+        formula = self._estimator.formula(self._base_model(model))
+        return f"{formula}/{mark}" if mark else formula
+
+    def _provider(self, request: WireRequest, caller: Caller) -> Provider:
+        return self._providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+
     def _measure(self, provider: Provider, request: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, request.model, caller.tenant
         counted_as = self._base_model(model)
-        formula = estimator.formula(counted_as)
+        formula = self.formula(model, caller.format)
         hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
         tools = request.has_tools and not hidden
         line = provider.calibrations.of(tenant, model, formula, tools).line
         caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
         rules = rules_of(self._policies, provider.settings, request, caller)
-        window = provider.windows.of(model, tenant, rules.compaction.default_window)
+        asked = caller.format.window_asked(caller.headers)
+        window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
-        return Measure(provider, counted_as, formula, tools, window, rules, budget, scale)
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, scale)
 
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:
@@ -89,4 +109,5 @@ def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
-    return request.model, caller.tenant, caller.upstream, tools, request.output, request.threshold, preset
+    where = caller.format.name, caller.format.window_asked(caller.headers), caller.upstream
+    return request.model, caller.tenant, where, tools, request.output, request.threshold, preset

@@ -7,3 +7,8 @@ from app.wire.format import WireFormat
 
 FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS,)
 """The first one is what is spoken where nothing says otherwise."""
+
+
+def mark_of(format_: WireFormat) -> str:
+    """What sets apart what is digested and learnt in a format. The first one has none: it was there before marks."""
+    return "" if format_ is FORMATS[0] else format_.name

@@ -50,6 +50,7 @@ class ChatSummaries:
     """The dialect: asked with `messages`, answered with the first of `choices`."""
 
     target = PATH
+    headers = ()
     own_members = MEMBERS
     optional = OPTIONAL
 
