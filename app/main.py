@@ -30,11 +30,12 @@ from app.metrics.metrics import Metrics
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
-from app.providers.providers import STREAMED_USAGE_SECONDS, UNSPOKEN_SECONDS, Provider, Providers, StreamedUsage
+from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage, Unspoken
 from app.providers.registry import price as list_price
 from app.providers.upstream import HttpUpstream
 from app.providers.windows import Windows
 from app.proxy.conversations import Conversations
+from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
 from app.proxy.in_flight import BytesInFlight
@@ -99,21 +100,28 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     for router in ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
-    chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, chat, passthrough)
+    ways = ChatEndpoint(services), ChatEndpoint(services, Counting), PassthroughEndpoint(services)
+    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, *ways)
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
 
 
 def gate_of(
-    settings: Settings, instance: bytes, metrics: Metrics, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp
+    settings: Settings,
+    instance: bytes,
+    metrics: Metrics,
+    app: ASGIApp,
+    chat: ASGIApp,
+    counting: ASGIApp,
+    passthrough: ASGIApp,
 ) -> Gate:
     """What stands before these."""
     server, limits = settings.server, settings.limits
     return Gate(
         app,
         chat=chat,
+        counting=counting,
         passthrough=passthrough,
         formats=FORMATS,
         instance=instance,
@@ -214,8 +222,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         )
         among = windows.answered.__contains__
         usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
-        unspoken: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, counts=among)
-        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url), usage, unspoken)
+        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url), usage, Unspoken(among))
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
+from time import monotonic
 
 import structlog
 
@@ -37,6 +38,26 @@ class StreamedUsage(Enum):
     """It does not take the question."""
 
 
+class Unspoken:
+    """The formats whose path was not there at one upstream, as far as tenants saw it."""
+
+    def __init__(self, counts: Callable[[str], bool], clock: Callable[[], float] = monotonic) -> None:
+        """`counts`: whether a tenant's word may confirm another's."""
+        self._seen: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, clock, counts=counts)
+        self.revision = 0
+        """Rises with every sighting."""
+
+    def saw(self, tenant: str, format_: str) -> bool:
+        """Whether that is news to the tenant."""
+        new = self._seen.own(tenant, format_) is None
+        self._seen.saw(tenant, format_, True)
+        self.revision += 1
+        return new
+
+    def holds(self, tenant: str, format_: str) -> bool:
+        return self._seen.holding(tenant, format_) is not None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Provider:
     """One upstream. What is learnt of a model is learnt of it there: another one may serve it with other limits."""
@@ -50,8 +71,7 @@ class Provider:
     calibrations: Calibrations
     streamed_usage: Sightings[tuple[str, str], StreamedUsage]
     """How each model's streams in a format tell their usage, as far as it was seen."""
-    unspoken: Sightings[str, bool]
-    """The formats whose path was not there."""
+    unspoken: Unspoken
 
     host: str = field(init=False)
     """Where it is: some hosts put less into a prompt than others."""
@@ -61,7 +81,7 @@ class Provider:
 
     def may_speak(self, format_: str, tenant: str) -> bool:
         """As far as is known: the settings say so, and no answer says otherwise."""
-        return format_ in self.settings.speaks and not self.unspoken.holding(tenant, format_)
+        return format_ in self.settings.speaks and not self.unspoken.holds(tenant, format_)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
         """In which it is asked for summaries of conversations in a format: in the same, where it speaks that."""
@@ -70,14 +90,13 @@ class Provider:
 
     def lacks(self, format_: str, tenant: str) -> None:
         """The path of a format is not there."""
-        if self.unspoken.own(tenant, format_) is None:
+        if self.unspoken.saw(tenant, format_):
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
-        self.unspoken.saw(tenant, format_, True)
 
     @property
     def revision(self) -> int:
         """Rises whenever a request to it may be measured otherwise than before."""
-        return self.windows.revision + self.calibrations.revision
+        return self.windows.revision + self.calibrations.revision + self.unspoken.revision
 
     def serves(self, model: str) -> bool:
         """Whether one of its globs is about the model. The default one has none."""

@@ -69,14 +69,14 @@ class Windows:
         chosen for a conversation and tells nothing of the model that summarises it. `asked` is the window that a
         request's headers ask for; what is learnt with it says nothing of requests that do not, nor the other way.
         """
-        base = self._base(model, asked)
-        if guess is not None and base.source == "default":
-            base = replace(base, context=guess)
+        base = self._base(model, asked, guess)
         return self._learnt.lower(tenant, _learnt_as(model, asked), base)
 
-    def _base(self, model: str, asked: int | None) -> Window:
+    def _base(self, model: str, asked: int | None, guess: int | None = None) -> Window:
         """Without refusals. What the operator set stands, whatever a request asks for."""
         base = self._known.of(model)
+        if guess is not None and base.source == "default":
+            base = replace(base, context=guess)
         if asked is None or base.source == "config" or asked <= base.context:
             return base
         return replace(base, context=asked, max_input=None, note="asked for by the request's headers")

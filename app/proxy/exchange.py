@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -55,8 +55,10 @@ Obtained = tuple[Observation, UpstreamAnswer]
 
 
 class ChatEndpoint:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, exchange: type[Exchange] | None = None) -> None:
+        """`exchange`: what is done with a request, if not to answer it."""
         self._services = services
+        self._exchange = exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, limits = self._services, self._services.limits
@@ -71,7 +73,7 @@ class ChatEndpoint:
                 body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
                 in_path = scope[CONVERSATION], scope[UPSTREAM]
                 caller = Caller(tenant, headers, record.request_id, scope[FORMAT], *in_path)
-                exchange = Exchange(services, answer, caller, record, body, scope[TARGET])
+                exchange = self._exchange(services, answer, caller, record, body, scope[TARGET])
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
                 return
@@ -86,6 +88,9 @@ class ChatEndpoint:
 @dataclass(slots=True)
 class Exchange:
     """One chat request on its way to the provider and back."""
+
+    remembers: ClassVar[bool] = True
+    """Whether the next request of its conversation is recognised by it."""
 
     services: Services
     answer: ClientAnswer
@@ -104,7 +109,7 @@ class Exchange:
         try:
             request = await self._read()
             handed_off = request.hands_off
-            facts = None if handed_off else await take_in(self.services, request, self.caller)
+            facts = None if handed_off else await self._take_in(request)
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -119,6 +124,9 @@ class Exchange:
                 await self._serve(facts)
             elif handed_off is not None:
                 await self._bypass(handed_off, request.untouched)
+
+    async def _take_in(self, request: WireRequest) -> Facts:
+        return await take_in(self.services, request, self.caller, remember=self.remembers)
 
     async def _read(self) -> WireRequest:
         if self.caller.header(b"content-encoding"):

@@ -67,6 +67,8 @@ class Measuring:
         """
         key = _key(request, caller)
         known = None if key is None else self._measures.get(key)
+        if known is not None and known[1] != known[0].provider.revision:
+            known = None  # It may even go elsewhere now.
         provider = known[0].provider if known else self._provider(request, caller)
         await provider.windows.settled(request.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:

@@ -12,7 +12,7 @@ import msgspec
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.wire.chat_completions.request import PATH
-from app.wire.format import Manners
+from app.wire.format import Headers, Manners
 from app.wire.members import holds_more_values
 from app.wire.refusals import decoded
 from app.wire.sse import MOST_VALUES, FrameSplitter
@@ -50,7 +50,7 @@ class ChatSummaries:
     """The dialect: asked with `messages`, answered with the first of `choices`."""
 
     target = PATH
-    headers = ()
+    headers: Headers = ()
     own_members = MEMBERS
     optional = OPTIONAL
 
