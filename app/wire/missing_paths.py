@@ -26,9 +26,9 @@ def says_no_such_path(status: int, body: bytes) -> bool:
     if status not in STATUSES:
         return False
     told = decoded(body)
-    if not isinstance(told, dict):
-        return b"model" not in body.lower()  # A web server's own page.
-    return _NO_PATH.fullmatch(_message(told).strip()[:LONGEST_MESSAGE]) is not None
+    if isinstance(told, str):
+        return "model" not in told.lower()  # A web server's own page.
+    return isinstance(told, dict) and _NO_PATH.fullmatch(_message(told)[:LONGEST_MESSAGE].strip()) is not None
 
 
 def _message(told: dict[str, Any]) -> str:
