@@ -150,9 +150,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     return Services(
         providers=providers,
-        measuring=Measuring(
-            providers, policies, estimator, settings.base_model, {each.name: mark_of(each) for each in FORMATS}
-        ),
+        measuring=Measuring(providers, policies, estimator, settings.base_model),
         store=store,
         identity=identity,
         formats=FORMATS,

@@ -15,6 +15,7 @@ from app.headers.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
 from app.settings.policies import AppliedPolicy
+from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 
 INPUT_SHARE = 0.85
@@ -35,8 +36,9 @@ class Writing:
     providers: Providers
     format: WireFormat
     """That of the conversation."""
-    formula: Callable[[str, WireFormat], str]
-    """Names what a model's prompts are counted with in a format."""
+    estimator: Estimator
+    base_model: Callable[[str], str]
+    """The model that a model is counted as."""
     prefix: Callable[[View], Prefix]
     """The conversation itself, for a summariser that reads that."""
 
@@ -45,7 +47,7 @@ class Writing:
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(summary.upstream)
         format_ = provider.format_for(self.format, self.tenant)
-        formula = self.formula(summariser, format_)
+        formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
         line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
-from app.core.tokens.rules import LONGEST_MODEL, rules_for
+from app.core.tokens.rules import LONGEST_MODEL
 from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireRequest
 
 MOST_REMEMBERED = 4_096
 SECONDS = 1.0
@@ -47,15 +47,11 @@ class Measuring:
         policies: Policies,
         estimator: Estimator,
         base_model: Callable[[str], str],
-        marks: Mapping[str, str],
     ) -> None:
-        """`base_model`: the model that a model is counted and sized as; `marks` set apart what is learnt in a format,
-        by its name."""
         self._providers = providers
         self._policies = policies
         self._estimator = estimator
         self._base_model = base_model
-        self._marks = marks
         self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
         """Each with the provider's revision."""
 
@@ -78,23 +74,18 @@ class Measuring:
             self._measures.keep(key, (measure, provider.revision))
         return measure
 
-    def formula(self, model: str, format_: WireFormat) -> str:
-        """Names what a model's prompts are counted with in a format: what is learnt of it holds for this alone."""
-        mark = self._marks[format_.name]
-        formula = self._estimator.formula(self._base_model(model))
-        return f"{formula}/{mark}" if mark else formula
-
     def _provider(self, request: WireRequest, caller: Caller) -> Provider:
         return self._providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
 
     def _measure(self, provider: Provider, request: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, request.model, caller.tenant
+        token_rules = caller.format.token_rules
         counted_as = self._base_model(model)
-        formula = self.formula(model, caller.format)
-        hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
+        formula = estimator.formula(counted_as, token_rules)
+        hidden = request.forbids_tools and token_rules(counted_as, provider.host).hides_tools
         tools = request.has_tools and not hidden
         line = provider.calibrations.of(tenant, model, formula, tools).line
-        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
+        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
         rules = rules_of(self._policies, provider.settings, request, caller)
         asked = caller.format.window_asked(caller.headers)
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)

@@ -23,16 +23,18 @@ from app.core.reasons import Code, Reason
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
 from app.wire.usage import Usage
 
-EventShape = Literal["chunk", "named", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
-"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, as an event
-with a name, as a comment, or not at all: then nothing is sent before the provider's status is known."""
+EventShape = Literal["chunk", "start", "named", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
+"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, in one that
+begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
+before the provider's status is known."""
 
 LARGEST_WHOLE = 16 << 20
 """Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
@@ -379,6 +381,9 @@ class WireFormat(Protocol):
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be told."""
+
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        """By what a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         """Reads one of a request's raw messages: see `Decode`."""

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
+from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -14,7 +15,7 @@ from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import PATH, ChatRequest, model_in, read_request
+from app.wire.chat_completions.request import PATH, ChatRequest, read_request
 from app.wire.chat_completions.streamed import as_stream
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import (
@@ -31,6 +32,7 @@ from app.wire.format import (
     WireRequest,
 )
 from app.wire.members import RawObject
+from app.wire.model import model_in
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
 
@@ -50,6 +52,9 @@ class ChatCompletions:
 
     def model_in(self, body: bytes) -> str:
         return model_in(body)
+
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        return rules_for(model, host)
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         return read_message(raw, ignore)
@@ -73,7 +78,8 @@ class ChatCompletions:
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), request.model)
-        return CompactionEvents(shape, compaction_id, head)
+        # Its chunks begin the answer anyway.
+        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
 
     def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
