@@ -137,10 +137,7 @@ class Compactor:
     async def _planned(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         if (early := self._untouched(job)) is not None:
             return early, ()
-        progress = await begin(job, self._work, goes_on=True)
-        await self._read(progress, bind=False)
-        if (boundary := await self._due_mask(progress)) is not None:
-            progress.case = progress.case.with_boundaries([boundary])
+        progress = await self._looked_at(job)
         if not await progress.is_settled():
             plan = await progress.due_plan()
             if plan is None or await self._economy.puts_off(progress, plan):
@@ -153,6 +150,23 @@ class Compactor:
                     return await self._settle(progress), imagined.made
                 progress.ended(imagined)
         return await self._settle(progress), progress.made
+
+    async def look(self, job: Job) -> Decision:
+        """What would be sent now with what is stored: nothing is made, and no summary is imagined."""
+        if (early := self.at_once(job)) is not None:
+            return early
+        try:
+            return await self._settle(await self._looked_at(job))
+        except StoreUnavailable:
+            return Decision(None, why=because(Code.STORAGE))
+
+    async def _looked_at(self, job: Job) -> Progress:
+        """With what is stored, and with a mask that is due; nothing is kept of it."""
+        progress = await begin(job, self._work, goes_on=True)
+        await self._read(progress, bind=False)
+        if (boundary := await self._due_mask(progress)) is not None:
+            progress.case = progress.case.with_boundaries([boundary])
+        return progress
 
     async def make_ahead(self, job: Job) -> None:
         """The compaction that is due by the job's trigger, for requests to come. It waits for nobody else's, and what

@@ -151,7 +151,7 @@ class Code(StrEnum):
     )
     PATH_NOT_COMPACTED = (
         "path_not_compacted",
-        "a conversation on a path that is not compacted, such as `/v1/responses` and `/v1/messages` (`bypassed`)",
+        "a conversation on a path that is not compacted, such as `/v1/messages/count_tokens` (`bypassed`)",
         ": ",
     )
     SERVER_STATE = (

@@ -17,6 +17,7 @@ from app.proxy.patience import Patience
 from app.proxy.peeking import FIRST_PIECE_SECONDS, read_refusal, refusal_in
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
+from app.wire.missing_paths import STATUSES, says_no_such_path
 from app.wire.retries import is_repeatable
 
 log = structlog.get_logger("steno.chat")
@@ -74,6 +75,11 @@ class Forwarding:
                 return refused
             await refused.close()
             return await self._send_observed(observed, milestones)
+        if answering.status in STATUSES:
+            refused = await read_refusal(answering)
+            if says_no_such_path(refused.status, refused.read):
+                observed.lacks_path()
+            return refused
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
             beginning = await answering.beginning(FIRST_PIECE_SECONDS)
             if error := refusal_in(observed.facts.format.editor(), beginning):

@@ -163,9 +163,9 @@ def _writing(
         focus=request.focus,
         headers=caller.headers,
         providers=services.providers,
+        format=caller.format,
         estimator=services.estimator,
         base_model=services.base_model,
-        token_rules=caller.format.token_rules,
         prefix=prefix,
     )
 

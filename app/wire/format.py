@@ -320,6 +320,11 @@ class SummaryDialect(Protocol):
         """Where the call is posted; `/v1` stands for the path of the upstream's base URL."""
 
     @property
+    def headers(self) -> Headers:
+        """What a request of the format has to say in its headers beside what a body needs, where the caller does not.
+        Names in lower case."""
+
+    @property
     def own_members(self) -> frozenset[str]:
         """What a call says by itself, or leaves out on purpose: an operator may add others."""
 

@@ -8,3 +8,8 @@ from app.wire.messages.format import MESSAGES
 
 FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES)
 """The first one is what is spoken where nothing says otherwise."""
+
+
+def mark_of(format_: WireFormat) -> str:
+    """What sets apart what is digested and learnt in a format. The first one has none: it was there before marks."""
+    return "" if format_ is FORMATS[0] else format_.name

@@ -54,12 +54,18 @@ class MessageReader:
     """Raw messages to core messages; what was read before is not read or digested again."""
 
     def __init__(
-        self, identity: Identity, decode: Decode, ignore: Sequence[str] = (), cache_bytes: int = 24 << 20
+        self,
+        identity: Identity,
+        decode: Decode,
+        ignore: Sequence[str] = (),
+        cache_bytes: int = 24 << 20,
+        mark: str = "",
     ) -> None:
-        """`decode` is that of the messages' format; `ignore` are patterns of volatile text, such as a date that a
-        client injects: it is no part of what a message means. Twice `cache_bytes` are held where the messages that
-        were read last are none of those of the histories that were."""
+        """`decode` is that of the messages' format, `mark` sets its digests apart; `ignore` are patterns of volatile
+        text, such as a date that a client injects: it is no part of what a message means. Twice `cache_bytes` are held
+        where the messages that were read last are none of those of the histories that were."""
         self._identity = identity
+        self._begins = (b"message", mark.encode()) if mark else (b"message",)
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: BoundedMap[bytes, Message] = BoundedMap(most_bytes=cache_bytes, size=_held_bytes)
@@ -127,7 +133,7 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        return replace(draft.message, digest=self._identity.digest(b"message", draft.canonical))
+        return replace(draft.message, digest=self._identity.digest(*self._begins, draft.canonical))
 
 
 def _grown(known: _Known, new: Sequence[Message]) -> _Known:

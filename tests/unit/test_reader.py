@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from app.core.history.messages import Message
 from app.wire.chat_completions.messages import read_message
 from app.wire.format import Draft
+from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MOST_NEW, MessageReader
 from tests.unit.conversations import IDENTITY
 
@@ -121,3 +122,17 @@ def test_a_history_that_is_sent_again_after_it_grew_counts_by_itself() -> None:
         for again in MANY[: number + 1]:
             counting.read([again])
     assert known_of(counting) <= 9
+
+
+def test_what_a_message_means_is_digested_with_the_mark_of_its_format() -> None:
+    """The first format has none: what it stored before there were others is found again."""
+    plain, marked, again = (
+        MessageReader(IDENTITY, read_message, mark=mark).read([raw("a")])[0] for mark in ("", "other", "other")
+    )
+    assert plain.digest == IDENTITY.digest(b"message", read_message(raw("a"), ()).canonical)
+    assert marked.digest == again.digest != plain.digest
+    assert [message.text for message in (plain, marked)] == ["a", "a"]
+
+
+def test_no_format_but_the_first_has_no_mark() -> None:
+    assert [mark_of(format_) for format_ in FORMATS] == ["", *(format_.name for format_ in FORMATS[1:])]
