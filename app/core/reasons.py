@@ -154,6 +154,17 @@ class Code(StrEnum):
         "a conversation on a path that is not compacted, such as `/v1/responses` and `/v1/messages` (`bypassed`)",
         ": ",
     )
+    SERVER_STATE = (
+        "server_state",
+        "the provider keeps a part of this history, which Steno cannot see (`bypassed`)",
+    )
+    PROMPT_TEMPLATE = (
+        "prompt_template",
+        "the provider makes a part of this prompt of a template it keeps (`bypassed`)",
+    )
+    BACKGROUND = "background", "the provider answers this request later, and elsewhere (`bypassed`)"
+    NATIVE_COMPACTION = "native_compaction", "the client asks the provider to compact this history (`bypassed`)"
+    CLIENT_COMPACTION = "client_compaction", "with this request the client compacts its history itself (`bypassed`)"
     SUMMARY_CALL = "summary_call", "a summary call of another Steno, which is left alone (`bypassed`)"
     INTERNAL_ERROR = "internal_error", "Steno failed; what came was forwarded, and the log says why"
 

@@ -74,8 +74,9 @@ async def digest(
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
-    is_short = len(request.raw_messages) <= MANY_MESSAGES
-    if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
+    raw_messages = request.raw_messages
+    is_short = len(raw_messages) <= MANY_MESSAGES
+    if is_short and (len(request.body) <= INLINE_BYTES or reader.unread_bytes(raw_messages) <= INLINE_BYTES):
         conversation, prompt = converse()
     else:
         conversation, prompt = await services.work.do(tenant, converse)

@@ -243,6 +243,8 @@ class Prompt:
         starts = self.history.unit_starts
         # Results may still be added to the last unit, and then it costs something else.
         self.history.kept[self.estimator] = self.tag, costs[: starts[-1] if starts else 0]
+        if (shorter := self.history.shorter) is not None and (last := shorter.unit_starts[-1]) in starts:
+            shorter.kept[self.estimator] = self.tag, costs[:last]
         if self.rules.forgets:
             latest = [self._thoughts(message) for message in latest_turn(self.history)]
             before = len(costs) - len(latest)

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
+
 WORDS = 3
 """So many words before or behind the number, with a number beside them in the request as well, are no coincidence."""
 MOST_PLACES = 8
@@ -18,6 +20,8 @@ PIECE = 65_536
 """Characters of a request that are searched at once: a search keeps everybody else from the interpreter."""
 LONGEST_FOUND = 1_000
 """By which the pieces overlap."""
+LONGEST_COMPARED = 1 << 20
+"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
 
 _ESCAPED = re.compile(r"(?:\\u00|\\x|&#x0{0,4}|%)3([0-9]);?|&#0{0,4}(4[89]|5[0-7]);?")
 _FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
@@ -25,6 +29,17 @@ _SEPARATOR = re.compile(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))")
 _UNITS = (("k", 1_000), ("k", 1_024), ("thousand", 1_000), ("m", 10**6), ("m", 1 << 20), ("million", 10**6))
 _WORD = re.compile(r"[^\W_]+")
 _BESIDE = r"[\W_]{1,20}"
+
+
+def echoed_in(error: str, number: int, body: bytes) -> bool:
+    """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
+    if len(body) > LONGEST_COMPARED:
+        return True
+    try:
+        written = msgspec.json.encode(msgspec.json.decode(body)).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return echoes(error, number, written)
 
 
 def echoes(error: str, number: int, request: str) -> bool:

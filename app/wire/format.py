@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from app.core.history.messages import Message
-from app.core.reasons import Code
+from app.core.reasons import Code, Reason
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
@@ -30,10 +30,11 @@ from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
 from app.wire.usage import Usage
 
-EventShape = Literal["chunk", "named", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "named", "comment", "off")
-"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, as an event
-with a name, as a comment, or not at all: then nothing is sent before the provider's status is known."""
+EventShape = Literal["chunk", "start", "named", "comment", "off"]
+EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
+"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, in one that
+begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
+before the provider's status is known."""
 
 LARGEST_WHOLE = 16 << 20
 """Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
@@ -79,6 +80,10 @@ class WireRequest(Protocol):
 
     @property
     def stream(self) -> bool: ...
+
+    @property
+    def hands_off(self) -> Reason | None:
+        """Why it passes as it came although it could be read: somebody else keeps its history, or compacts it."""
 
     @property
     def choices(self) -> int:
@@ -365,6 +370,9 @@ class WireFormat(Protocol):
 
         With `beginnings` a body that begins like one that was read is read from there on.
         """
+
+    def window_asked(self, headers: Headers) -> int | None:
+        """The window in tokens that a request's headers ask for, where they do."""
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be told."""

@@ -12,14 +12,15 @@ from app.core.history.messages import Media, ToolCall
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
-from app.wire import members
-from app.wire.chat_completions import messages as reading
+from app.wire import members, objects
 from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import LONGEST_COMPARED, ChatRequest, model_in, read_request
+from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.echoes import LONGEST_COMPARED
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
+from app.wire.model import model_in
 from app.wire.reader import MESSAGE_BYTES, PLACE_BYTES, MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 
@@ -96,7 +97,7 @@ def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, mode
 
 
 def test_arguments_with_too_many_values_count_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_ARGUMENT_VALUES", 10)
+    monkeypatch.setattr(objects, "MOST_ARGUMENT_VALUES", 10)
 
     def digested(arguments: str) -> bytes:
         return canonical({"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]})

@@ -288,3 +288,16 @@ def test_what_is_counted_of_a_history_holds_for_a_longer_one_and_its_model_alone
     assert counted == Estimator(Tables()).prompt("gpt-4o", read(TALK), b"", Declarations).costs()
     other = estimator.prompt("gpt-5", longer, b"", Declarations).costs()
     assert other == Estimator(Tables()).prompt("gpt-5", read(TALK), b"", Declarations).costs()
+
+
+@pytest.mark.parametrize("beginning", [2, 3, 5])
+def test_what_several_histories_begin_with_is_counted_once(beginning: int) -> None:
+    tables = Tables()
+    estimator = Estimator(tables, most_remembered=1)
+    shared = History(read(TALK[:beginning]))
+    estimator.prompt("gpt-4o", shared.grown(read(TALK[beginning:])), b"", Declarations).costs()
+    tables.counted.clear()
+    other = [*TALK[:beginning], {"role": "user", "content": "and now?"}]
+    counted = estimator.prompt("gpt-4o", shared.grown(read(other[beginning:])), b"", Declarations).costs()
+    assert counted == Estimator(Tables()).prompt("gpt-4o", read(other), b"", Declarations).costs()
+    assert tables.counted["be kind"] == 0

@@ -49,6 +49,15 @@ def test_a_history_goes_on_from_each_of_its_latest_turns() -> None:
     assert counting.reader.unread_bytes([raw("a"), raw("e")]) == len(raw("e"))
 
 
+def test_what_was_read_before_the_latest_turn_is_the_beginning_of_others() -> None:
+    """Such as those of several agents who begin alike, or an answer that is asked for anew."""
+    counting = Counting()
+    one = counting.reader.read([raw("a"), raw("b"), raw("c")])
+    other = counting.reader.read([raw("a"), raw("b"), raw("d")])
+    assert one.shorter is other.shorter is not None
+    assert [message.text for message in other] == ["a", "b", "d"]
+
+
 def test_a_history_that_was_edited_in_its_middle_is_another_one() -> None:
     """With as many messages, and the same last one."""
     counting = Counting()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.core.history.messages import Message
+from app.core.history.messages import Kind, Message, ToolCall
 from app.core.stages.alter import alter, results
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.summary.prompts import failed_results, quote_chunks, quote_messages
+from app.core.tokens.estimate import unit_tokens
+from app.core.tokens.rules import rules_for
 from app.core.view.mask import MaskPolicy, Masks
 from app.core.view.reading import whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Pruned, Verbatim, View
-from tests.unit.conversations import chunk, conversation, cost, message, transcript_of, turns, words
+from app.core.view.view import Altered, Note, Pruned, Verbatim, View
+from tests.unit.conversations import chunk, conversation, cost, count, message, transcript_of, turns, words
 
 USER, DONE = message("user", "q"), message("assistant", "done")
 BOTH = replace(message("tool", "ra rb"), answers=("a", "b"))
@@ -67,6 +69,68 @@ def test_a_users_message_may_hold_results_and_a_question() -> None:
     alone = View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 5)), 9)
     assert "tool_pair_split" in problems(talk, alone, 1_000)
     assert prune(talk, whole(talk), 3, 3, cost, stub=False).parts == (Pruned(0, 3), Verbatim(3, 5))
+
+
+def test_a_question_beside_results_is_carried_together_with_their_calls() -> None:
+    asking = replace(message("user", "r and so"), answers=("a",))
+    caller, result = message("assistant", calls=["b"]), message("tool", "rb", answers="b")
+    split = transcript_of([USER, message("assistant", calls=["a"]), asking, caller, result, DONE])
+    assert split.cuts == (0, 1, 3, 5)
+    assert split.carried(0, 3, 3) == (1, 2)
+    assert split.carried_tokens(0, 3, 3) == split.tokens(1, 3)
+    assert split.carried(0, 3, 6) == ()
+    plain = transcript_of([USER, caller, result, DONE])
+    assert plain.carried(0, 1, 1) == (0,)
+    assert plain.carried_tokens(0, 1, 1) == 1
+
+
+# Calls that the provider answers itself
+
+
+SEARCH = ToolCall("s", "search", '{"q": 1}')
+PAUSED = replace(message("assistant", "so far"), calls=(SEARCH,))
+"""The model was interrupted before the result of a call that the provider makes."""
+RESUMED = replace(message("assistant", "it says"), answers=("s",), calls=(ToolCall("b", "tool_b", "{}"),))
+"""It went on with that result, and called for another one."""
+
+
+def test_a_result_in_the_assistants_next_message_is_of_one_unit_with_its_call() -> None:
+    history = [USER, PAUSED, RESUMED, message("tool", "rb", answers="b"), DONE, USER]
+    talk = conversation(*history)
+    assert talk.transcript.cuts == (0, 1, 4, 5)
+    assert talk.transcript.is_answered(1, 4)
+    assert repair(talk, whole(talk), cost) == whole(talk)
+    assert problems(talk, whole(talk), 1_000) == []
+    assert conversation(*history[:3]).history.grown(history[3:]).unit_starts == talk.transcript.cuts
+
+
+def test_a_message_that_answers_and_calls_goes_with_either_missing() -> None:
+    talk = conversation(USER, RESUMED, message("tool", "rb", answers="b"), DONE, USER)
+    assert repair(talk, whole(talk), cost).parts == (
+        Verbatim(0, 1),
+        Pruned(1, 2, "repaired"),
+        Pruned(2, 3, "repaired"),
+        Verbatim(3, 5),
+    )
+    open_ended = conversation(USER, PAUSED, RESUMED, DONE, USER)
+    [_, altered, _] = repair(open_ended, whole(open_ended), cost).parts
+    assert isinstance(altered, Altered)
+    assert (altered.index, altered.calls) == (2, ())
+
+
+def test_a_settled_call_needs_no_result_and_is_counted_quoted_and_named() -> None:
+    searched = replace(message("assistant", "found"), settled=(SEARCH,))
+    talk = conversation(USER, searched, USER)
+    assert talk.transcript.cuts == (0, 1, 2)
+    assert problems(talk, whole(talk), 1_000) == []
+    assert 'calls search with {"q": 1}' in quote_messages([USER, searched], 0, (), "abcdef01")
+    rules = rules_for("gpt-4o")
+    plain, [counted] = (unit_tokens([made], rules, count) for made in (message("assistant", "found"), searched))
+    assert counted == plain[0] + 3 + count("search") + count('{"q": 1}')
+    pruned = prune(talk, whole(talk), 2, 2, cost, stub=True)
+    [note] = [part for part in pruned.parts if isinstance(part, Note)]
+    assert "search" in note.text
+    assert searched.kind is Kind.ASSISTANT
 
 
 # Sealed

@@ -429,7 +429,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_MODELS", '[{"match": "m", "preset": "libre"}]', ("models.0.preset", "'libre'", "'librechat'")),
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
         ("STENO_STORAGE__TIMEOUT_SECONDS", "0", ("storage.timeout_seconds", "'0'", "more than 0")),
-        ("STENO_EVENTS__STREAM", "loud", ("events.stream", "'loud'", "'chunk', 'named', 'comment' or 'off'")),
+        ("STENO_EVENTS__STREAM", "loud", ("events.stream", "'loud'", "'chunk', 'start', 'named', 'comment' or 'off'")),
         (
             "STENO_ALLOW_UNAUTHENTICATED",
             "maybe",

@@ -68,6 +68,8 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
     """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
+    settled: tuple[ToolCall, ...] = ()
+    """Calls whose results stand in the message itself, because the provider made them: nothing has to follow them."""
     by_place: bool = False
     """A result that answers the call before it, as that has no id to be named by."""
     media: tuple[Media, ...] = ()
@@ -102,6 +104,10 @@ def own_message(text: str) -> Message:
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
 
+    shorter: History | None = None
+    """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
+    others that grow out of it."""
+
     @classmethod
     def of(cls, messages: Sequence[Message]) -> History:
         return messages if isinstance(messages, History) else cls(messages)
@@ -117,6 +123,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             holds_answers=self.holds_answers or any(message.answers for message in new),
             holds_media=self.holds_media or any(message.media for message in new),
             kept=dict(self.kept),
+            shorter=self if self and not self.kept else None,
         )
         if self.rest:
             longer.__dict__.update(instructions=self.instructions)
@@ -192,10 +199,9 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
     """Whether results among them may belong to a call that stands before all of them."""
     called: set[str] = set()
     for message in messages:
-        if message.calls:
-            called.update(call.id for call in message.calls)
-        elif not called.issuperset(message.answers):
+        if not called.issuperset(message.answers):
             return True
+        called.update(call.id for call in message.calls)
     return False
 
 
@@ -238,16 +244,23 @@ class Transcript:
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """What stays verbatim of a range that is summarised, by a compaction that goes on up to `end`.
 
-        Instructions in the middle of the conversation, and the user message of the turn that `end` splits.
+        Instructions in the middle of the conversation, and the user message of the turn that `end` splits; with the
+        calls, where it holds their results too.
         """
-        split = self.split_user(end)
-        return tuple(index for index in range(start, stop) if index == split or self.is_instruction(index))
+        question = self._split_question(end)
+        return tuple(index for index in range(start, stop) if index in question or self.is_instruction(index))
 
     def carried_tokens(self, start: int, stop: int, end: int) -> int:
         """The estimate of these."""
+        question = self._split_question(end)
+        tokens = sum(self.tokens_of(i) for i in question if start <= i < stop and not self.is_instruction(i))
+        return self._instructions_before[stop] - self._instructions_before[start] + tokens
+
+    def _split_question(self, end: int) -> range:
         split = self.split_user(end)
-        question = self.tokens_of(split) if split is not None and start <= split < stop else 0
-        return self._instructions_before[stop] - self._instructions_before[start] + question
+        if split is None:
+            return range(0)
+        return range(*self.unit_of(split)) if self.messages[split].answers else range(split, split + 1)
 
     @lazy
     def _instructions_before(self) -> tuple[int, ...]:
@@ -317,13 +330,13 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     previous_call = 0
     reaches: dict[int, int] = {}  # how far the unit of a caller goes
     for index, message in enumerate(messages):
-        if message.calls:
-            previous_call = index
-            caller_of.update((call.id, index) for call in message.calls)
-        elif message.answers:
+        if message.answers:
             named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
             for caller in named or [previous_call if message.by_place else index]:
                 reaches[caller] = index
+        if message.calls:
+            previous_call = index
+            caller_of.update((call.id, index) for call in message.calls)
     starts: list[int] = []
     end = -1
     for index in range(len(messages)):

@@ -131,7 +131,8 @@ def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
     """What stands where messages are left out: how many, whose, and which tools were used. Never a summary."""
     messages = [conversation.transcript.messages[index] for index in sorted(out)]
     roles = Counter("other" if message.kind is Kind.OTHER else message.role for message in messages)
-    named = dict.fromkeys(word(call.name) for message in messages for call in message.calls if call.name)
+    calls = (call for message in messages for call in (*message.calls, *message.settled))
+    named = dict.fromkeys(word(call.name) for call in calls if call.name)
     used = f" Tools that were used: {', '.join([*named][:MOST_NAMES])}." if named else ""
     counts = ", ".join(f"{count} {role}" for role, count in roles.items())
     text = (

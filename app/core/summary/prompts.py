@@ -139,7 +139,8 @@ def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message]
 def _section(message: Message, heading: str, fence: str, longest_text: int | None) -> str:
     lines = [_cut(text, longest_text) for text in message.texts]
     lines += [f"[{_describe(media)}, not shown]" for media in message.media]
-    lines += [f"[calls {word(call.name)} with {_cut(call.arguments, longest_text)}]" for call in message.calls]
+    calls = (*message.calls, *message.settled)
+    lines += [f"[calls {word(call.name)} with {_cut(call.arguments, longest_text)}]" for call in calls]
     body = quoted("\n".join(lines), fence)
     return f"<{fence} {heading}>\n{body}"
 

@@ -244,7 +244,8 @@ def _media_tokens(message: Message, rules: CountingRules) -> int:
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     """What calls cost at their message; parallel ones are counted with their results, but for gpt-5."""
-    tokens = sum(3 + count(call.name) + count(call.arguments) for call in message.calls if call.by_place)
+    apart = (*(call for call in message.calls if call.by_place), *message.settled)
+    tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
     tokens += len(calls) * rules.call_extra
     if rules.one_by_one is not None:

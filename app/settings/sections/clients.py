@@ -50,7 +50,7 @@ class IdentitySettings(Section):
 
 class EventSettings(Section):
     stream: EventShape = "chunk"
-    """Shape of compaction events on streams: chunk, comment or off; named crashes the usual loop of most SDKs."""
+    """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs."""
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
     """Time between keep-alives while a summary is made."""
     body: bool = True

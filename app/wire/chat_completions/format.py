@@ -15,7 +15,7 @@ from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import PATH, ChatRequest, model_in, read_request
+from app.wire.chat_completions.request import PATH, ChatRequest, read_request
 from app.wire.chat_completions.streamed import as_stream
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import (
@@ -32,6 +32,7 @@ from app.wire.format import (
     WireRequest,
 )
 from app.wire.members import RawObject
+from app.wire.model import model_in
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
 
@@ -45,6 +46,9 @@ class ChatCompletions:
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
         return read_request(body, bounds, beginnings)
+
+    def window_asked(self, headers: Headers) -> None:
+        """No header of this format is about the window."""
 
     def model_in(self, body: bytes) -> str:
         return model_in(body)
@@ -74,7 +78,8 @@ class ChatCompletions:
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), request.model)
-        return CompactionEvents(shape, compaction_id, head)
+        # Its chunks begin the answer anyway.
+        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
 
     def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers

@@ -12,7 +12,8 @@ import msgspec
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.chat_completions.media import read_media
 from app.wire.format import Draft
-from app.wire.members import Unreadable, holds_more_values
+from app.wire.members import Unreadable
+from app.wire.objects import decoded_object, meant_by, without
 
 Json = Mapping[str, Any]
 
@@ -29,13 +30,10 @@ KINDS = {
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""
 
-MOST_ARGUMENT_VALUES = 200_000
-"""What holds more is no call's arguments, and counts as text."""
-
 
 def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     """Raises `Unreadable` where an element is no message."""
-    message = decoded_message(raw)
+    message = decoded_object(raw)
     role = message.get("role")
     if not isinstance(role, str):
         raise Unreadable("A message has no role.")
@@ -74,11 +72,11 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
 def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
     match key, value:
         case "content", str():
-            return _without(value, ignore)
+            return without(value, ignore)
         case "content", [{"type": "text", "text": str(text)} as part] if (
             not set(part) - {"type", "text"} - VOLATILE_KEYS
         ):
-            return _without(text, ignore)
+            return without(text, ignore)
         case "content", list():
             return [_canonical_part(part, ignore) for part in value]
         case "tool_calls", list():
@@ -96,7 +94,7 @@ def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
         return part
     kept = {key: value for key, value in part.items() if key not in VOLATILE_KEYS}
     if isinstance(kept.get("text"), str):
-        kept["text"] = _without(kept["text"], ignore)
+        kept["text"] = without(kept["text"], ignore)
     return kept
 
 
@@ -111,34 +109,7 @@ def _canonical_call(call: Any) -> Any:
 
 def _canonical_function(function: Json) -> Any:
     arguments = function.get("arguments")
-    return {**function, "arguments": _canonical_arguments(arguments) if isinstance(arguments, str) else arguments}
-
-
-def _canonical_arguments(arguments: str) -> msgspec.Raw | str:
-    """JSON inside a string, as its values; written again at once: one call's values are held at a time."""
-    try:
-        raw = arguments.encode()
-        if holds_more_values(raw, MOST_ARGUMENT_VALUES):
-            return arguments
-        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(raw), order="deterministic"))
-    except (ValueError, RecursionError):
-        return arguments
-
-
-def _without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
-    for pattern in ignore:
-        text = pattern.sub("", text)
-    return text
-
-
-def decoded_message(raw: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(str(error)) from error
-    if not isinstance(value, dict):
-        raise Unreadable("A message is no object.")
-    return value
+    return {**function, "arguments": meant_by(arguments) if isinstance(arguments, str) else arguments}
 
 
 def is_text(part: Any) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from app.core.summary import prompts
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
-from app.wire.chat_completions.messages import decoded_message, is_text
-from app.wire.members import RawObject, Unreadable
+from app.core.view.view import Conversation, View
+from app.wire.chat_completions.messages import is_text
+from app.wire.objects import decoded_object, spliced
+from app.wire.rendering import joined, placed
 
 Json = Mapping[str, Any]
 
@@ -21,60 +21,31 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     `alternate`: for a provider that refuses two user messages in a row, each summary and each carried message is merged
     with the user message beside it, whose text stays whole.
     """
-    messages = conversation.transcript.messages
-    payload = [message.raw for message in conversation.instructions]
-    notes: set[int] = set()
-    carried: set[int] = set()
-    for part in view.parts:
-        match part:
-            case Summary(chunk):
-                notes.add(len(payload))
-                payload.append(msgspec.json.encode({"role": "user", "content": prompts.chunk_text(chunk)}))
-            case Note(_, text):
-                notes.add(len(payload))
-                payload.append(msgspec.json.encode({"role": "user", "content": text}))
-            case Verbatim(start, stop):
-                payload += [message.raw for message in messages[start:stop]]
-            case Pinned(start, stop):
-                carried.update(range(len(payload), len(payload) + stop - start))
-                payload += [message.raw for message in messages[start:stop]]
-            case Pruned():
-                pass
-            case Carried(index):
-                carried.add(len(payload))
-                payload.append(messages[index].raw)
-            case Altered(index, texts):
-                payload.append(_altered(messages[index].raw, texts, part.calls))
-    return _alternating(payload, notes, notes | carried) if alternate else payload
+    payload = placed(conversation, view, _note, lambda raw, part: _altered(raw, part.texts, part.calls))
+    return joined(payload, _is_user, _joined) if alternate else [each.raw for each in payload]
 
 
-def _alternating(payload: Sequence[bytes], notes: Container[int], placed: Container[int]) -> list[bytes]:
-    """`placed`: where messages stand that were not neighbours in the client's own history."""
-    merged: list[bytes] = []
-    for index, raw in enumerate(payload):
-        new_neighbours = index in placed or index - 1 in placed
-        if merged and new_neighbours and _is_user(merged[-1]) and _is_user(raw):
-            content = msgspec.json.encode([*_parts(merged[-1]), *_parts(raw)])
-            # The message that is no note keeps its other members.
-            kept = merged[-1] if index in notes else raw
-            merged[-1] = _spliced(kept, {"content": content})
-        else:
-            merged.append(raw)
-    return merged
+def _note(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "content": text})
+
+
+def _joined(one: bytes, other: bytes, keeps_first: bool) -> bytes:
+    content = msgspec.json.encode([*_parts(one), *_parts(other)])
+    return spliced(one if keeps_first else other, {"content": content})
 
 
 def _is_user(raw: bytes) -> bool:
-    return decoded_message(raw).get("role") == "user"
+    return decoded_object(raw).get("role") == "user"
 
 
 def _parts(raw: bytes) -> list[Any]:
-    content = decoded_message(raw).get("content")
+    content = decoded_object(raw).get("content")
     return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
 
 
 def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:
     """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
-    message = decoded_message(raw)
+    message = decoded_object(raw)
     replaced: dict[str, Any] = {}
     content = message.get("content")
     remaining = iter(texts)
@@ -83,7 +54,7 @@ def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] 
     elif isinstance(content, list):
         replaced["content"] = [left for part in content if (left := _part_left(part, remaining)) is not None]
     encoded = {name: msgspec.json.encode(value) for name, value in replaced.items() if value != content}
-    return _spliced(raw, encoded) if calls is None else _spliced(raw, *_with_calls(message, calls, encoded))
+    return spliced(raw, encoded) if calls is None else spliced(raw, *_with_calls(message, calls, encoded))
 
 
 def _part_left(part: Any, texts: Iterator[str]) -> Any:
@@ -92,15 +63,6 @@ def _part_left(part: Any, texts: Iterator[str]) -> Any:
         return part
     text = next(texts)
     return {**part, "text": text} if text or not part["text"] else None
-
-
-def _spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
-    """A message with some members replaced or removed."""
-    try:
-        return RawObject(raw).spliced(replaced, removed)
-    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
-        left = {name: value for name, value in decoded_message(raw).items() if name not in removed}
-        return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
 
 
 def _with_calls(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import msgspec
+from typing import Any, ClassVar
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations
@@ -14,7 +12,7 @@ from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
-from app.wire.echoes import echoes
+from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 from app.wire.options import read_focus, read_options, read_pins
@@ -29,13 +27,14 @@ EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "trunc
 CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 """What stands before the messages in a prompt, so that the provider's cache depends on it."""
 LEAST_THRESHOLD = 1
-LONGEST_COMPARED = 1 << 20
-"""Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat request as far as Steno reads it; the bytes stay the client's."""
+
+    hands_off: ClassVar[None] = None
+    """The whole history comes with each request, and nobody else compacts it."""
 
     source: RawObject
     model: str
@@ -109,14 +108,7 @@ class ChatRequest:
         return not (unread or hosted or schema or extended)
 
     def echoed_in(self, error: str, number: int) -> bool:
-        """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
-        if len(self.source.text) > LONGEST_COMPARED:
-            return True
-        try:
-            written = msgspec.json.encode(msgspec.json.decode(self.source.text)).decode()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return True
-        return echoes(error, number, written)
+        return echoed_in(error, number, self.source.text)
 
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
@@ -192,21 +184,6 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
     )
-
-
-def model_in(body: bytes) -> str:
-    """The model that a body names which is not read any further; empty if that cannot be told."""
-    try:
-        model = msgspec.json.decode(body, type=_Named).model
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return model if len(model) <= LONGEST_MODEL else ""
-
-
-class _Named(msgspec.Struct):
-    """Other members are skipped, whatever they hold."""
-
-    model: str = ""
 
 
 def _names(source: RawObject) -> Iterator[Named]:

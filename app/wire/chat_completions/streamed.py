@@ -2,57 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from time import time
 
 import msgspec
 
 from app.errors import UpstreamUnreadable
-from app.wire.format import LARGEST_WHOLE
 from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
+from app.wire.streamed import IN_ONE_LINE, MOST_RAW, streamed
 
-_IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
-"""JSON has line ends between its members only; the data of a frame has none."""
-_SPACE = b" \t\r\n"
-_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?(?:data|event|id|retry)?:")
-_LONGEST_FIELD = len(b"\xef\xbb\xbfevent:")
 MOST_CHOICES = 128
 """As many as OpenAI gives."""
-MOST_RAW = 1_000_000
-"""Values of a completion that is taken apart but not decoded; the likelihoods of 10,000 tokens are as many."""
 _HEAD = ("id", "object", "created", "model")
 
 
-async def as_stream(
+def as_stream(
     chunks: AsyncIterator[bytes], *, is_stream: bool, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> AsyncIterator[bytes]:
     """The frames of an answer with status 200, as they come. `is_stream`: its content type says so.
 
     Raises `UpstreamUnreadable` for an answer that is neither a stream nor a completion.
     """
-    start = bytearray()
-    first: int | None = None  # Where the first character stands.
-    begun = False
-    async for chunk in chunks:
-        if begun:
-            yield chunk
-            continue
-        if first is None and (said := chunk.lstrip(_SPACE)):
-            first = len(start) + len(chunk) - len(said)
-        start += chunk
-        if first is None or start[first] in b"{[":
-            if len(start) > LARGEST_WHOLE:
-                raise UpstreamUnreadable(f"The provider's answer is no stream, and larger than {LARGEST_WHOLE} bytes.")
-        elif is_stream or _FIELD.match(start, first):
-            begun = True
-            yield bytes(start)
-        elif len(start) - first >= _LONGEST_FIELD or b"\n" in start[first:]:
-            raise UpstreamUnreadable("The provider's answer is neither a stream nor a chat completion.")
-    if not begun and (start or not is_stream):
-        yield b"".join(_frames(bytes(start), wants_usage, headers))
+    return streamed(chunks, lambda body: _frames(body, wants_usage, headers), "chat completion", is_stream=is_stream)
 
 
 def _frames(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
@@ -60,7 +33,7 @@ def _frames(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes
     if holds_more_values(body, MOST_RAW):
         raise UpstreamUnreadable(f"The provider's answer is no chat completion: it has over {MOST_RAW} values.")
     try:
-        whole = RawObject(body.translate(_IN_ONE_LINE))
+        whole = RawObject(body.translate(IN_ONE_LINE))
         elements = split_array(whole.raw("choices") or b"[]")
         if len(elements) > MOST_CHOICES:
             raise Unreadable(f"It has over {MOST_CHOICES} choices.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,11 @@ from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.wire.chat_completions.request import PATH
 from app.wire.format import Manners
-from app.wire.members import holds_more_values
-from app.wire.refusals import decoded
-from app.wire.sse import MOST_VALUES, FrameSplitter
+from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
 from app.wire.usage import read_usage, says_window_full
 
 Json = Mapping[str, Any]
 
-DONE = b"[DONE]"
 STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
 MEMBERS = frozenset(
     {"model", "messages", "max_tokens", "max_completion_tokens", "n", *STREAMED}
@@ -33,17 +30,12 @@ OPTIONAL = ("reasoning_effort", "stream_options", "stream")
 """Members that the call can do without, beside those that the operator adds."""
 REASONING_MODELS = re.compile(r"(^|/)(o\d|gpt-5)")
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
-_SPACE = b" \t\r\n"
-_WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
-"""A reason to finish. It goes into a header where there is no summary because of it."""
 ENDINGS = {
     **dict.fromkeys(("", "stop", "end_turn", "eos"), Ending.FINISHED),
     "length": Ending.CUT_OFF,
     **dict.fromkeys(("refusal", "content_filter"), Ending.REFUSED),
 }
 """What reasons to finish mean; one that is absent where the answer is over is the usual one."""
-STRING_BYTES = 50
-"""What Python needs for a text beside its characters."""
 
 
 class ChatSummaries:
@@ -69,10 +61,10 @@ class ChatSummaries:
     def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
         known, added = (name for name in OPTIONAL if name in sent), (name for name in sent if name not in MEMBERS)
         other = _other_cap(refusal)
-        refused = _named(known, refusal)
+        refused = member_named(known, refusal)
         if refused is None and other not in (None, manners.cap):
             return replace(manners, cap=other)
-        refused = refused or _named(added, refusal)
+        refused = refused or member_named(added, refusal)
         return replace(manners, without=manners.without | {refused}) if refused else None
 
     def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:
@@ -102,11 +94,6 @@ def _reasons(model: str) -> bool:
     return REASONING_MODELS.search(model) is not None
 
 
-def _named(members: Iterable[str], refusal: bytes) -> str | None:
-    """The first of these members that a refusal names."""
-    return next((name for name in members if re.search(rf"(?<!\w){re.escape(name)}(?!\w)".encode(), refusal)), None)
-
-
 def _other_cap(refusal: bytes) -> str | None:
     """The cap to use instead, where the provider refused the one that was sent."""
     # One that is too large would be so under the other name, too.
@@ -115,94 +102,11 @@ def _other_cap(refusal: bytes) -> str | None:
     return CAPS[1] if b"'max_tokens'" in refusal else CAPS[0]
 
 
-class CompletionReader:
-    """Chunks in, the answer out. Some gateways answer in one piece what was asked for as a stream."""
+class CompletionReader(SummaryReader):
+    """Chunks in, the answer out."""
 
     def __init__(self) -> None:
-        self.error: object = None
-        """The body that says what went wrong, where the provider sent an error with status 200."""
-        self.error_is_first = False
-        """Nothing came before the error: in truth the request was refused."""
-        self.unreadable = False
-        """What came is no completion."""
-        self.done = False
-        """There is nothing more to come."""
-        self._start: bytes | None = b""
-        """What came before the shape was known."""
-        self._json: bytearray | None = None
-        self._splitter = FrameSplitter()
-        self._incomplete = 0
-        self._message = _Message()
-        self._ended = False
-
-    @property
-    def answer(self) -> SummaryAnswer | None:
-        """The answer, once it has come to an end of its own: a reason to finish, or `[DONE]`."""
-        return self._message.answer() if self._ended else None
-
-    @property
-    def held(self) -> int:
-        """What is kept, in bytes, roughly: reasoning, which can be long, is not."""
-        return self._incomplete + self._message.size + len(self._json or b"")
-
-    @property
-    def length(self) -> int:
-        """Characters of the answer's text."""
-        return self._message.length
-
-    def feed(self, chunk: bytes) -> None:
-        if self._start is not None:
-            chunk = (self._start + chunk).lstrip(_SPACE)
-            self._start = None if chunk else b""
-            if chunk[:1] in (b"{", b"["):
-                self._json = bytearray()
-        if self._json is not None:
-            self._json += chunk
-            return
-        self._incomplete += len(chunk)
-        for frame in self._splitter.feed(chunk):
-            self._incomplete -= len(frame)
-            if not self.done:
-                self._read_frame(frame)
-
-    def end(self) -> None:
-        """The answer's bytes are complete."""
-        if self._json is not None:
-            self._read_whole(bytes(self._json))
-        elif not self.done:
-            self._read_frame(self._splitter.flush(), whole=False)
-
-    def _read_frame(self, frame: bytes, *, whole: bool = True) -> None:
-        data = _data_of(frame)
-        if data.startswith(DONE):
-            self.done = self._ended = True
-            return
-        if not data:
-            return
-        chunk = None if holds_more_values(data, MOST_VALUES) else decoded(data)
-        if isinstance(chunk, dict) and not _is_error(chunk):
-            self._message.take(chunk)
-            self._ended = bool(self._message.finish)
-        elif isinstance(chunk, dict):
-            self._fail(chunk)
-        elif whole:  # Half a frame at the end spoils nothing: what came before it may be a whole answer.
-            self._fail(None)
-
-    def _fail(self, error: object) -> None:
-        self._ended, self.done = False, True
-        self.error, self.unreadable = error, error is None
-        self.error_is_first = not self._message.begun
-
-    def _read_whole(self, body: bytes) -> None:
-        value = None if holds_more_values(body, MOST_VALUES) else decoded(body)
-        if not isinstance(value, dict):
-            self._fail(None)
-        elif _is_error(value):
-            self._fail(value)
-        elif self._message.take(value):
-            self._ended = self.done = True
-        else:
-            self._fail(None)
+        super().__init__(_Message())
 
 
 class _Message:
@@ -217,9 +121,25 @@ class _Message:
         self._texts: list[str] = []
         self._calls = False
         self._refused = False
+        self._closed = False
         self._usage: Json | None = None
 
-    def take(self, chunk: Json) -> bool:
+    @property
+    def ended(self) -> bool:
+        """A reason to finish came, or `[DONE]`."""
+        return bool(self.finish) or self._closed
+
+    def close(self) -> None:
+        self._closed = True
+
+    def take_whole(self, said: Json) -> bool:
+        self._closed = self._take(said)
+        return self._closed
+
+    def take(self, said: Json) -> None:
+        self._take(said)
+
+    def _take(self, chunk: Json) -> bool:
         """Adds what a chunk, or a whole completion, says. Whether it says anything about the first choice."""
         self.begun = True
         if isinstance(usage := chunk.get("usage"), dict):
@@ -228,7 +148,7 @@ class _Message:
         first = next((choice for choice in choices if _is_first(choice)), None) if isinstance(choices, list) else None
         said = (first.get("delta") or first.get("message")) if first else None
         if first and (finish := first.get("finish_reason")):
-            self.finish = finish if isinstance(finish, str) and _WORD.fullmatch(finish) else "other"
+            self.finish = finish if isinstance(finish, str) and WORD.fullmatch(finish) else "other"
         if not isinstance(said, dict):
             return False
         texts = _texts(said.get("content"))
@@ -251,10 +171,6 @@ def _is_first(choice: object) -> bool:
     return isinstance(choice, dict) and choice.get("index", 0) in (0, None)
 
 
-def _is_error(body: Json) -> bool:
-    return bool(body.get("error")) or body.get("type") == "error"
-
-
 def _texts(content: object) -> list[str]:
     if isinstance(content, str):
         return [content] if content else []
@@ -265,9 +181,3 @@ def _texts(content: object) -> list[str]:
 def _is_text(part: object) -> bool:
     """Not reasoning, which some providers send as parts of another type."""
     return isinstance(part, dict) and part.get("type") in ("text", None) and isinstance(part.get("text"), str)
-
-
-def _data_of(frame: bytes) -> bytes:
-    """A frame's data: its data lines, joined as the standard says."""
-    lines = (line.removeprefix(b"data:") for line in frame.splitlines() if line.startswith(b"data:"))
-    return b"\n".join(line.removeprefix(b" ") for line in lines)

@@ -1,0 +1,52 @@
+"""Objects of a history, in any format: decoded, changed in single members, and reduced to what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from app.wire.members import RawObject, Unreadable, holds_more_values
+
+MOST_ARGUMENT_VALUES = 200_000
+"""What holds more is no call's arguments, and counts as text."""
+
+
+def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
+    """Raises `Unreadable`."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+    if not isinstance(value, dict):
+        raise Unreadable(f"{what} is no object.")
+    return value
+
+
+def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] = ()) -> bytes:
+    """An object with some members replaced or removed."""
+    try:
+        return RawObject(raw).spliced(replaced, removed)
+    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+        left = {name: value for name, value in decoded_object(raw).items() if name not in removed}
+        return msgspec.json.encode(left | {name: msgspec.Raw(value) for name, value in replaced.items()})
+
+
+def meant_by(arguments: str) -> msgspec.Raw | str:
+    """JSON inside a string, as its values; written again at once: one call's values are held at a time."""
+    try:
+        raw = arguments.encode()
+        if holds_more_values(raw, MOST_ARGUMENT_VALUES):
+            return arguments
+        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(raw), order="deterministic"))
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
+    """A text less what the patterns find in it."""
+    for pattern in ignore:
+        text = pattern.sub("", text)
+    return text

@@ -1,0 +1,70 @@
+"""Rendering, as far as it is alike in all formats: which raw messages a view becomes, and whence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from app.core.summary import prompts
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
+
+
+class Placed(NamedTuple):
+    """A raw message of a payload."""
+
+    raw: bytes
+    place: int | None = None
+    """Which of the transcript's messages it is; None for one of our own, and for the leading instructions."""
+    own: bool = False
+    """Written by us: a summary or a note."""
+    moved: bool = False
+    """A copy of a pinned message, or a carried one: its neighbours may be others than in the client's own history."""
+
+
+def placed(
+    conversation: Conversation,
+    view: View,
+    note: Callable[[str], bytes],
+    altered: Callable[[bytes, Altered], bytes | None],
+) -> list[Placed]:
+    """The payload's raw messages in order. `note` writes a text of ours, `altered` what is left of a message, or None
+    for nothing."""
+    messages = conversation.transcript.messages
+    payload = [Placed(message.raw) for message in conversation.instructions]
+    for part in view.parts:
+        match part:
+            case Summary(chunk):
+                payload.append(Placed(note(prompts.chunk_text(chunk)), own=True))
+            case Note(_, text):
+                payload.append(Placed(note(text), own=True))
+            case Verbatim(start, stop):
+                payload += [Placed(messages[index].raw, index) for index in range(start, stop)]
+            case Pinned(start, stop):
+                payload += [Placed(messages[index].raw, index, moved=True) for index in range(start, stop)]
+            case Pruned():
+                pass
+            case Carried(index):
+                payload.append(Placed(messages[index].raw, index, moved=True))
+            case Altered(index) if (left := altered(messages[index].raw, part)) is not None:
+                payload.append(Placed(left, index))
+    return payload
+
+
+def joined(
+    payload: list[Placed], is_user: Callable[[bytes], bool], join: Callable[[bytes, bytes, bool], bytes]
+) -> list[bytes]:
+    """For a provider that refuses two user messages in a row: those that we made neighbours become one.
+
+    `join` makes one of two; its last argument says that the first of them keeps its other members.
+    """
+    merged: list[bytes] = []
+    before: Placed | None = None
+    for each in payload:
+        new = each.own or each.moved or (before is not None and (before.own or before.moved))
+        if merged and new and is_user(merged[-1]) and is_user(each.raw):
+            # The message that is no note keeps its other members.
+            merged[-1] = join(merged[-1], each.raw, each.own)
+        else:
+            merged.append(each.raw)
+        before = each
+    return merged
