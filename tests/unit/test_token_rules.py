@@ -84,6 +84,13 @@ def test_encrypted_reasoning_costs_by_its_length_and_nothing_in_later_turns() ->
     )
 
 
+def test_what_the_provider_made_of_a_history_it_compacted_costs_in_every_turn() -> None:
+    made = replace(ORDER, encrypted=7_400, sealed=True, texts=())
+    rules = items("gpt-5")
+    assert unit_tokens([made], rules, n) == (1_000,)
+    assert estimate((made, ASKED), Declarations(), rules, n) - estimate((ASKED,), Declarations(), rules, n) == 1_000
+
+
 def test_what_is_shorter_than_its_wrapping_costs_nothing() -> None:
     assert Encrypted(1_000, 6.4).tokens(999) == 0
 

@@ -1,1 +1,1 @@
-"""Messages, Anthropic's API for conversations."""
+"""Anthropic's Messages."""
