@@ -14,7 +14,7 @@ from app.headers.relayed import Headers, for_summary
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
 from app.settings.policies import AppliedPolicy
-from app.tokens.estimator import Estimator, TokenRules
+from app.tokens.estimator import Estimator
 
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
@@ -35,8 +35,6 @@ class Writing:
     estimator: Estimator
     base_model: Callable[[str], str]
     """The model that a model is counted as."""
-    token_rules: TokenRules
-    """By what it is counted, in the conversation's format."""
     prefix: Callable[[View], Prefix]
     """The conversation itself, for a summariser that reads that."""
 
@@ -44,7 +42,7 @@ class Writing:
         """As the windows are known now."""
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(summary.upstream)
-        formula = self.estimator.formula(self.base_model(summariser), self.token_rules)
+        formula = self.estimator.formula(self.base_model(summariser))
         line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))

@@ -164,7 +164,6 @@ def _writing(
         providers=services.providers,
         estimator=services.estimator,
         base_model=services.base_model,
-        token_rules=caller.format.token_rules,
         prefix=prefix,
     )
 

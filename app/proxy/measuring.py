@@ -90,13 +90,5 @@ def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
-    return (
-        caller.format.name,
-        request.model,
-        caller.tenant,
-        caller.upstream,
-        tools,
-        request.output,
-        request.threshold,
-        preset,
-    )
+    where = caller.format.name, caller.format.window_asked(caller.headers), caller.upstream
+    return request.model, caller.tenant, where, tools, request.output, request.threshold, preset
