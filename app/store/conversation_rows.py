@@ -20,7 +20,7 @@ from app.store.database import insert_into
 from app.store.lease import revoke_leases
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
-from app.store.tables import conversations, heads, masks
+from app.store.tables import conversations, heads, masks, prints
 from app.store.usage_records import delete_usage
 
 MOST_HEADS = 256
@@ -171,7 +171,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
     await delete_usage(connection, tenant, conversation_id)
-    for table in (heads, masks):
+    for table in (heads, masks, prints):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
         )

@@ -77,6 +77,9 @@ class Message:
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
     sealed: bool = False
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
+    tied: bool = False
+    """Among its thoughts are some that their provider takes back only behind the very prompt that they were made
+    behind: see `core/view/ties`."""
     bound: bool = False
     """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
     encrypted: int = 0
@@ -122,6 +125,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             holds_calls=self.holds_calls or any(message.calls for message in new),
             holds_answers=self.holds_answers or any(message.answers for message in new),
             holds_media=self.holds_media or any(message.media for message in new),
+            holds_ties=self.holds_ties or any(message.tied for message in new),
             kept=dict(self.kept),
             shorter=self if self and not self.kept else None,
         )
@@ -174,6 +178,10 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     @lazy
     def holds_media(self) -> bool:
         return any(message.media for message in self)
+
+    @lazy
+    def holds_ties(self) -> bool:
+        return any(message.tied for message in self)
 
     @lazy
     def kept(self) -> dict[Hashable, Any]:
