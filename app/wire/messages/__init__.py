@@ -1,1 +1,1 @@
-"""Anthropic's Messages."""
+"""Messages, Anthropic's API for conversations, which Claude Code speaks and some other providers too."""
