@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.format import WireFormat
+from app.wire.messages.format import MESSAGES
 
-FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS,)
+FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES)
 """The first one is what is spoken where nothing says otherwise."""

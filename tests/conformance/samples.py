@@ -76,6 +76,9 @@ class Samples:
     that is sent instead, or nothing."""
     nothing_taught: tuple[bytes, ...]
 
+    tells_usage: bool = False
+    """Its streams tell what they cost unasked: there is nothing that a client, or Steno, could say about it."""
+
 
 def samples_of(name: str) -> Samples:
     try:

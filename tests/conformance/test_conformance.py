@@ -96,8 +96,8 @@ def test_a_request_is_read(spoken: WireFormat, samples: Samples) -> None:
     assert request.is_typical
     assert request.declarations().tools
     assert request.output is None
-    assert not request.wants_usage
-    assert not request.says_whether_usage
+    assert request.wants_usage is samples.tells_usage
+    assert request.says_whether_usage is samples.tells_usage
     assert request.body == samples.request
     assert spoken.model_in(samples.request) == samples.model
     assert spoken.model_in(b"<p>") == ""
@@ -275,10 +275,10 @@ def test_calls_are_cut_and_taken_out_by_their_places(spoken: WireFormat, samples
     talk = talk_of(spoken, samples.request)
     index, caller = next((i, m) for i, m in enumerate(talk.transcript.messages) if len(m.calls) > 1)
     kept = Altered(index, caller.texts, 1, "repaired", ((1, '{"_shortened":"x"}'),))
-    [left] = read_messages(spoken, payload_of(spoken, talk, kept)[samples.instructions :])
+    left = read_messages(spoken, payload_of(spoken, talk, kept))[-1]
     assert left.calls == (replace(caller.calls[1], arguments='{"_shortened":"x"}'),)
     none = Altered(index, caller.texts, 1, "repaired", ())
-    assert read_messages(spoken, payload_of(spoken, talk, none)[samples.instructions :])[0].calls == ()
+    assert read_messages(spoken, payload_of(spoken, talk, none))[-1].calls == ()
 
 
 def test_no_two_user_messages_are_made_neighbours_where_that_is_refused(spoken: WireFormat, samples: Samples) -> None:
@@ -302,7 +302,7 @@ def test_a_changed_payload_is_a_request_again(spoken: WireFormat, samples: Sampl
         assert again.model == samples.model
         assert again.options == {}
         assert again.names == ()
-        assert again.wants_usage is ask_usage
+        assert again.wants_usage is (ask_usage or samples.tells_usage)
 
 
 # Pairs

@@ -69,7 +69,7 @@ class Message:
     answers: tuple[str, ...] = ()
     """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
     settled: tuple[ToolCall, ...] = ()
-    """Calls whose results stand in the message itself, because the provider made them: nothing has to follow them."""
+    """Calls that the provider answers itself, where they were made: no result has to follow from anybody else."""
     by_place: bool = False
     """A result that answers the call before it, as that has no id to be named by."""
     media: tuple[Media, ...] = ()
@@ -207,9 +207,10 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
     """Whether results among them may belong to a call that stands before all of them."""
     called: set[str] = set()
     for message in messages:
-        if not called.issuperset(message.answers):
+        if message.calls:
+            called.update(call.id for call in message.calls)
+        elif not called.issuperset(message.answers):
             return True
-        called.update(call.id for call in message.calls)
     return False
 
 
@@ -338,13 +339,13 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     previous_call = 0
     reaches: dict[int, int] = {}  # how far the unit of a caller goes
     for index, message in enumerate(messages):
-        if message.answers:
-            named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
-            for caller in named or [previous_call if message.by_place else index]:
-                reaches[caller] = index
         if message.calls:
             previous_call = index
             caller_of.update((call.id, index) for call in message.calls)
+        elif message.answers:
+            named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
+            for caller in named or [previous_call if message.by_place else index]:
+                reaches[caller] = index
     starts: list[int] = []
     end = -1
     for index in range(len(messages)):
