@@ -17,6 +17,7 @@ from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rul
 from app.core.tokens.typescript import functions_text
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.messages import tokens as messages_format
+from app.wire.messages.format import MESSAGES
 from app.wire.responses import tokens as responses_format
 
 items, blocks = responses_format.token_rules, messages_format.token_rules
@@ -209,3 +210,15 @@ def test_where_the_estimate_holds_the_fixed_parts_a_prior_is_a_ratio_alone(model
         prior = prior_for(model, f"3/o200k_base/{WHOLE}", tools)
         assert (prior.ratio, prior.offset) == (ratio, 0)
         assert prior_for(model, "3/o200k_base", tools).ratio != ratio
+
+
+def test_a_request_to_claude_is_read_as_it_is_counted() -> None:
+    assert MESSAGES.token_rules("claude-opus-5") == blocks("claude-opus-5")
+    tools = [{"name": "f", "input_schema": {}}]
+    body = {"model": "claude-opus-5", "max_tokens": 9, "messages": [], "tools": tools}
+    for choice, must_call in (("auto", False), ("any", True), ("tool", True)):
+        request = MESSAGES.read(json.dumps(body | {"tool_choice": {"type": choice, "name": "f"}}).encode())
+        assert request.declarations().must_call is must_call
+    thinking = [{"type": "thinking", "thinking": "", "signature": "abc"}, {"type": "redacted_thinking", "data": "de"}]
+    read = MESSAGES.message(json.dumps({"role": "assistant", "content": thinking}).encode()).message
+    assert read.encrypted == 5
