@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.format import WireFormat
+from app.wire.responses.format import RESPONSES
 
-FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS,)
+FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, RESPONSES)
 """The first one is what is spoken where nothing says otherwise."""

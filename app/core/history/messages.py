@@ -34,6 +34,8 @@ class ToolCall:
     """As the model wrote them; often, but not always, a JSON object."""
     by_place: bool = False
     """It has no id: the next result that is by place answers it."""
+    anywhere: bool = False
+    """Its result may stand anywhere behind it, not only next to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Message:
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
     bound: bool = False
     """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
+    encrypted: int = 0
+    """Characters of reasoning that only its provider can read: what it costs is guessed by them."""
 
     @property
     def text(self) -> str:

@@ -1,0 +1,1 @@
+"""Responses, OpenAI's second API for conversations."""
