@@ -138,7 +138,7 @@ def slots(item: Json) -> Iterator[tuple[Path, str]]:
         yield from _content_slots("content", item.get("content"))
     elif type_ in OUTPUTS and type_ not in SEALED:
         if type_ == "mcp_approval_response":
-            yield (), "approved" if item.get("approve") is True else "refused"
+            yield (), "approved" if item.get("approve") is True else "denied"
         yield from _content_slots(OUTPUTS[type_].member, item.get(OUTPUTS[type_].member))
 
 
