@@ -200,7 +200,7 @@ def test_its_summary_is_made_after_its_answer_where_none_was_begun(steno: StartS
     grow(proxy, BELOW)
     assert held.begun == 0
     assert ask_with_reports(proxy)["reason"] == "summary_in_background"
-    until(lambda: held.begun == 1)
+    until(lambda: held.begun)
     held.let_go()
     until(lambda: summaries_of(proxy))
 
