@@ -180,19 +180,20 @@ def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:
     """Twenty seconds are longer for an agent than old results, head and tail, are a loss to it. The client is told."""
-    proxy = steno()
+    proxy = steno(limits={"background_compactions": 1})
     grow(proxy)
     until(lambda: held.begun == 1)
     told = ask_with_reports(proxy)
     assert (told["status"], told["actions"], told["reason"]) == ("trimmed", ["masked"], "summary_in_background")
     before = simulator.chats[-1].payload["messages"]
     assert [message["role"] for message in before] == [message["role"] for message in reports(2, FIRING)]
-    told = context(post(proxy.url, chat([*reports(2, FIRING), *turns(1, words=20, first=90)], conversation_id="one")))
+    told = context(post(proxy.url, chat([*reports(2, FIRING), *reports(1, 0)], conversation_id="one")))
     assert (told["status"], told["reason"]) == ("trimmed", "summary_in_background")
-    assert simulator.chats[-1].payload["messages"][: len(before)] == before  # The boundary stays.
+    # The boundary stays where it is: what is sent begins as before, and the new report is whole.
+    assert simulator.chats[-1].payload["messages"] == [*before, *reports(1, 0)]
     held.let_go()
     until(lambda: summaries_of(proxy) and settled(proxy))
-    assert context(post(proxy.url, chat(reports(2, FIRING), conversation_id="one")))["status"] == "summarized"
+    assert ask_with_reports(proxy)["status"] == "summarized"
 
 
 def test_its_summary_is_made_after_its_answer_where_none_was_begun(steno: StartSteno, held: HeldSummaries) -> None:

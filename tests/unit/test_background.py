@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 from app.compaction.background import LOOKED_AT_GROWTH, Background
 from app.compaction.paces import Paces
 from app.compaction.room import BackgroundLimits, BackgroundRoom
-from app.core.history.messages import Message
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.settings import BackgroundSettings
@@ -45,7 +44,7 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> Beginning:
 
 
 def job(tokens: int) -> Any:
-    history: list[Message] = [message("user", tokens=tokens)]
+    history = [message("user", tokens=tokens - 600), message("assistant", tokens=300), message("user", tokens=300)]
     return SimpleNamespace(
         place=PLACE,
         tenant=PLACE[0],
@@ -83,7 +82,7 @@ def test_what_it_begins_goes_by_limits_for_the_time_when_it_is_used(begins: Begi
     begun(begins, 7_100, SENT)
     ((_, changes),) = begins.begun
     assert set(changes) == {"budget"}
-    assert changes["budget"].limit == LIMIT
+    assert (changes["budget"].limit, changes["budget"].target) == (LIMIT, LIMIT // 2 - 600)
 
 
 def test_trouble_of_its_own_does_not_reach_the_request_that_was_answered() -> None:

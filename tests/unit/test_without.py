@@ -96,6 +96,12 @@ def test_a_result_that_nobody_has_read_yet_is_cut_where_masks_are_not_enough() -
     assert (decision.status, decision.actions) == ("trimmed", ("masked", "shortened"))
 
 
+def test_no_boundary_is_set_where_there_is_nothing_to_mask() -> None:
+    found = without_summary(asked(agent(step(2, "row " * 1_500, answer=""))), 1_400, shortens=True)
+    assert found is not None
+    assert found.boundaries == ()
+
+
 def test_nothing_is_left_out_to_go_on() -> None:
     """What the assistant said is neither masked nor cut: such a request waits, though pruning would make it fit."""
     said = [message("user", "go on"), message("assistant", words(600))] * 3
