@@ -79,6 +79,11 @@ class Job:
         messages = self.conversation.transcript.messages
         return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
 
+    @lazy
+    def size(self) -> int:
+        """Bytes of its history."""
+        return sum(len(message.raw) for message in self.conversation.history)
+
     async def beside(self, work: Work, step: Callable[[], T]) -> T:
         """Works something out about the request; in a worker thread where its history is long."""
         return await work.do(self.tenant, step) if self.is_long else step()
