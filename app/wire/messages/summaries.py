@@ -11,7 +11,7 @@ import msgspec
 
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.wire.format import Manners
+from app.wire.format import Headers, Manners
 from app.wire.messages.content import blocks_of
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import PATH
@@ -42,6 +42,7 @@ class MessagesSummaries:
     target = PATH
     own_members = MEMBERS
     optional = OPTIONAL
+    headers: Headers = ((b"anthropic-version", b"2023-06-01"),)
 
     def cap(self, model: str) -> str:  # noqa: ARG002 - all models of this format have the same
         return CAP
