@@ -1,8 +1,8 @@
 """Payloads: a view as messages. What is verbatim keeps its bytes, as far as a provider takes it where it stands now.
 
-What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions among the messages may only stand behind a user's message and
-before an assistant's, or last: where their neighbours are gone they wait for the next such place. And a history begins
-with a user's message.
+What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions
+among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
+gone they wait for the next such place. And a history begins with a user's message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import Kind
 from app.core.summary import prompts
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
 from app.wire.members import RawObject, split_array
