@@ -37,8 +37,13 @@ class Usage:
 
 
 def usage_of(said: object) -> Usage | None:
-    """None where nothing was said."""
-    return Usage(read_usage(said), prompt_tokens(said)) if said else None
+    """None where nothing was said. Where the model read several prompts for one answer, none of them is the one that
+    was sent: nothing is learnt from their sum."""
+    if not said:
+        return None
+    iterations = said.get("iterations") if isinstance(said, dict) else None
+    is_one = not isinstance(iterations, list) or len(iterations) <= 1
+    return Usage(read_usage(said), prompt_tokens(said) if is_one else None)
 
 
 def says_window_full(finish: object) -> bool:
