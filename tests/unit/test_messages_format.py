@@ -366,6 +366,14 @@ def test_what_is_altered_keeps_the_bytes_of_what_is_not() -> None:
     assert rendered(plain, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user("l")
 
 
+def test_a_message_whose_keys_stand_twice_is_written_as_it_was_read() -> None:
+    raw = b'{"role":"user","content":"gone","content":[{"type":"text","text":"long"}]}'
+    read_ = MessageReader(IDENTITY, MESSAGES.message).read([b'{"role":"user","content":"q"}', raw])
+    talk = Conversation(read_, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
+    assert rendered(talk, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user(block("l"))
+    assert rendered(talk, Note("stub", "n", 1), Verbatim(1, 2), alternate=True) == [user(block("n"), block("long"))]
+
+
 # Answers
 
 

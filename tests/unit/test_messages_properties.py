@@ -191,6 +191,30 @@ def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -
             assert ("user", "user") not in set(pairwise(roles))
 
 
+@PRESETS
+@CASES
+@given(SEEDS)
+def test_odd_histories_are_compacted_or_passed_and_never_fail(preset: PresetName, seed: int) -> None:
+    """Blocks and messages are missing, doubled, in another order: a provider would refuse them, and is to do so."""
+    random = Random(seed)
+    messages = [json.loads(json.dumps(message)) for message in Talk(random).messages]
+    for _ in range(random.randint(1, 8)):
+        place = random.randrange(len(messages))
+        odd = random.choice([None, [], "", [{"type": "text"}], [7], {}, random.choice(messages)["content"]])
+        match random.randrange(4):
+            case 0:
+                messages.insert(place, random.choice(messages))
+            case 1 if len(messages) > 1:
+                del messages[place]
+            case 2:
+                messages[place] = {**messages[place], "content": odd}
+            case _:
+                messages[place] = {**messages[place], "role": random.choice(["user", "assistant", "system", "tool"])}
+    raw = json.dumps({"model": "m", "messages": messages}).encode()
+    payload = sent(asked(raw), Steno(preset), raw, alternate=random.random() < 0.5)
+    assert payload is None or payload["messages"]
+
+
 def check_contents(body: dict[str, Any], payload: dict[str, Any]) -> None:
     """What is left is the client's own, and the thoughts of an open turn are all there."""
     given_marks = [json.dumps(held["cache_control"]) for _, held in marks_of(body)]
