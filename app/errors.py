@@ -14,6 +14,7 @@
       MissingCredentials      401  missing_credentials
       UnknownPath             404  unknown_path
       UnknownUpstream         404  unknown_upstream
+      FormatNotSpoken         404  format_not_spoken
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
       InvalidRequest          400  invalid_request
@@ -122,6 +123,12 @@ class UnknownPath(_RequestError):
 
 class UnknownUpstream(_RequestError):
     status, code = 404, "unknown_upstream"
+
+
+class FormatNotSpoken(_RequestError):
+    """No upstream that the request may go to speaks its format."""
+
+    status, code = 404, "format_not_spoken"
 
 
 class ConversationNotFound(_RequestError):

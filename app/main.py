@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
-from app.compaction.background import Background, BackgroundLimits
+from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
+from app.compaction.room import BackgroundLimits, BackgroundRoom
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Price
@@ -30,11 +31,12 @@ from app.metrics.metrics import Metrics
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
-from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage
+from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage, Unspoken
 from app.providers.registry import price as list_price
 from app.providers.upstream import HttpUpstream
 from app.providers.windows import Windows
 from app.proxy.conversations import Conversations
+from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
 from app.proxy.in_flight import BytesInFlight
@@ -49,7 +51,7 @@ from app.rest.health import health_router
 from app.rest.metrics import metrics_router
 from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
-from app.settings import DEFAULT_UPSTREAM, ConfigurationError, Settings, UpstreamSettings, problems_in
+from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
@@ -58,8 +60,8 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.wire.format import BodyBounds
-from app.wire.formats import FORMATS
+from app.wire.format import BodyBounds, WireFormat
+from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MessageReader
 
 log = structlog.get_logger("steno")
@@ -99,21 +101,28 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     for router in ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
-    chat, passthrough = ChatEndpoint(services), PassthroughEndpoint(services)
-    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, chat, passthrough)
+    ways = ChatEndpoint(services), ChatEndpoint(services, Counting), PassthroughEndpoint(services)
+    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, *ways)
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
 
 
 def gate_of(
-    settings: Settings, instance: bytes, metrics: Metrics, app: ASGIApp, chat: ASGIApp, passthrough: ASGIApp
+    settings: Settings,
+    instance: bytes,
+    metrics: Metrics,
+    app: ASGIApp,
+    chat: ASGIApp,
+    counting: ASGIApp,
+    passthrough: ASGIApp,
 ) -> Gate:
     """What stands before these."""
     server, limits = settings.server, settings.limits
     return Gate(
         app,
         chat=chat,
+        counting=counting,
         passthrough=passthrough,
         formats=FORMATS,
         instance=instance,
@@ -138,18 +147,19 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
     holder = secrets.token_hex(8)
-    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, holder)
     at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
+    room = BackgroundRoom(BackgroundLimits(*at_most))
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder)
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
         store=store,
         identity=identity,
         formats=FORMATS,
-        readers={each.name: MessageReader(identity, each.message, settings.identity.ignore) for each in FORMATS},
+        readers={each.name: _reader(identity, each, settings.identity.ignore) for each in FORMATS},
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, paces, tasks, BackgroundLimits(*at_most)),
+        background=Background(compactor, paces, room, tasks),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,
@@ -166,6 +176,10 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         base_model=settings.base_model,
         overflow_retries=settings.compaction.overflow_retries,
     )
+
+
+def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str]) -> MessageReader:
+    return MessageReader(identity, format_.message, ignore, mark=mark_of(format_))
 
 
 def policies_of(settings: Settings) -> Policies:
@@ -199,14 +213,18 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     """Every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
-        upstream = _open_upstream(at, instance)
-        windows = Windows(settings.models, settings.compaction.default_window, at, upstream, store)
-        usage: Sightings[str, StreamedUsage]
-        usage = Sightings(STREAMED_USAGE_SECONDS, counts=windows.answered.__contains__)
-        return Provider(name, at, upstream, FORMATS[0].summaries, windows, Calibrations(store, at.base_url), usage)
+        formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
+        upstream, alone = _open_upstream(at, instance), len(at.speaks) == len(formats) == 1
+        # What an API wants in every request's headers, its list of models wants, too.
+        asked_with = formats[0].summaries.headers if alone else ()
+        windows = Windows(
+            settings.models, settings.compaction.default_window, at, upstream, store, asked_with=asked_with
+        )
+        among = windows.answered.__contains__
+        usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
+        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url), usage, Unspoken(among))
 
-    named = (provider(name, at) for name, at in settings.upstreams.items())
-    return Providers(provider(DEFAULT_UPSTREAM, settings.upstream), *named)
+    return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
 
 def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
@@ -218,6 +236,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
         between_bytes=settings.between_bytes_seconds,
         instance=instance,
         key=key.get_secret_value() if key else None,
+        speaks=settings.speaks,
     )
 
 

@@ -20,6 +20,7 @@ from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.wire.format import AnswerReader, Manners, SummaryDialect
+from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
 
@@ -36,8 +37,8 @@ RETRY_PAUSE_SECONDS = 0.25
 TAUGHT_SECONDS = 24 * 3600.0
 """So long it is remembered how a model wants to be asked."""
 
-_Asked = tuple[Upstream, str]
-"""A model behind an upstream."""
+_Asked = tuple[Upstream, bytes, str]
+"""A model behind an upstream, and the path at which it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,11 @@ class Route:
     name: str = ""
     """What the settings call the upstream."""
     is_own: bool = False
-    """Whether the conversation itself goes there, too."""
+    """Whether the conversation itself goes there, too, and in the same format."""
+    continues: bool = True
+    """Whether it is asked in the conversation's format, so that a call may continue the conversation itself."""
+    missing: Callable[[], None] = lambda: None
+    """Called where the path of its format turns out not to be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class _Call:
     key: _Asked = field(init=False)
 
     def __post_init__(self) -> None:
-        self.key = (self.route.upstream, self.route.model)
+        self.key = (self.route.upstream, self.route.dialect.target, self.route.model)
 
     def body(self, options: Mapping[str, Any]) -> bytes:
         request, prefix, model, dialect = self.request, self.prefix, self.route.model, self.route.dialect
@@ -150,7 +155,8 @@ class Summariser:
         failure: Failure | None = None
         for route in routes:
             lessons = 1 + len({*route.dialect.optional, *self._parameters})
-            call = _Call(route, request, prefix, deadline, tenant, undertaking, lessons)
+            shown = prefix if route.continues else None
+            call = _Call(route, request, shown, deadline, tenant, undertaking, lessons)
             if self._left(call) <= 0:
                 return failure or Failure(because(Code.SUMMARISER_UPSTREAM_TIMEOUT))
             if not self._breaker.admits(call.key, tenant):
@@ -223,6 +229,8 @@ class Summariser:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
+                    if says_no_such_path(answering.status, bytes(refusal)):
+                        call.route.missing()
                     return _refused(answering, bytes(refusal), call.prefix)
                 await _read(reader, answering)
         except UpstreamTimedOut:

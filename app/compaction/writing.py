@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
 from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
 from app.headers.credentials import for_anybody
-from app.headers.relayed import Headers, for_summary
+from app.headers.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Estimator
+from app.wire.format import WireFormat
 
 INPUT_SHARE = 0.85
 """Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
@@ -32,6 +34,8 @@ class Writing:
     headers: Headers
     """The caller's."""
     providers: Providers
+    format: WireFormat
+    """That of the conversation."""
     estimator: Estimator
     base_model: Callable[[str], str]
     """The model that a model is counted as."""
@@ -42,7 +46,8 @@ class Writing:
         """As the windows are known now."""
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(summary.upstream)
-        formula = self.estimator.formula(self.base_model(summariser))
+        format_ = provider.format_for(self.format, self.tenant)
+        formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
         line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, self.tenant)
         room = line.estimate(limit_of(window, budget.summary))
@@ -59,7 +64,8 @@ class Writing:
             focus=self.focus,
             ratio=line.ratio,
             strategy=self.rules.policy.strategy,
-            style=summary.style,
+            # What is shown as it came can be read in its own format alone.
+            style=summary.style if format_ is self.format else "transcript",
             failed_results=summary.failed_results,
         )
 
@@ -67,17 +73,19 @@ class Writing:
         """Whom to ask, the first choice first. An upstream with a key of its own adds that itself."""
         summary, headers = self.rules.summary, for_summary(self.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
-        reached = ((model or self.model, self._at(upstream)) for model, upstream in asked)
-        return tuple(
-            Route(
-                model,
-                provider.upstream,
-                provider.summaries,
-                self._shown_to(provider, headers),
-                provider.name,
-                is_own=provider is self.provider,
-            )
-            for model, provider in reached
+        return tuple(self._route(model or self.model, self._at(upstream), headers) for model, upstream in asked)
+
+    def _route(self, model: str, provider: Provider, headers: Headers) -> Route:
+        format_ = provider.format_for(self.format, self.tenant)
+        return Route(
+            model,
+            provider.upstream,
+            format_.summaries,
+            with_missing(self._shown_to(provider, headers), format_.summaries.headers),
+            provider.name,
+            is_own=provider is self.provider and format_ is self.format,
+            continues=format_ is self.format,
+            missing=partial(provider.lacks, format_.name, self.tenant),
         )
 
     def _shown_to(self, provider: Provider, headers: Headers) -> Headers:

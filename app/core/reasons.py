@@ -82,7 +82,7 @@ class Code(StrEnum):
 
     SUMMARY_IN_BACKGROUND = (
         "summary_in_background",
-        "the request fits well and did not wait: the summary that is due is made after its answer, or already",
+        "no wait, as the request fits well or was shortened: its summary is made after the answer, or already",
     )
 
     # The summariser gave no answer.
@@ -151,7 +151,7 @@ class Code(StrEnum):
     )
     PATH_NOT_COMPACTED = (
         "path_not_compacted",
-        "a conversation on a path that is not compacted, such as `/v1/responses` and `/v1/messages` (`bypassed`)",
+        "a conversation on a path that is not compacted, such as `/v1/messages/count_tokens` (`bypassed`)",
         ": ",
     )
     SERVER_STATE = (

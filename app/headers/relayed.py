@@ -138,6 +138,12 @@ def for_summary(headers: Headers) -> Headers:
     ]
 
 
+def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """With what else has to be said, where it is not."""
+    said = {name for name, _ in headers}
+    return [*headers, *(header for header in needed if header[0] not in said)]
+
+
 def _about_the_request(name: bytes) -> bool:
     return name in NOT_FOR_SUMMARIES or name in (CALL_MARKER, HOPS) or name.startswith(b"x-stainless-")
 

@@ -2,7 +2,8 @@
 
 `/v1/models` is asked for everywhere. Its entries tell the window under several names: `max_model_len` (vLLM, SGLang),
 `context_length` and `top_provider` (OpenRouter), `context_window` and `max_completion_tokens` (Groq),
-`max_context_length` (Mistral), `capabilities.limits` (GitHub Copilot), `meta.n_ctx` (llama.cpp). Three servers tell
+`max_context_length` (Mistral), `capabilities.limits` (GitHub Copilot), `meta.n_ctx` (llama.cpp), `max_input_tokens`
+and `max_tokens` (Anthropic). Three servers tell
 more, or only, on paths of their own; they are known by `owned_by` and nobody else is asked there:
 
 - LM Studio, `/api/v0/models`: what a model is loaded with, else the most it can be loaded with.
@@ -26,6 +27,7 @@ import msgspec
 from app.core.limits.budget import MOST_TOKENS, Window
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import StenoError
+from app.headers.relayed import with_missing
 from app.providers.upstream import Headers, Upstream
 from app.wire.members import holds_more_values
 
@@ -52,6 +54,8 @@ AT_ONCE = 4
 """Of them; each answer may take 4 MB."""
 MOST_ENTRIES = 3_000
 """Models of a list that are read; the longest lists have some hundreds."""
+PAGE = 1_000
+"""Models asked for at once, where a list comes in pages."""
 MOST_VALUES = 200_000
 """In an answer that is decoded. The longest lists have a quarter of that."""
 LONGEST_NUMBER = 20
@@ -107,20 +111,23 @@ class ModelListing:
 class Discovery:
     """Asks one provider. What a model was loaded with is remembered."""
 
-    def __init__(self, upstream: Upstream, path: str, seconds: float) -> None:
-        """`path` is the base URL's; `seconds` bounds each question."""
+    def __init__(self, upstream: Upstream, path: str, seconds: float, asked_with: Headers = ()) -> None:
+        """`path` is the base URL's; `seconds` bounds each question; `asked_with` is said in each, unless it is."""
         self._upstream = upstream
         self._path = path
         self._root = path.removesuffix("/v1")
         self._seconds = seconds
+        self._asked_with = asked_with
         self._shown: dict[str, tuple[str | float | None, Window]] = {}
         """When each model that is not loaded was changed last, and its window since."""
         self._loaded: dict[str, int] = {}
 
     async def listing(self, headers: Headers = ()) -> ModelListing:
         """Raises `ListingRefused` or the upstream errors."""
-        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+        headers = self._complete(headers)
         answer = await self._upstream.ask(b"/v1/models", headers, self._seconds)
+        if _object(answer.body).get("has_more") is True:  # Anthropic's list comes in pages of 20.
+            answer = await self._upstream.ask(b"/v1/models?limit=%d" % PAGE, headers, self._seconds)
         if answer.status != 200 or _decoded(answer.body) is None:
             raise ListingRefused(answer.status)
         entries = {name: entry for entry in _entries(answer.body, "data") if (name := _name(entry, "id"))}
@@ -139,7 +146,7 @@ class Discovery:
 
     async def elsewhere(self, headers: Headers = ()) -> str | None:
         """The path at which the provider's host has an API, where the base URL's own path has none."""
-        headers = [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
+        headers = self._complete(headers)
         # The upstream puts the base URL's path in place of the first /v1.
         below = {} if self._path.endswith("/v1") else {f"{self._path}/v1": "/v1/v1"}
         for path, target in (below | {path: path for path in USUAL_PATHS if path != self._path}).items():
@@ -152,6 +159,10 @@ class Discovery:
             if lists or (answer.status in (401, 403) and isinstance(content, dict) and "error" in content):
                 return path
         return None
+
+    def _complete(self, headers: Headers) -> Headers:
+        headers = with_missing(list(headers), self._asked_with)
+        return [*headers, (b"accept", b"application/json"), (b"accept-encoding", b"identity")]
 
     async def _llama_cpp(self, listing: ModelListing, headers: Headers) -> ModelListing:
         if len(listing.models) != 1:
@@ -217,6 +228,8 @@ def announced(entry: Entry) -> Window | None:
         contexts.append(slot)
     most_input = next((number for place in places if (number := _number(place, INPUT_NAMES))), None)
     most_output = next((number for place in places if (number := _number(place, OUTPUT_NAMES, least=1))), None)
+    if not contexts and most_input and not most_output:
+        most_output = _number(entry, ("max_tokens",), least=1)  # Elsewhere that may mean the window.
     context = min(contexts, default=most_input)
     if context is None:
         return None

@@ -51,13 +51,14 @@ class Listings:
         upstream: Upstream,
         tasks: OwnedTasks,
         clock: Callable[[], float] = monotonic,
+        asked_with: Headers = (),
     ) -> None:
         """`known` is told every listing."""
         self._known = known
         self._at = at
         self._tasks = tasks
         self._clock = clock
-        self._discovery = Discovery(upstream, urlsplit(at.base_url).path, ASK_SECONDS)
+        self._discovery = Discovery(upstream, urlsplit(at.base_url).path, ASK_SECONDS, asked_with)
         self._asking: asyncio.Task[None] | None = None
         self._told: ListingOutcome | None = None
         self._asked_at = 0.0

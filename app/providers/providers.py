@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from urllib.parse import urlsplit
+from itertools import chain
+from time import monotonic
+
+import structlog
 
 from app.core.tokens.calibration import Calibration
-from app.errors import UnknownUpstream
+from app.errors import FormatNotSpoken, UnknownUpstream
 from app.memory.sightings import Sightings
 from app.providers.calibrations import Calibrations
 from app.providers.upstream import Upstream
 from app.providers.windows import Windows
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.store import StoredCalibration
-from app.wire.format import SummaryDialect
+from app.wire.format import WireFormat
+
+log = structlog.get_logger("steno.upstreams")
 
 STREAMED_USAGE_SECONDS = 24 * 3600.0
 """So long it is remembered how a model's streams tell their usage."""
+UNSPOKEN_SECONDS = 3600.0
+"""So long it is remembered that a format's path was not there: the next release of a server may have it."""
 
 
 class StreamedUsage(Enum):
@@ -31,6 +38,26 @@ class StreamedUsage(Enum):
     """It does not take the question."""
 
 
+class Unspoken:
+    """The formats whose path was not there at one upstream, as far as tenants saw it."""
+
+    def __init__(self, counts: Callable[[str], bool], clock: Callable[[], float] = monotonic) -> None:
+        """`counts`: whether a tenant's word may confirm another's."""
+        self._seen: Sightings[str, bool] = Sightings(UNSPOKEN_SECONDS, clock, counts=counts)
+        self.revision = 0
+        """Rises with every sighting."""
+
+    def saw(self, tenant: str, format_: str) -> bool:
+        """Whether that is news to the tenant."""
+        new = self._seen.own(tenant, format_) is None
+        self._seen.saw(tenant, format_, True)
+        self.revision += 1
+        return new
+
+    def holds(self, tenant: str, format_: str) -> bool:
+        return self._seen.holding(tenant, format_) is not None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Provider:
     """One upstream. What is learnt of a model is learnt of it there: another one may serve it with other limits."""
@@ -38,23 +65,38 @@ class Provider:
     name: str
     settings: UpstreamSettings
     upstream: Upstream
-    summaries: SummaryDialect
-    """How it is asked for one."""
+    formats: tuple[WireFormat, ...]
+    """Those that it speaks, as far as Steno does."""
     windows: Windows
     calibrations: Calibrations
-    streamed_usage: Sightings[str, StreamedUsage]
-    """How each model's streams tell their usage, as far as it was seen."""
+    streamed_usage: Sightings[tuple[str, str], StreamedUsage]
+    """How each model's streams in a format tell their usage, as far as it was seen."""
+    unspoken: Unspoken
 
     host: str = field(init=False)
     """Where it is: some hosts put less into a prompt than others."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "host", urlsplit(self.settings.base_url).hostname or "")
+        object.__setattr__(self, "host", self.settings.host)
+
+    def may_speak(self, format_: str, tenant: str) -> bool:
+        """As far as is known: the settings say so, and no answer says otherwise."""
+        return format_ in self.settings.speaks and not self.unspoken.holds(tenant, format_)
+
+    def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
+        """In which it is asked for summaries of conversations in a format: in the same, where it speaks that."""
+        able = [each for each in self.formats if self.may_speak(each.name, tenant)]
+        return own if own in able else next(iter(able), own)
+
+    def lacks(self, format_: str, tenant: str) -> None:
+        """The path of a format is not there."""
+        if self.unspoken.saw(tenant, format_):
+            log.warning("upstream does not speak a format", upstream=self.name, format=format_)
 
     @property
     def revision(self) -> int:
         """Rises whenever a request to it may be measured otherwise than before."""
-        return self.windows.revision + self.calibrations.revision
+        return self.windows.revision + self.calibrations.revision + self.unspoken.revision
 
     def serves(self, model: str) -> bool:
         """Whether one of its globs is about the model. The default one has none."""
@@ -69,11 +111,44 @@ class Providers:
         self.all = (default, *others)
         self._by_name = {provider.name: provider for provider in self.all}
 
-    def of(self, model: str, named: str | None = None) -> Provider:
-        """Where a chat goes: to the upstream in its base URL, else by its model. Raises `UnknownUpstream`."""
-        if named is not None:
-            return self.named(named)
+    def of(self, model: str | None, format_: str | None, tenant: str, named: str | None = None) -> Provider:
+        """Where a request goes: to the upstream in its base URL, else by its model among those that speak its format.
+
+        None stands for a model that is not known, and for a path that is no format's. Raises `UnknownUpstream` and
+        `FormatNotSpoken`.
+        """
+        if named is not None or format_ is None:
+            return self.check(named, format_)
+        able = [provider for provider in self.all if format_ in provider.settings.speaks]
+        believed = [provider for provider in able if provider.may_speak(format_, tenant)]
+        found = self._first(model, format_, believed) or self._first(model, format_, able)
+        if found is None:
+            raise self._not_spoken(format_, f"No upstream speaks {format_}" + (f" for {model!r:.100}" if model else ""))
+        return found
+
+    def _by_model(self, model: str) -> Provider:
+        """Where requests for it go that the default upstream could be sent, too."""
         return next((provider for provider in self.all if provider.serves(model)), self.default)
+
+    def _first(self, model: str | None, format_: str, able: Sequence[Provider]) -> Provider | None:
+        """The first that has the model, else the default one, else the first that is there for the format."""
+        serving = (provider for provider in able if model is not None and provider.serves(model))
+        default = (provider for provider in able if provider is self.default)
+        meant = (provider for provider in able if format_ in provider.settings.is_meant_for)
+        return next(chain(serving, default, meant), None)
+
+    def _not_spoken(self, format_: str, what: str) -> FormatNotSpoken:
+        able = ", ".join(provider.name for provider in self.all if format_ in provider.settings.speaks)
+        others = f"Those that do: {able} (/u/{{name}}/v1)." if able else "None does."
+        return FormatNotSpoken(f"{what} here (upstream.formats, upstreams.<name>.formats). {others}")
+
+    def check(self, named: str | None, format_: str | None) -> Provider:
+        """The upstream that a base URL names. Raises `UnknownUpstream`, and `FormatNotSpoken` where it cannot be asked
+        so."""
+        provider = self.named(named)
+        if named is not None and format_ is not None and format_ not in provider.settings.speaks:
+            raise self._not_spoken(format_, f"The upstream {provider.name!r} does not speak {format_}")
+        return provider
 
     def named(self, name: str | None) -> Provider:
         """The upstream in a base URL, the default one if it has none. Raises `UnknownUpstream`."""
@@ -91,7 +166,7 @@ class Providers:
             windows = provider.windows
             for name in windows.names_for(tenant, used):
                 learnt = windows.of(name, tenant).source == "learnt"
-                if windows.listed(name, tenant) or learnt or self.of(name) is provider:
+                if windows.listed(name, tenant) or learnt or self._by_model(name) is provider:
                     found.setdefault(name, []).append(provider)
         return found
 

@@ -19,6 +19,7 @@ from app.headers.hops import with_hop
 from app.providers.transport.connection import Timeouts
 from app.providers.transport.pool import STALE_SECONDS, Pool, trust
 from app.providers.transport.writing import write_head
+from app.wire.paths import FORMAT_NAMES, FormatName, key_headers
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -134,8 +135,8 @@ class _HttpxAnswer:
 class HttpUpstream:
     """The provider over HTTP/1.1: what is relayed by our own transport, calls of our own by httpx2.
 
-    With a `key` of ours a caller's headers go there by a list only. Every request tells the provider that it came
-    through this `instance`.
+    With a `key` of ours a caller's headers go there by a list only, and the key where what it `speaks` wants it. Every
+    request tells the provider that it came through this `instance`.
     """
 
     def __init__(
@@ -146,11 +147,13 @@ class HttpUpstream:
         between_bytes: float,
         instance: bytes,
         key: str | None = None,
+        speaks: frozenset[FormatName] = frozenset(FORMAT_NAMES),
     ) -> None:
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
         self._instance = instance
-        self._authorization = None if key is None else b"Bearer " + key.encode()
+        self._key = None if key is None else key.encode()
+        self._speaks = speaks
         self._timeouts = Timeouts(connect, first_byte, between_bytes)
         self._pool = Pool(self._base, self._timeouts)
         # No environment proxies, no redirects, no HTTP/2: one stream reset must not end the others on a connection.
@@ -165,7 +168,7 @@ class HttpUpstream:
     async def relay(
         self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
     ) -> RelayedAnswer:
-        sent = self._with_key(with_hop(headers, self._instance))
+        sent = self._with_key(with_hop(headers, self._instance), target)
         written = write_head(method, self._at_provider(target), self._base.netloc, sent, content)
         return await self._pool.exchange(written, content, to_head=method == b"HEAD")
 
@@ -203,21 +206,21 @@ class HttpUpstream:
         timeout = {"connect": connect, "pool": connect, "read": read, "write": self._timeouts.between_bytes}
         # The raw target: httpx2 would turn /v1/../admin into /admin and quote the rest anew.
         extensions = {"target": self._at_provider(target), "timeout": timeout}
-        headers = self._with_key(with_hop(headers, self._instance))
+        headers = self._with_key(with_hop(headers, self._instance), target)
         return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
 
-    def _with_key(self, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        if self._authorization is None:
+    def _with_key(self, headers: list[tuple[bytes, bytes]], target: bytes) -> list[tuple[bytes, bytes]]:
+        if self._key is None:
             return headers
         kept = for_anybody((name.lower(), value) for name, value in headers)
-        return [*kept, (b"authorization", self._authorization)]
+        return [*kept, *key_headers(self._key, self._speaks, target)]
 
     def _at_provider(self, target: bytes) -> bytes:
         """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""
         path, question_mark, query = target.partition(b"?")
         if path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
-        if self._authorization is not None and question_mark:
+        if self._key is not None and question_mark:
             query = without_keys(query)
         return path + question_mark + query
 

@@ -42,10 +42,12 @@ class Windows:
         upstream: Upstream,
         store: Store,
         clock: Callable[[], float] = monotonic,
+        asked_with: Headers = (),
     ) -> None:
+        """`asked_with`: headers of every question, where the caller's have none of that name."""
         self._tasks = OwnedTasks()
         self._known = KnownWindows(models, default_window)
-        self._listings = Listings(self._known, at, upstream, self._tasks, clock)
+        self._listings = Listings(self._known, at, upstream, self._tasks, clock, asked_with)
         self._learnt = LearntLimits(store, at.base_url, self._tasks, clock)
 
     def start(self) -> None:
@@ -59,17 +61,25 @@ class Windows:
 
     # What is known
 
-    def of(self, model: str, tenant: str = NOBODY, guess: int | None = None) -> Window:
+    def of(self, model: str, tenant: str = NOBODY, guess: int | None = None, asked: int | None = None) -> Window:
         """The model's window as far as it is known now to the tenant.
 
         `guess` is the window of a model that nobody knows, as the policy of the conversation has it that goes to this
         model. Everybody else takes `compaction.default_window`; so does who writes summaries, because a policy is
-        chosen for a conversation and tells nothing of the model that summarises it.
+        chosen for a conversation and tells nothing of the model that summarises it. `asked` is the window that a
+        request's headers ask for; what is learnt with it says nothing of requests that do not, nor the other way.
         """
+        base = self._base(model, asked, guess)
+        return self._learnt.lower(tenant, _learnt_as(model, asked), base)
+
+    def _base(self, model: str, asked: int | None, guess: int | None = None) -> Window:
+        """Without refusals. What the operator set stands, whatever a request asks for."""
         base = self._known.of(model)
         if guess is not None and base.source == "default":
             base = replace(base, context=guess)
-        return self._learnt.lower(tenant, model, base)
+        if asked is None or base.source == "config" or asked <= base.context:
+            return base
+        return replace(base, context=asked, max_input=None, note="asked for by the request's headers")
 
     @property
     def revision(self) -> int:
@@ -119,14 +129,21 @@ class Windows:
     def answered(self) -> AnsweredTenants:
         return self._learnt.answered
 
-    def learn(self, tenant: str, model: str, overflow: Overflow, output: int | None = None) -> None:
-        self._learnt.learn(tenant, model, self._known.of(model), overflow, output)
+    def learn(
+        self, tenant: str, model: str, overflow: Overflow, output: int | None = None, asked: int | None = None
+    ) -> None:
+        self._learnt.learn(tenant, _learnt_as(model, asked), self._base(model, asked), overflow, output)
 
     def accepts(self, tenant: str) -> None:
         self._learnt.accepts(tenant)
 
-    def succeeded(self, tenant: str, model: str, prompt_tokens: int) -> None:
-        self._learnt.succeeded(tenant, model, prompt_tokens)
+    def succeeded(self, tenant: str, model: str, prompt_tokens: int, asked: int | None = None) -> None:
+        self._learnt.succeeded(tenant, _learnt_as(model, asked), prompt_tokens)
 
     async def load(self) -> None:
         await self._learnt.load()
+
+
+def _learnt_as(model: str, asked: int | None) -> str:
+    """The model's name, and the window it was asked to have."""
+    return model if asked is None else f"{model}[{asked}]"

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -42,6 +42,7 @@ from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
 from app.proxy.services import Services
+from app.wire.format import WireRequest
 from app.wire.members import Unreadable
 
 log = structlog.get_logger("steno.chat")
@@ -54,8 +55,10 @@ Obtained = tuple[Observation, UpstreamAnswer]
 
 
 class ChatEndpoint:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, exchange: type[Exchange] | None = None) -> None:
+        """`exchange`: what is done with a request, if not to answer it."""
         self._services = services
+        self._exchange = exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         services, limits = self._services, self._services.limits
@@ -66,11 +69,11 @@ class ChatEndpoint:
         with services.in_flight.counted() as count:
             try:
                 tenant = services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
-                services.providers.named(scope[UPSTREAM])  # Before a body is taken that nobody can be sent.
+                services.providers.check(scope[UPSTREAM], scope[FORMAT].name)  # Before a body is taken for nobody.
                 body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
                 in_path = scope[CONVERSATION], scope[UPSTREAM]
                 caller = Caller(tenant, headers, record.request_id, scope[FORMAT], *in_path)
-                exchange = Exchange(services, answer, caller, record, body, scope[TARGET])
+                exchange = self._exchange(services, answer, caller, record, body, scope[TARGET])
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
                 return
@@ -86,6 +89,9 @@ class ChatEndpoint:
 class Exchange:
     """One chat request on its way to the provider and back."""
 
+    remembers: ClassVar[bool] = True
+    """Whether the next request of its conversation is recognised by it."""
+
     services: Services
     answer: ClientAnswer
     caller: Caller
@@ -98,28 +104,38 @@ class Exchange:
 
     async def serve(self) -> None:
         if self.caller.header(CALL_MARKER) == "summary":
-            await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)))
+            await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return
         try:
-            facts = await self._take_in()
+            request = await self._read()
+            handed_off = request.hands_off
+            facts = None if handed_off else await self._take_in(request)
         except Unreadable as error:
-            reason = Reason(error.reason)
-            log_bypass(self.services.repeats, self.caller.format.path.decode(), reason)
-            await self._relay_unread(bypassed(reason))
+            await self._bypass(Reason(error.reason), self.body)
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood", request_id=self.caller.request_id)
             own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
-            await self._relay_unread(own)
+            await self._relay_unread(own, self.body)
         else:
-            await self._serve(facts)
+            if facts is not None:
+                await self._serve(facts)
+            elif handed_off is not None:
+                await self._bypass(handed_off, request.untouched)
 
-    async def _take_in(self) -> Facts:
+    async def _take_in(self, request: WireRequest) -> Facts:
+        return await take_in(self.services, request, self.caller, remember=self.remembers)
+
+    async def _read(self) -> WireRequest:
         if self.caller.header(b"content-encoding"):
             raise Unreadable("The body is encoded.")
-        return await take_in(self.services, await read(self.services, self.caller, self.body), self.caller)
+        return await read(self.services, self.caller, self.body)
+
+    async def _bypass(self, reason: Reason, body: bytes) -> None:
+        log_bypass(self.services.repeats, self.caller.format.path.decode(), reason)
+        await self._relay_unread(bypassed(reason), body)
 
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
@@ -263,11 +279,11 @@ class Exchange:
         else:
             await self._relay.as_sent(answering, own)
 
-    async def _relay_unread(self, own: Headers) -> None:
-        """For the provider to judge, or another Steno's own call: nothing is looked at."""
+    async def _relay_unread(self, own: Headers, body: bytes) -> None:
+        """For the provider to judge, or another Steno's own call: nothing more is looked at."""
         self.own_headers = own
         self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
-        answering = await self._forwarding.send(self.body, await self._provider())
+        answering = await self._forwarding.send(body, await self._provider())
         try:
             await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
@@ -276,7 +292,8 @@ class Exchange:
     async def _provider(self) -> Provider:
         """Where a body goes that was not understood: its model may still be readable."""
         model = await model_of(self.services, self.caller, self.body)
-        return self.services.providers.of(model, self.caller.upstream)
+        caller = self.caller
+        return self.services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
 
     @property
     def _forwarding(self) -> Forwarding:

@@ -17,6 +17,7 @@ from app.proxy.patience import Patience
 from app.proxy.peeking import FIRST_PIECE_SECONDS, read_refusal, refusal_in
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
+from app.wire.missing_paths import STATUSES, says_no_such_path
 from app.wire.retries import is_repeatable
 
 log = structlog.get_logger("steno.chat")
@@ -33,9 +34,11 @@ class Forwarding:
     """The client's."""
     record: RequestRecord
 
-    async def send(self, body: bytes, provider: Provider, model: str | None = None) -> RelayedAnswer:
-        """One call. Raises the upstream errors."""
-        headers = forwarded(self.headers, read_here=True)
+    async def send(
+        self, body: bytes, provider: Provider, model: str | None = None, headers: Headers | None = None
+    ) -> RelayedAnswer:
+        """One call, with the client's headers where no others are given. Raises the upstream errors."""
+        headers = forwarded(self.headers if headers is None else headers, read_here=True)
         self.record.goes_to(provider, model)
         answering = await provider.upstream.relay(b"POST", self.target, headers, body)
         self.record.answered(answering)
@@ -72,6 +75,11 @@ class Forwarding:
                 return refused
             await refused.close()
             return await self._send_observed(observed, milestones)
+        if answering.status in STATUSES:
+            refused = await read_refusal(answering)
+            if says_no_such_path(refused.status, refused.read):
+                observed.lacks_path()
+            return refused
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
             beginning = await answering.beginning(FIRST_PIECE_SECONDS)
             if error := refusal_in(observed.facts.format.editor(), beginning):
@@ -79,11 +87,14 @@ class Forwarding:
         return answering
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:
-        facts = observed.facts
-        if observed.decision.view is None:
+        facts, view, headers = observed.facts, observed.decision.view, self.headers
+        if view is None:
             body = facts.request.untouched
         else:
             body = await facts.job.beside(self.services.work, observed.payload)
-        answering = milestones.own(await self.send(body, facts.provider, facts.job.model))
+            if view.drops:
+                body, told = facts.format.dropping(body, headers)
+                headers = list(told)
+        answering = milestones.own(await self.send(body, facts.provider, facts.job.model, headers))
         observed.answered(answering.status)
         return answering

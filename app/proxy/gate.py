@@ -6,7 +6,7 @@ Starlette's own function middleware would turn a broken answer into a clean end.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, MethodNotAllowed, StenoError
 from app.headers.credentials import sends_key
 from app.headers.hops import check_hops
-from app.headers.relayed import Headers, shadowed_by, shown
+from app.headers.relayed import Headers, shadowed_by, shown, value_of
 from app.memory.repeats import Repeats
 from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
@@ -23,6 +23,7 @@ from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
 from app.wire.format import WireFormat
+from app.wire.paths import COUNTS
 
 TARGET = "steno.target"
 """Scope key: the provider's raw path, with the query."""
@@ -35,6 +36,10 @@ FORMAT = "steno.format"
 """Scope key: the wire format of a request whose history is compacted."""
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
 """Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
+COUNT = b"x-context-count"
+"""Header: what a request to count is about."""
+FORWARDED = "forwarded"
+"""What would be sent to the provider. Without the header: what came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods. The first two are answered with the request as it arrived: with the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -54,8 +59,9 @@ class Gate:
         self,
         app: ASGIApp,
         chat: ASGIApp,
+        counting: ASGIApp,
         passthrough: ASGIApp,
-        formats: Iterable[WireFormat],
+        formats: Sequence[WireFormat],
         instance: bytes,
         door: Door,
         metrics: Metrics,
@@ -64,8 +70,11 @@ class Gate:
     ) -> None:
         self._own = _with_head(app)
         self._chat = chat
+        self._counting = counting
         self._passthrough = passthrough
         self._formats = {format_.path: format_ for format_ in formats}
+        by_name = {format_.name: format_ for format_ in formats}
+        self._counted = {path: by_name[name] for path, name in COUNTS.items() if name in by_name}
         self._instance = instance
         self._door = door
         self._metrics = metrics
@@ -115,7 +124,13 @@ class Gate:
         scope[TARGET] = theirs + b"?" + query if query else theirs
         scope.update(named)
         scope[FORMAT] = format_
-        return self._passthrough if format_ is None else self._chat
+        if format_ is not None:
+            return self._chat
+        if scope["method"] == "POST" and (counted := self._counted.get(theirs.rstrip(b"/"))) is not None:
+            scope[FORMAT] = counted
+            if counts_forwarded(scope["headers"]):
+                return self._counting
+        return self._passthrough
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self._header_count:
@@ -173,6 +188,14 @@ def _with_head(app: ASGIApp) -> ASGIApp:
         await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
 
     return get_for_head
+
+
+def counts_forwarded(headers: Headers) -> bool:
+    """Raises `InvalidRequest` for what the header cannot say."""
+    asked = value_of(headers, COUNT)
+    if asked not in (None, FORWARDED):
+        raise InvalidRequest(f"x-context-count can be {FORWARDED!r} only; it is {asked!r:.100}.", "x-context-count")
+    return asked is not None
 
 
 def leaves_its_place(path: bytes) -> bool:

@@ -65,17 +65,18 @@ async def digest(
 ) -> tuple[Conversation, Prompt]:
     """The conversation, counted if nothing can be decided without that; what is long is worked out in a thread."""
     reader, estimator, tenant = services.readers[caller.format.name], services.estimator, caller.tenant
-    counted_as = measured.counted_as
+    counted_as, host, token_rules = measured.counted_as, measured.provider.host, caller.format.token_rules
 
     def converse() -> tuple[Conversation, Prompt]:
         messages = reader.read(request.raw_messages)
         declared, declarations, scale = request.declared, request.declarations, measured.picture_scale
-        prompt = estimator.prompt(counted_as, messages, declared, declarations, measured.provider.host, scale)
+        prompt = estimator.prompt(counted_as, messages, declared, declarations, host, scale, token_rules)
         return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
 
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
-    is_short = len(request.raw_messages) <= MANY_MESSAGES
-    if is_short and reader.unread_bytes(request.raw_messages) <= INLINE_BYTES:
+    raw_messages = request.raw_messages
+    is_short = len(raw_messages) <= MANY_MESSAGES
+    if is_short and (len(request.body) <= INLINE_BYTES or reader.unread_bytes(raw_messages) <= INLINE_BYTES):
         conversation, prompt = converse()
     else:
         conversation, prompt = await services.work.do(tenant, converse)
@@ -141,6 +142,7 @@ def _job(
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         wait_seconds=wait_seconds(rules, events, caller),
         request_id=caller.request_id,
+        ties=request.ties,
     )
 
 
@@ -161,6 +163,7 @@ def _writing(
         focus=request.focus,
         headers=caller.headers,
         providers=services.providers,
+        format=caller.format,
         estimator=services.estimator,
         base_model=services.base_model,
         prefix=prefix,

@@ -63,7 +63,9 @@ class Observation:
             and services.events.body
             and request.stream
             and not request.wants_usage
-            and self.facts.provider.streamed_usage.holding(self.facts.job.tenant, request.model)
+            and self.facts.provider.streamed_usage.holding(
+                self.facts.job.tenant, (self.facts.format.name, request.model)
+            )
             is StreamedUsage.WHEN_ASKED
         )
 
@@ -115,9 +117,9 @@ class Observation:
             answer = told.completion or by_bytes(written)
             limit = prompt + answer // max(1, request.choices)
             if limit >= LEAST_LIMIT:
-                self.facts.provider.windows.learn(
-                    self.facts.job.tenant, request.model, Overflow("context_window", limit)
-                )
+                overflow, asked = Overflow("context_window", limit), self.facts.measure.asked
+                windows = self.facts.provider.windows
+                windows.learn(self.facts.job.tenant, request.model, overflow, asked=asked)
         except Exception:
             log.exception("a full window was not learnt from")
 
@@ -141,6 +143,10 @@ class Observation:
         await self.refusal(refusal.status, refusal.headers, refusal.read)
         return False
 
+    def lacks_path(self) -> None:
+        """The provider has no such path: it does not speak the request's format."""
+        self.facts.provider.lacks(self.facts.format.name, self.facts.job.tenant)
+
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """`first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
@@ -149,7 +155,8 @@ class Observation:
             if first_frame and self.overflow is not None and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
-                windows.learn(self.facts.job.tenant, model, self.overflow, self.facts.request.output)
+                output, asked = self.facts.request.output, self.facts.measure.asked
+                windows.learn(self.facts.job.tenant, model, self.overflow, output, asked)
         except Exception:
             log.exception("a refusal was not learnt from")
 
@@ -200,7 +207,7 @@ class Observation:
 
     def _remember(self, told: StreamedUsage) -> None:
         """How the model's streams tell their usage. What it refused once it is not asked again for a day."""
-        known, model = self.facts.provider.streamed_usage, self.facts.request.model
+        known, model = self.facts.provider.streamed_usage, (self.facts.format.name, self.facts.request.model)
         tenant = self.facts.job.tenant
         if known.own(tenant, model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
             return
@@ -212,7 +219,7 @@ class Observation:
         reported = usage.prompt if usage else None
         if reported is None:
             return
-        provider.windows.succeeded(tenant, request.model, reported)
+        provider.windows.succeeded(tenant, request.model, reported, self.facts.measure.asked)
         if not self.services.calibration.enabled:
             return
         calibrations, formula, tools = provider.calibrations, self.facts.measure.formula, self.facts.measure.tools

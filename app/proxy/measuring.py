@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
-from app.core.tokens.rules import LONGEST_MODEL, rules_for
+from app.core.tokens.rules import LONGEST_MODEL
 from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
@@ -32,6 +32,8 @@ class Measure:
     tools: bool
     """Whether the model is shown tools."""
     window: Window
+    asked: int | None
+    """The window that the request's headers ask for, where they do."""
     rules: AppliedPolicy
     budget: Budget
     picture_scale: float
@@ -40,7 +42,11 @@ class Measure:
 
 class Measuring:
     def __init__(
-        self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
+        self,
+        providers: Providers,
+        policies: Policies,
+        estimator: Estimator,
+        base_model: Callable[[str], str],
     ) -> None:
         self._providers = providers
         self._policies = policies
@@ -57,7 +63,9 @@ class Measuring:
         """
         key = _key(request, caller)
         known = None if key is None else self._measures.get(key)
-        provider = known[0].provider if known else self._providers.of(request.model, caller.upstream)
+        if known is not None and known[1] != known[0].provider.revision:
+            known = None  # It may even go elsewhere now.
+        provider = known[0].provider if known else self._provider(request, caller)
         await provider.windows.settled(request.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:
             return known[0]
@@ -66,19 +74,24 @@ class Measuring:
             self._measures.keep(key, (measure, provider.revision))
         return measure
 
+    def _provider(self, request: WireRequest, caller: Caller) -> Provider:
+        return self._providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+
     def _measure(self, provider: Provider, request: WireRequest, caller: Caller) -> Measure:
         estimator, model, tenant = self._estimator, request.model, caller.tenant
+        token_rules = caller.format.token_rules
         counted_as = self._base_model(model)
-        formula = estimator.formula(counted_as)
-        hidden = request.forbids_tools and rules_for(counted_as, provider.host).hides_tools
+        formula = estimator.formula(counted_as, token_rules)
+        hidden = request.forbids_tools and token_rules(counted_as, provider.host).hides_tools
         tools = request.has_tools and not hidden
         line = provider.calibrations.of(tenant, model, formula, tools).line
-        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as) else 1.0
+        caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
         rules = rules_of(self._policies, provider.settings, request, caller)
-        window = provider.windows.of(model, tenant, rules.compaction.default_window)
+        asked = caller.format.window_asked(caller.headers)
+        window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
-        return Measure(provider, counted_as, formula, tools, window, rules, budget, scale)
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, scale)
 
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:
@@ -89,4 +102,5 @@ def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
-    return request.model, caller.tenant, caller.upstream, tools, request.output, request.threshold, preset
+    where = caller.format.name, caller.format.window_asked(caller.headers), caller.upstream
+    return request.model, caller.tenant, where, tools, request.output, request.threshold, preset

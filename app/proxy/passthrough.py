@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.headers.relayed import Headers, forwarded, value_of
+from app.providers.providers import Provider
 from app.proxy.asgi import (
     CONNECTION,
     SIGNATURE,
@@ -18,12 +19,13 @@ from app.proxy.asgi import (
     peer_of,
     until_disconnect,
 )
-from app.proxy.bypass import bypassed, bypassed_path, log_bypass, not_compacted, unless_told
+from app.proxy.bypass import bypassed, log_bypass, passing, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
 from app.proxy.relaying import relay_raw
 from app.proxy.services import Services
 from app.settings import LimitSettings
+from app.wire.paths import format_at, uncompacted
 
 
 class PassthroughEndpoint:
@@ -36,17 +38,18 @@ class PassthroughEndpoint:
         answer = ClientAnswer(send, scope[SIGNATURE])
         headers: Headers = list(scope["headers"])
         arrived = asyncio.Event()
-        path = bypassed_path(scope["method"], scope[TARGET])
+        entry = uncompacted(scope["method"], scope[TARGET])
         own: Headers = []
         try:
             # An open relay would lend the provider to everybody who can reach it.
-            self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
-            if path is not None:
-                reason = not_compacted(self._services.formats)
-                log_bypass(self._services.repeats, path, reason)
+            tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+            if entry is not None:
+                reason = passing(entry, self._services.formats)
+                log_bypass(self._services.repeats, entry.name, reason)
                 own = bypassed(reason)
                 scope[REQUEST].metrics.payload("bypassed")
-            relaying = self._relay(scope, headers, receive, arrived, answer, own)
+            provider = self._services.providers.of(None, format_at(scope[TARGET], headers), tenant, scope[UPSTREAM])
+            relaying = self._relay(provider, scope, headers, receive, arrived, answer, own)
             await until_disconnect(receive, answer, relaying, arrived, scope.get(CONNECTION))
         except ClientDisconnected:
             return
@@ -56,6 +59,7 @@ class PassthroughEndpoint:
 
     async def _relay(
         self,
+        provider: Provider,
         scope: Scope,
         headers: Headers,
         receive: Receive,
@@ -63,7 +67,7 @@ class PassthroughEndpoint:
         answer: ClientAnswer,
         own: Headers,
     ) -> None:
-        provider, record = self._services.providers.named(scope[UPSTREAM]), scope[REQUEST]
+        record = scope[REQUEST]
         record.goes_to(provider)
         answering = await provider.upstream.relay(
             scope["method"].encode(),

@@ -26,16 +26,17 @@ from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
 from app.proxy.services import Services
 from app.rest.dependencies import (
-    CHAT_BODY,
+    REQUEST_BODY,
     Body,
     ConversationId,
     Tenant,
     TheServices,
+    format_of,
     known,
     readable,
 )
 from app.rest.summaries import SummaryOut, summary_out
-from app.wire.format import WireRequest
+from app.wire.format import WireFormat, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus
 
@@ -44,8 +45,9 @@ class CompactionOut(BaseModel):
     """What would be sent to the provider."""
 
     object: Literal["compaction"] = "compaction"
+    format: str
     model: str
-    messages: list[dict[str, Any]] = Field(description="To be sent in place of those that came.")
+    messages: list[dict[str, Any]] = Field(description="To be sent in place of those that came, in the same format.")
     context_status: str
     context: dict[str, Any]
 
@@ -62,38 +64,42 @@ NO_MESSAGES = (
 router = APIRouter(prefix="/context", tags=["context"])
 
 
-@router.post("/compact", openapi_extra=CHAT_BODY, response_model=CompactionOut)
+@router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)
 async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
-    """What Steno would send for this chat completions body. Summaries are made and kept; the model is asked nothing."""
+    """What Steno would send for this request; its `format` is chat_completions unless it says otherwise. Summaries are
+    made and kept; the model is asked nothing."""
     record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
-    caller = Caller(tenant, request.scope["headers"], record.request_id, services.format)
-    with readable():
+    format_ = await format_of(services, tenant, body)
+    caller = Caller(tenant, request.scope["headers"], record.request_id, format_)
+    with readable(format_):
         facts = await take_in(services, await read(services, caller, body), caller)
     decision = await _prepare(services, facts, record)
     return _answer(await facts.job.beside(services.work, lambda: _compaction(facts, decision)))
 
 
-@router.post("/conversations/{conversation_id}/compact", openapi_extra=CHAT_BODY, response_model=ForcedCompactionOut)
+@router.post("/conversations/{conversation_id}/compact", openapi_extra=REQUEST_BODY, response_model=ForcedCompactionOut)
 async def compact_conversation(
     request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Response:
-    """Summarises now what would be summarised when the window is full. The body is a chat completions request;
-    `instructions` says what the summary is to look after."""
+    """Summarises now what would be summarised when the window is full. The body is a request, in chat
+    completions unless its `format` says otherwise; `context.instructions` says what the summary is to look after, and
+    in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
     await known(services, tenant, conversation_id)
-    chat = await services.work.do(tenant, lambda: _read_forced(services, body))
+    format_ = await format_of(services, tenant, body)
+    asked = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(tenant, headers, record.request_id, services.format)
-    with readable():
-        facts = await take_in(services, chat, caller)
+    caller = Caller(tenant, headers, record.request_id, format_)
+    with readable(format_):
+        facts = await take_in(services, asked, caller)
     await count(services, tenant, facts.job.conversation, facts.prompt)
     held = await _chunks(services, facts)
     threshold = await facts.job.beside(services.work, partial(_threshold, facts, held.values()))
-    with readable():
-        facts = await take_in(services, chat.asking(threshold=threshold), caller)
+    with readable(format_):
+        facts = await take_in(services, asked.asking(threshold=threshold), caller)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     job = facts.job
     facts = replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))
@@ -115,18 +121,21 @@ def _count(services: Services, tenant: str) -> None:
         )
 
 
-def _read_forced(services: Services, body: bytes) -> WireRequest:
+def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
     """Raises `InvalidRequest`."""
+    is_first = format_ is services.format
     try:
-        chat = services.format.read(body, services.bounds)
+        asked = format_.read(body, services.bounds)
     except Unreadable as error:
-        if error.reason is Code.UNREADABLE and _lacks_messages(body):
+        if is_first and error.reason is Code.UNREADABLE and _lacks_messages(body):
             raise InvalidRequest(NO_MESSAGES, "messages") from error
-        with readable():
+        with readable(format_):
             raise
-    if not chat.raw_messages:
+    if not asked.raw_messages:
         raise InvalidRequest(NO_MESSAGES, "messages")
-    return chat.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or chat.focus)
+    if not is_first:  # There `instructions` may be a member of its own.
+        return asked
+    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or asked.focus)
 
 
 def _lacks_messages(body: bytes) -> bool:
@@ -166,6 +175,7 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
 def _compaction(facts: Facts, decision: Decision) -> dict[str, Any]:
     return {
         "object": "compaction",
+        "format": facts.format.name,
         "model": facts.request.model,
         "messages": msgspec.Raw(facts.format.messages_in(facts.payload(decision))),
         "context_status": decision.status,

@@ -15,7 +15,9 @@ from app.proxy.asgi import peer_of, read_body
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
 from app.store import Page, StoredConversation, UnknownCursor
-from app.wire.members import Unreadable
+from app.wire.format import WireFormat
+from app.wire.members import RawObject, Unreadable
+from app.wire.paths import FORMAT_NAMES
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,7 +27,9 @@ Order = Literal["asc", "desc"]
 
 STATUSES = ", ".join(get_args(Status))
 """Every `context_status`, for the schema."""
-CHAT_BODY: dict[str, Any] = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}}
+_FORMAT = {"type": "string", "enum": list(FORMAT_NAMES), "default": FORMAT_NAMES[0]}
+_REQUEST = {"type": "object", "properties": {"format": _FORMAT}}
+REQUEST_BODY: dict[str, Any] = {"requestBody": {"content": {"application/json": {"schema": _REQUEST}}}}
 """How a route that reads its body itself says so in the schema."""
 
 
@@ -75,14 +79,37 @@ Body = Annotated[bytes, Depends(_body)]
 """Within the same limits as a chat request's. Comes after whose it is: nobody else's is read."""
 
 
+async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
+    """The format of a request that comes to a route of our own, as its member `format` says. Raises
+    `InvalidRequest`."""
+    if b'"format"' not in body:
+        return services.format
+    given = await services.work.do(tenant, lambda: _member(body, "format"))
+    if given is None:
+        return services.format
+    known = {format_.name: format_ for format_ in services.formats}
+    if not isinstance(given, str) or given not in known:
+        raise InvalidRequest(f"format must be one of {', '.join(known)}; it is {given!r:.100}.", "format")
+    return known[given]
+
+
+def _member(body: bytes, name: str) -> object:
+    """None where the body cannot be read: whoever reads all of it says so."""
+    try:
+        return RawObject(body).value(name)
+    except Unreadable:
+        return None
+
+
 @contextmanager
-def readable() -> Iterator[None]:
+def readable(format_: WireFormat) -> Iterator[None]:
     """What the proxy forwards unread, for the provider to judge, is of no use to a route of our own."""
     try:
         yield
     except Unreadable as error:
         why = str(error).rstrip(".")
-        raise InvalidRequest(f"The body is no chat completions request that Steno can read: {why}.") from error
+        name = format_.name.replace("_", " ")
+        raise InvalidRequest(f"The body is no {name} request that Steno can read: {why}.") from error
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:

@@ -12,13 +12,14 @@ from app.proxy.caller import Caller
 from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST
 from app.proxy.report import context_of
-from app.rest.dependencies import CHAT_BODY, STATUSES, Body, Tenant, TheServices, readable
+from app.rest.dependencies import REQUEST_BODY, STATUSES, Body, Tenant, TheServices, format_of, readable
 
 
 class PlanOut(BaseModel):
     """What would happen to a request now; summaries that would be made are imagined at their largest."""
 
     object: Literal["plan"] = "plan"
+    format: str
     context_status: str = Field(description=f"{STATUSES}.")
     context: dict[str, Any]
     parts: list[dict[str, Any]]
@@ -30,17 +31,20 @@ class PlanOut(BaseModel):
 router = APIRouter(prefix="/context", tags=["context"])
 
 
-@router.post("/plan", openapi_extra=CHAT_BODY)
+@router.post("/plan", openapi_extra=REQUEST_BODY)
 async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
-    """What would happen to this chat completions body. Nothing is sent to the provider, nothing is stored."""
-    caller = Caller(tenant, request.scope["headers"], request.scope[REQUEST].request_id, services.format)
-    with readable():
+    """What would happen to this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to
+    the provider, nothing is stored."""
+    format_ = await format_of(services, tenant, body)
+    caller = Caller(tenant, request.scope["headers"], request.scope[REQUEST].request_id, format_)
+    with readable(format_):
         facts = await take_in(services, await read(services, caller, body), caller, remember=False)
     job = facts.job
     await count(services, tenant, job.conversation, facts.prompt)
     prepared, made = await services.compactor.plan(job)
     budget = job.budget
     return PlanOut(
+        format=format_.name,
         context_status=prepared.status,
         context=context_of(facts, prepared),
         parts=await job.beside(services.work, lambda: coverage_of(job.conversation, prepared.view, budget.line)),

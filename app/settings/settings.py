@@ -18,8 +18,15 @@ from app.settings.sections.models import CalibrationSettings, ModelSettings, Pri
 from app.settings.sections.server import LimitSettings, LogSettings, ServerSettings
 from app.settings.sections.storage import StorageSettings
 from app.settings.sections.summary import SummarySettings
-from app.settings.sections.upstreams import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
+from app.settings.sections.upstreams import (
+    DEFAULT_UPSTREAM,
+    OPENAI,
+    VENDORS_OWN,
+    NamedUpstreamSettings,
+    UpstreamSettings,
+)
 from app.settings.sources import PresetSource, aliases, kept_database, read_file
+from app.wire.paths import FormatName
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 
@@ -58,7 +65,7 @@ class Settings(BaseSettings):
     @field_validator("upstreams")
     @classmethod
     def _are_told_apart(cls, upstreams: dict[str, NamedUpstreamSettings]) -> dict[str, NamedUpstreamSettings]:
-        globs: dict[str, str] = {}
+        globs: dict[tuple[str, FormatName], str] = {}
         for name, upstream in upstreams.items():
             if not _UPSTREAM.fullmatch(name) or name == DEFAULT_UPSTREAM:
                 raise ValueError(
@@ -66,7 +73,9 @@ class Settings(BaseSettings):
                     f" and not {DEFAULT_UPSTREAM!r}, which is the one under `upstream`"
                 )
             for glob in upstream.models:
-                if (first := globs.setdefault(glob, name)) != name:
+                earlier = [globs.setdefault((glob, format_), name) for format_ in upstream.speaks]
+                if name not in earlier:
+                    first = min(earlier, key=list(upstreams).index)
                     raise ValueError(f"{name}.models has {glob!r}, which {first}.models has too: it would never count")
         return upstreams
 
@@ -76,10 +85,19 @@ class Settings(BaseSettings):
             ("summary.upstream", self.summary.upstream),
             *(("summary.fallbacks", other.upstream) for other in self.summary.fallbacks),
         ):
-            if name is not None and name not in (DEFAULT_UPSTREAM, *self.upstreams):
-                known = ", ".join((DEFAULT_UPSTREAM, *self.upstreams))
+            if name is not None and name not in self.all_upstreams:
+                known = ", ".join(self.all_upstreams)
                 raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
         return self
+
+    @property
+    def all_upstreams(self) -> dict[str, UpstreamSettings]:
+        """By name, the default one first; beside OpenAI also a vendor's own, for what nobody else here speaks."""
+        there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
+        if self.upstream.host == OPENAI:
+            meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
+            there |= {name: at for name, at in VENDORS_OWN.items() if name not in there and not at.speaks <= meant}
+        return there
 
     @property
     def circular(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,8 +20,11 @@ from app.store.database import insert_into
 from app.store.lease import revoke_leases
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
-from app.store.tables import conversations, heads, masks
+from app.store.tables import conversations, heads, masks, prints
 from app.store.usage_records import delete_usage
+
+MOST_HEADS = 256
+"""Of one conversation between two flushes: the latest stay."""
 
 
 @value
@@ -69,14 +72,28 @@ class StoredConversation:
     updated_at: datetime
 
 
-@value
+@dataclass(slots=True)
 class UnwrittenRequests:
     """The requests of one conversation since the last flush."""
 
     latest: ConversationSeen
     turns: int
     requests: int
-    heads: Mapping[bytes, int]
+    heads: dict[bytes, int]
+    """The latest ones, the newest last."""
+
+    @classmethod
+    def of(cls, seen: ConversationSeen) -> UnwrittenRequests:
+        return cls(seen, seen.turns, 1, dict(seen.heads))
+
+    def join(self, newer: UnwrittenRequests) -> None:
+        forked_from = self.latest.forked_from
+        self.latest = replace(newer.latest, forked_from=forked_from) if forked_from else newer.latest
+        self.turns = max(self.turns, newer.turns)
+        self.requests += newer.requests
+        self.heads |= newer.heads
+        while len(self.heads) > MOST_HEADS:
+            del self.heads[next(iter(self.heads))]
 
 
 _HEADS = Lookup(
@@ -154,7 +171,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
     await delete_usage(connection, tenant, conversation_id)
-    for table in (heads, masks):
+    for table in (heads, masks, prints):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.core.history.recognition import Head
 from app.core.view.chunks import FirstChunk, SummaryChunk
-from app.store import chunks, conversation_rows, masks, pins
+from app.store import chunks, conversation_rows, masks, pins, prints
 from app.store.calls import Calls
 from app.store.conversation_rows import ConversationSeen
 from app.store.usage_records import UsageRecord
@@ -28,6 +28,14 @@ class RequestCalls(Calls):
     async def keep_mask(self, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str) -> None:
         """A new boundary, known to every replica from here on."""
         await self._guarded(tenant, self._write(masks.keep_mask, tenant, settings, digest, start, conversation_id))
+
+    async def prints_at(self, tenant: str, places: Sequence[bytes]) -> dict[bytes, frozenset[bytes]]:
+        """What was sent when a history had come to one of these places, as far as that was no copy of it."""
+        return await self._guarded(tenant, self._read(prints.prints_at, tenant, places))
+
+    async def keep_print(self, tenant: str, place: bytes, print_: bytes, conversation_id: str) -> None:
+        """Known to every replica from here on."""
+        await self._guarded(tenant, self._write(prints.keep_print, tenant, place, print_, conversation_id))
 
     async def pins_of(
         self, tenant: str, conversation_id: str, chain: Sequence[bytes], *, bind: bool = True

@@ -21,6 +21,7 @@ from app.store.tables import (
     learned_windows,
     masks,
     pins,
+    prints,
     summary_chunks,
     usage_records,
 )
@@ -41,7 +42,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
     await connection.execute(
         select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
     )
-    for table in (heads, masks, pins):
+    for table in (heads, masks, pins, prints):
         await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
     await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)

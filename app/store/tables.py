@@ -224,6 +224,20 @@ masks = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
+# What a payload looked like where it was no copy of the history, by the place in it where the answer goes: see
+# `core/view/ties`.
+prints = Table(
+    "prints",
+    metadata,
+    _required("tenant", CleanText),
+    _required("digest", LargeBinary),
+    _required("print", LargeBinary),
+    _required("conversation_id", CleanText),
+    _required("created_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "digest", "print"),
+    Index(None, "tenant", "conversation_id"),
+)
+
 # Messages are not stored, so a pin is set by its position and bound to the history by the next request that shows it.
 pins = Table(
     "pins",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -25,7 +24,6 @@ PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
 QUEUE_CONVERSATIONS = 10_000
-HEADS_PER_CONVERSATION = 256
 BATCH_CONVERSATIONS = 500
 QUEUE_RECORDS = 20_000
 """Usage records, about 1 kB each."""
@@ -67,7 +65,7 @@ class WriteBehind:
         if not waits and len(self._queue) + len(self._in_flight) >= QUEUE_CONVERSATIONS:
             self.dropped += 1
             return
-        self._put(key, UnwrittenRequests(seen, seen.turns, 1, dict(seen.heads)))
+        self._put(key, UnwrittenRequests.of(seen))
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
@@ -134,8 +132,9 @@ class WriteBehind:
         ]
 
     def _put(self, key: Key, newer: UnwrittenRequests) -> None:
-        older = self._queue.pop(key, None)
-        self._queue[key] = newer if older is None else _joined(older, newer)
+        if (older := self._queue.pop(key, None)) is not None:
+            older.join(newer)
+        self._queue[key] = older or newer
 
     def _put_back(self) -> None:
         newer, self._queue, self._in_flight = self._queue, self._in_flight, {}
@@ -199,15 +198,3 @@ class WriteBehind:
 
     def _drop_record(self, _: UsageRecord) -> None:
         self.dropped_records += 1
-
-
-def _joined(older: UnwrittenRequests, newer: UnwrittenRequests) -> UnwrittenRequests:
-    heads = {**older.heads, **newer.heads}
-    surplus = max(0, len(heads) - HEADS_PER_CONVERSATION)
-    forked_from = older.latest.forked_from
-    return UnwrittenRequests(
-        latest=replace(newer.latest, forked_from=forked_from) if forked_from else newer.latest,
-        turns=max(older.turns, newer.turns),
-        requests=older.requests + newer.requests,
-        heads=dict(islice(heads.items(), surplus, None)) if surplus else heads,
-    )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, pairwise
+from operator import add
 from threading import Lock
 from typing import Protocol
 
@@ -21,9 +22,12 @@ from app.core.tokens.estimate import (
     byte_bound,
     declared_tokens,
     is_answer,
+    latest_turn,
+    passing_tokens,
     picture_tokens,
     system_text,
     unit_tokens,
+    utf8_length,
 )
 from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Costs
@@ -41,6 +45,9 @@ COSTLY = 1 << 20
 
 Tokens = tuple[int, ...]
 Key = bytes
+
+TokenRules = Callable[[str, str], CountingRules]
+"""By what a model at a host counts: each format says it of its own prompts, and one value for all that count alike."""
 
 
 class Counters(Protocol):
@@ -62,9 +69,9 @@ class Estimator:
         self._remembered: BoundedMap[Key, Tokens] = BoundedMap(most_remembered)
         self._loaded: dict[str, Count] = {}
         """By encoding."""
-        self._tags: dict[CountingRules, int] = {}
-        """A number for each set of rules: what is remembered holds for one."""
-        self._rules: BoundedMap[tuple[str, str, float], tuple[CountingRules, int]] = BoundedMap(MOST_MODELS)
+        self._tags: dict[tuple[TokenRules, CountingRules], int] = {}
+        """A number for each set of rules and the format they are of: what is remembered holds for one."""
+        self._rules: BoundedMap[tuple[str, str, float, TokenRules], tuple[CountingRules, int]] = BoundedMap(MOST_MODELS)
         """With their numbers."""
         self._lock = Lock()
 
@@ -76,9 +83,10 @@ class Estimator:
         read: Callable[[], Declarations],
         host: str = "",
         picture_scale: float = 1.0,
+        token_rules: TokenRules = rules_for,
     ) -> Prompt:
         """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
-        rules, tag = self._rules_of(model, host, picture_scale)
+        rules, tag = self._rules_of(model, host, picture_scale, token_rules)
         history = History.of(messages)
         whose, counted = history.kept.get(self, (tag, ()))
         starts = history.unit_starts
@@ -95,12 +103,14 @@ class Estimator:
         uncertain = list(zip(units, keys, known, strict=True))
         return Prompt(self, rules, tag, self.counter(rules), history, counted, uncertain, declaration, beside)
 
-    def _rules_of(self, model: str, host: str, picture_scale: float) -> tuple[CountingRules, int]:
-        asked = model, host, picture_scale
+    def _rules_of(
+        self, model: str, host: str, picture_scale: float, token_rules: TokenRules
+    ) -> tuple[CountingRules, int]:
+        asked = model, host, picture_scale, token_rules
         with self._lock:
             if (found := self._rules.get(asked)) is None:
-                rules = replace(rules_for(model, host), picture_scale=picture_scale)
-                found = rules, self._tags.setdefault(rules, len(self._tags))
+                rules = replace(token_rules(model, host), picture_scale=picture_scale)
+                found = rules, self._tags.setdefault((token_rules, rules), len(self._tags))
                 self._rules.keep(asked, found)
         return found
 
@@ -128,14 +138,15 @@ class Estimator:
     def has_loaded(self, encoding: str) -> bool:
         return encoding in self._loaded
 
-    def formula(self, model: str) -> str:
+    def formula(self, model: str, token_rules: TokenRules = rules_for) -> str:
         """Names what a model is counted with: what a calibration learnt holds for this alone."""
-        encoding = "bytes" if self.heuristic(model) else rules_for(model).encoding
-        return f"{FORMULA_VERSION}/{encoding}"
+        rules = token_rules(model, "")
+        encoding = "bytes" if self.heuristic(model, token_rules) else rules.encoding
+        return f"{FORMULA_VERSION}/{encoding}" + (f"/{rules.variant}" if rules.variant else "")
 
-    def heuristic(self, model: str) -> bool:
+    def heuristic(self, model: str, token_rules: TokenRules = rules_for) -> bool:
         """Whether the model's table is missing, so that its tokens are only estimated by bytes."""
-        return rules_for(model).encoding in self.heuristics
+        return token_rules(model, "").encoding in self.heuristics
 
     def recall(self, keys: Sequence[Key]) -> list[Tokens | None]:
         with self._lock:
@@ -210,6 +221,9 @@ class Prompt:
             return None
         fixed, answer = self.beside or self.declaration.count()
         units = sum(byte_bound(unit, self.rules) if known is None else sum(known) for unit, _, known in self.units)
+        if self.rules.forgets:
+            latest = self.history[latest_turn(self.history) :]
+            units += sum(passing_tokens(message, self.rules, utf8_length) for message in latest)
         return fixed + sum(self.counted) + units + answer * len(self.history.unit_starts)
 
     @property
@@ -230,6 +244,11 @@ class Prompt:
         starts = self.history.unit_starts
         # Results may still be added to the last unit, and then it costs something else.
         self.history.kept[self.estimator] = self.tag, costs[: starts[-1] if starts else 0]
+        if (shorter := self.history.shorter) is not None and (last := shorter.unit_starts[-1]) in starts:
+            shorter.kept[self.estimator] = self.tag, costs[:last]
+        if self.rules.forgets:
+            latest = latest_turn(self.history)
+            costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, self.history[latest:])))
         if answer:
             costs = tuple(
                 tokens + answer * is_answer(message) for tokens, message in zip(costs, self.history, strict=True)
@@ -245,6 +264,17 @@ class Prompt:
     def cost(self, message: Message) -> int:
         """Tokens of a message by itself."""
         return sum(unit_tokens([message], self.rules, self.count))
+
+    def _thoughts(self, message: Message) -> int:
+        """What its reasoning costs, which is not remembered with it: in a later turn it costs nothing."""
+        if not (message.thoughts or message.encrypted):
+            return 0
+        key = b"%bthoughts" % _key(self.tag, [message])
+        (known,) = self.estimator.recall([key])
+        if known is None:
+            known = (passing_tokens(message, self.rules, self.count),)
+            self.estimator.remember(key, known)
+        return known[0]
 
     def _count(self, unit: Sequence[Message], key: Key) -> Tokens:
         try:

@@ -23,6 +23,7 @@ from app.core.reasons import Code, Reason
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -114,6 +115,10 @@ class WireRequest(Protocol):
     @property
     def forbids_tools(self) -> bool:
         """Whether the model may not call what is declared."""
+
+    @property
+    def ties(self) -> bool:
+        """Whether the answer may hold thoughts that its provider takes back only behind this very prompt."""
 
     @property
     def is_typical(self) -> bool:
@@ -315,6 +320,11 @@ class SummaryDialect(Protocol):
         """Where the call is posted; `/v1` stands for the path of the upstream's base URL."""
 
     @property
+    def headers(self) -> Headers:
+        """What a request of the format has to say in its headers beside what a body needs, where the caller does not.
+        Names in lower case."""
+
+    @property
     def own_members(self) -> frozenset[str]:
         """What a call says by itself, or leaves out on purpose: an operator may add others."""
 
@@ -376,6 +386,9 @@ class WireFormat(Protocol):
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be told."""
 
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        """By what a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
+
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         """Reads one of a request's raw messages: see `Decode`."""
 
@@ -384,6 +397,9 @@ class WireFormat(Protocol):
 
         `alternate`: for a provider that refuses two user messages in a row.
         """
+
+    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """The same request, of which its provider leaves out by itself what thoughts are tied to something else."""
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""

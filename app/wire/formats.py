@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.format import WireFormat
+from app.wire.messages.format import MESSAGES
 from app.wire.responses.format import RESPONSES
 
-FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, RESPONSES)
+FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES)
 """The first one is what is spoken where nothing says otherwise."""
+
+
+def mark_of(format_: WireFormat) -> str:
+    """What sets apart what is digested and learnt in a format. The first one has none: it was there before marks."""
+    return "" if format_ is FORMATS[0] else format_.name

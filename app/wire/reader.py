@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from app.core.history.identity import Identity
-from app.core.history.messages import History, Message
+from app.core.history.messages import History, Kind, Message
 from app.memory.bounded import BoundedMap
 from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
@@ -54,12 +54,18 @@ class MessageReader:
     """Raw messages to core messages; what was read before is not read or digested again."""
 
     def __init__(
-        self, identity: Identity, decode: Decode, ignore: Sequence[str] = (), cache_bytes: int = 24 << 20
+        self,
+        identity: Identity,
+        decode: Decode,
+        ignore: Sequence[str] = (),
+        cache_bytes: int = 24 << 20,
+        mark: str = "",
     ) -> None:
-        """`decode` is that of the messages' format; `ignore` are patterns of volatile text, such as a date that a
-        client injects: it is no part of what a message means. Twice `cache_bytes` are held where the messages that
-        were read last are none of those of the histories that were."""
+        """`decode` is that of the messages' format, `mark` sets its digests apart; `ignore` are patterns of volatile
+        text, such as a date that a client injects: it is no part of what a message means. Twice `cache_bytes` are held
+        where the messages that were read last are none of those of the histories that were."""
         self._identity = identity
+        self._begins = (b"message", mark.encode()) if mark else (b"message",)
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: BoundedMap[bytes, Message] = BoundedMap(most_bytes=cache_bytes, size=_held_bytes)
@@ -79,10 +85,9 @@ class MessageReader:
         if known.length == len(raw_messages):
             return self._used(known).history if known.length else History()
         new = self._read_each(raw_messages[known.length :])
-        history = known.history.grown(new) if known.length else History(new)
-        raw = (*known.raw_messages, *(message.raw for message in new))
-        size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
-        now = _Known(raw, history, size, size, known.place if known.length else None)
+        if not known.length and (turn := _latest_turn(new)):
+            known, new = _grown(NOTHING, new[:turn]), new[turn:]
+        now = _grown(known, new)
         with self._lock:
             self._drop(now.place)
             if known.before is not None:
@@ -90,7 +95,7 @@ class MessageReader:
             if known.length:  # The latest turn may be edited, or sent to several: then it grows from there again.
                 self._histories.keep(known.place, replace(known, weight=PLACE_BYTES * known.length, before=None))
             self._histories.keep(now.place, now)
-        return history
+        return now.history
 
     def _used(self, known: _Known) -> _Known:
         """It may stay longer than the one that grew out of it, and counts by itself from here on."""
@@ -128,7 +133,20 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        return replace(draft.message, digest=self._identity.digest(b"message", draft.canonical))
+        return replace(draft.message, digest=self._identity.digest(*self._begins, draft.canonical))
+
+
+def _grown(known: _Known, new: Sequence[Message]) -> _Known:
+    """The history that was read with what came after it."""
+    history = known.history.grown(new) if known.length else History(new)
+    raw = (*known.raw_messages, *(message.raw for message in new))
+    size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
+    return _Known(raw, history, size, size, known.place if known.length else None)
+
+
+def _latest_turn(messages: Sequence[Message]) -> int:
+    """Where it begins; 0 where it is the first one, or there is none."""
+    return next((index for index in range(len(messages) - 1, 0, -1) if messages[index].kind is Kind.USER), 0)
 
 
 def _held_bytes(message: Message) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from app.core.summary import prompts
@@ -26,28 +26,42 @@ def placed(
     view: View,
     note: Callable[[str], bytes],
     altered: Callable[[bytes, Altered], bytes | None],
+    untied: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
     """The payload's raw messages in order. `note` writes a text of ours, `altered` what is left of a message, or None
-    for nothing."""
-    messages = conversation.transcript.messages
+    for nothing, and `untied` likewise what is left of it without the thoughts that are tied to what stood before."""
     payload = [Placed(message.raw) for message in conversation.instructions]
+    for each in _placed(conversation, view, note, altered):
+        if each.place not in view.untied:
+            payload.append(each)
+        elif (left := untied(each.raw)) is not None:
+            payload.append(each._replace(raw=left))
+    return payload
+
+
+def _placed(
+    conversation: Conversation,
+    view: View,
+    note: Callable[[str], bytes],
+    altered: Callable[[bytes, Altered], bytes | None],
+) -> Iterator[Placed]:
+    messages = conversation.transcript.messages
     for part in view.parts:
         match part:
             case Summary(chunk):
-                payload.append(Placed(note(prompts.chunk_text(chunk)), own=True))
+                yield Placed(note(prompts.chunk_text(chunk)), own=True)
             case Note(_, text):
-                payload.append(Placed(note(text), own=True))
+                yield Placed(note(text), own=True)
             case Verbatim(start, stop):
-                payload += [Placed(messages[index].raw, index) for index in range(start, stop)]
+                yield from (Placed(messages[index].raw, index) for index in range(start, stop))
             case Pinned(start, stop):
-                payload += [Placed(messages[index].raw, index, moved=True) for index in range(start, stop)]
+                yield from (Placed(messages[index].raw, index, moved=True) for index in range(start, stop))
             case Pruned():
                 pass
             case Carried(index):
-                payload.append(Placed(messages[index].raw, index, moved=True))
+                yield Placed(messages[index].raw, index, moved=True)
             case Altered(index) if (left := altered(messages[index].raw, part)) is not None:
-                payload.append(Placed(left, index))
-    return payload
+                yield Placed(left, index)
 
 
 def joined(

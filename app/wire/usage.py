@@ -38,7 +38,25 @@ class Usage:
 
 def usage_of(said: object) -> Usage | None:
     """None where nothing was said."""
-    return Usage(read_usage(said), prompt_tokens(said)) if said else None
+    if not said:
+        return None
+    if calls := _calls_with_compaction(said):
+        # What it says of the whole is the last call's alone, and that had another prompt than ours.
+        return Usage(_sum([read_usage(call) for call in calls]), None)
+    return Usage(read_usage(said), prompt_tokens(said))
+
+
+def _calls_with_compaction(said: object) -> list[Members]:
+    """The calls that the provider made of one, where it compacted the conversation itself; none otherwise."""
+    told = said.get("iterations") if isinstance(said, dict) else None
+    calls = [call for call in told if isinstance(call, dict)] if isinstance(told, list) else []
+    return calls if any(call.get("type") == "compaction" for call in calls) else []
+
+
+def _sum(calls: Iterable[Tokens]) -> Tokens:
+    """Of what each tells; what none of them does is not known of all."""
+    told = {name: [n for call in calls if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__}
+    return Tokens(**{name: sum(numbers) if numbers else None for name, numbers in told.items()})
 
 
 def says_window_full(finish: object) -> bool:

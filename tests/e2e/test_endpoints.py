@@ -20,6 +20,7 @@ from app.main import create_app
 from app.proxy.tenants import Tenants
 from app.settings import load
 from app.simulator import Simulator
+from app.wire.formats import FORMATS
 from tests.e2e import commands
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
 from tests.e2e.raw import CHAT, Answer, connected, curl, get, is_closed, post, request_bytes, send
@@ -110,8 +111,10 @@ def test_unknown_paths_get_the_providers_answer(steno: StartSteno, provider: Any
         assert (through.status, through.body) == (direct.status, direct.body)
 
 
-@pytest.mark.parametrize("target", ["/v1/responses", "/v1/messages", "/v1/completions", "/v1/embeddings"])
-def test_only_chat_completions_are_compacted(
+@pytest.mark.parametrize(
+    "target", ["/v1/messages/batches", "/v1/responses/compact", "/v1/completions", "/v1/embeddings"]
+)
+def test_nothing_but_a_formats_own_path_is_compacted(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:
     body = chat(LONG)
@@ -119,29 +122,40 @@ def test_only_chat_completions_are_compacted(
     assert [request.body for request in scripted.requests] == [body]
 
 
+PATHS = ", ".join(format_.path.decode() for format_ in FORMATS)
+NOT_COMPACTED = f"path_not_compacted: only POST {PATHS} is compacted"
+
+
 @pytest.mark.parametrize(
-    "target",
+    ("target", "reason"),
     [
-        "/v1/responses",
-        "/c/mine/v1/responses/?a=b",
-        "/v1/responses/compact",
-        "/u/default/v1/messages",
-        "/openai/deployments/mine/chat/completions?api-version=1",
-        "/openai/v1/chat/completions",
-        "/openai/responses",
+        ("/v1/responses/compact", "native_compaction"),
+        ("/v1/responses/input_tokens", NOT_COMPACTED),
+        ("/u/default/v1/messages/count_tokens/?beta=true", NOT_COMPACTED),
+        ("/v1/messages/batches", NOT_COMPACTED),
+        ("/c/mine/v1/completions", NOT_COMPACTED),
+        ("/v1/complete", NOT_COMPACTED),
+        ("/v1/conversations", "server_state"),
+        ("/v1/conversations/conv_1/items", "server_state"),
+        ("/v1/threads", "server_state"),
+        ("/v1/threads/runs", "server_state"),
+        ("/v1/threads/t_1/messages", "server_state"),
+        ("/v1/threads/t_1/runs", "server_state"),
+        ("/openai/deployments/mine/chat/completions?api-version=1", NOT_COMPACTED),
+        ("/openai/v1/chat/completions", NOT_COMPACTED),
+        ("/openai/responses", NOT_COMPACTED),
     ],
 )
 @pytest.mark.parametrize("status", [b"200 OK", b"429 Too Many Requests"])
 def test_conversation_that_passes_uncompacted_is_told_so(
-    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, status: bytes
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, reason: str, status: bytes
 ) -> None:
     """Nothing is hidden."""
     scripted.default = (answer(b'{"a": 1}', status=status),)
     answered = post(before_scripted().url, chat(LONG), target=target)
     assert (str(answered.status), answered.body) == (status[:3].decode(), b'{"a": 1}')
     assert answered.header("x-context-status") == "bypassed"
-    reason = answered.header("x-context-reason") or ""
-    assert reason == "path_not_compacted: only POST /v1/chat/completions is compacted"
+    assert answered.header("x-context-reason") == reason
 
 
 @pytest.mark.parametrize(
@@ -149,7 +163,9 @@ def test_conversation_that_passes_uncompacted_is_told_so(
     [
         ("GET", "/v1/responses"),
         ("POST", "/v1/responses/r_1/cancel"),
-        ("POST", "/v1/messages/count_tokens"),
+        ("POST", "/v1/messages/batches/b_1/cancel"),
+        ("GET", "/v1/messages/batches"),
+        ("POST", "/v1/threads/t_1/runs/r_1/cancel"),
         ("POST", "/v1/embeddings"),
         ("GET", "/v1/chat/completions"),
     ],
@@ -161,7 +177,7 @@ def test_what_carries_no_conversation_is_told_nothing(before_scripted: StartSten
 
 
 def test_conversation_that_passes_uncompacted_is_told_also_when_nobody_answers(start_steno: StartSteno) -> None:
-    answered = post(start_steno(f"http://127.0.0.1:{closed_port()}").url, chat(LONG), target="/v1/responses")
+    answered = post(start_steno(f"http://127.0.0.1:{closed_port()}").url, chat(LONG), target="/v1/completions")
     assert (answered.status, answered.header("x-context-status")) == (502, "bypassed")
 
 
@@ -170,7 +186,7 @@ def test_word_of_a_steno_behind_stands_on_what_passes_uncompacted(
 ) -> None:
     """A later release may compact it."""
     scripted.default = (answer(b"{}", b"x-context-status: summarized"),)
-    answered = post(before_scripted().url, chat(LONG), target="/v1/responses")
+    answered = post(before_scripted().url, chat(LONG), target="/v1/completions")
     assert answered.all("x-context-status") == ["summarized"]
     assert answered.header("x-context-reason") is None
 
@@ -180,17 +196,19 @@ def test_conversations_that_pass_uncompacted_are_logged_once_a_minute_for_each_p
 ) -> None:
     url = before_scripted().url
     with capture_logs() as logged:
-        for target in ("/v1/responses", "/v1/messages", "/c/a/v1/responses", "/c/b/v1/responses/", "/v1/embeddings"):
+        for target in ("/v1/threads", "/v1/completions", "/c/a/v1/threads", "/c/b/v1/threads/", "/v1/embeddings"):
             post(url, chat(LONG), target=target)
         for _ in range(2):
             post(url, b"{")
     lines = [line for line in logged if line["event"] == "conversations passed un-compacted"]
     assert [(line["path"], line["times"]) for line in lines] == [
-        ("/v1/responses", 1),
-        ("/v1/messages", 1),
+        ("/v1/threads", 1),
+        ("/v1/completions", 1),
         ("/v1/chat/completions", 1),
     ]
-    assert [line["reason"].partition(":")[0] for line in lines] == ["path_not_compacted"] * 2 + ["unreadable"]
+    assert [line["reason"].partition(":")[0] for line in lines] == [
+        *("server_state", "path_not_compacted", "unreadable")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,30 @@ async def test_a_provider_that_is_no_local_server_is_asked_for_its_models_only()
     assert not found.changes
 
 
+async def test_a_list_that_comes_in_pages_is_asked_for_whole() -> None:
+    """Anthropic's, which tells what a prompt and an answer may have."""
+    entries = [
+        {"type": "model", "id": f"claude-{number}", "max_input_tokens": 200_000, "max_tokens": 64_000}
+        for number in range(3)
+    ]
+    upstream = MockedUpstream(
+        {
+            MODELS: {"data": entries[:2], "has_more": True, "last_id": "claude-1"},
+            f"{MODELS}?limit=1000": {"data": entries, "has_more": False},
+        }
+    )
+    found = await ask(upstream)
+    assert found.of("claude-2") == Window(200_000, "provider", max_output=64_000)
+
+
+async def test_what_an_api_wants_said_in_every_request_is_said_unless_the_caller_says_it() -> None:
+    upstream = MockedUpstream({MODELS: listing({"id": "a"})})
+    discovery = Discovery(upstream, "/v1", 5.0, [(b"anthropic-version", b"2023-06-01")])
+    await discovery.listing()
+    await discovery.listing([(b"anthropic-version", b"2099-01-01")])
+    assert [headers[b"anthropic-version"] for _, headers, _ in upstream.asked] == [b"2023-06-01", b"2099-01-01"]
+
+
 async def test_an_adapter_has_the_window_of_its_parent() -> None:
     entries = {"id": "base", "max_model_len": 4_096}, {"id": "lora", "parent": "base"}
     found = await ask(MockedUpstream({MODELS: listing(*entries)}))

@@ -60,6 +60,16 @@ def test_what_is_known_of_a_beginning_is_not_worked_out_again() -> None:
     assert IDENTITY.chain_of(TENANT, longer.rest) is IDENTITY.chain_of(TENANT, longer.rest)
 
 
+@given(MESSAGES, MESSAGES, MESSAGES)
+def test_what_several_histories_begin_with_is_worked_out_once(
+    beginning: list[Message], one: list[Message], other: list[Message]
+) -> None:
+    shared = History(beginning)
+    known(shared.grown(one))
+    assert known(shared.grown(other)) == known(History([*beginning, *other]))
+    assert not shared.rest or shared.rest.kept
+
+
 def test_a_history_that_two_tenants_send_has_a_chain_for_each() -> None:
     history = History([message("user", "q")])
     one, other = IDENTITY.chain_of("one", history), IDENTITY.chain_of("other", history)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import respx
 
-from app.errors import UnknownUpstream
+from app.errors import FormatNotSpoken, UnknownUpstream
 from app.headers.hops import new_instance
 from app.main import open_providers
 from app.providers.providers import Provider, Providers
@@ -23,6 +23,9 @@ from tests.unit.providers import answer, listing
 KEY = "sk-operators-own"
 HERE: dict[str, Any] = {"base_url": "http://here.example/v1"}
 THERE: dict[str, Any] = {"base_url": "http://there.example/v1"}
+ELSEWHERE: dict[str, Any] = {"base_url": "http://elsewhere.example/v1"}
+CHAT, MESSAGES, RESPONSES = "chat_completions", "messages", "responses"
+TENANT, OTHERS = "a tenant", ("another", "a third")
 
 Open = Callable[..., Providers]
 
@@ -44,7 +47,7 @@ def refusal(**sections: Any) -> str:
 
 
 def names(providers: Providers, *models: str) -> list[str]:
-    return [providers.of(model).name for model in models]
+    return [providers.of(model, CHAT, TENANT).name for model in models]
 
 
 # Choice
@@ -61,16 +64,113 @@ def test_a_model_goes_to_the_first_upstream_whose_globs_fit_it_and_else_to_the_d
 
 def test_a_name_in_the_base_url_wins_over_the_model() -> None:
     providers = opened(upstreams={"near": {**HERE, "models": ["llama-*"]}, "idle": THERE})
-    assert providers.of("llama-3", "idle").settings.base_url == THERE["base_url"]
-    assert providers.of("llama-3", "default") is providers.default
+    assert providers.of("llama-3", CHAT, TENANT, "idle").settings.base_url == THERE["base_url"]
+    assert providers.of("llama-3", CHAT, TENANT, "default") is providers.default
     assert providers.named(None) is providers.default
 
 
 def test_a_name_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(UnknownUpstream) as refused:
-        opened(upstreams={"near": HERE, "far": THERE}).of("gpt-4o", "neer")
+        opened(upstream=ELSEWHERE, upstreams={"near": HERE, "far": THERE}).of("gpt-4o", CHAT, TENANT, "neer")
     assert refused.value.status == 404
     assert refused.value.message == "There is no upstream 'neer' (/u/{name}/v1). Known here: default, near, far."
+
+
+# Formats
+
+
+def test_without_settings_each_format_goes_to_its_vendor() -> None:
+    providers = opened()
+    at = {format_: providers.of("any", format_, TENANT).settings.base_url for format_ in (CHAT, RESPONSES, MESSAGES)}
+    assert at == {
+        CHAT: "https://api.openai.com/v1",
+        RESPONSES: "https://api.openai.com/v1",
+        MESSAGES: "https://api.anthropic.com/v1",
+    }
+
+
+def test_nobody_is_added_beside_a_gateway_or_beside_an_upstream_that_is_there_for_it() -> None:
+    """What an operator leads to one address goes nowhere else."""
+    assert [provider.name for provider in opened(upstream=HERE).all] == ["default"]
+    assert names_for(MESSAGES, upstream=HERE) == ["default"]
+    own = {"mine": {**HERE, "formats": [MESSAGES]}}
+    assert [provider.name for provider in opened(upstreams=own).all] == ["default", "mine"]
+    assert names_for(MESSAGES, upstreams=own) == ["mine"]
+
+
+def names_for(format_: str, *models: str, **sections: Any) -> list[str]:
+    providers = opened(**sections)
+    return [providers.of(model, format_, TENANT).name for model in models or ("any",)]
+
+
+def test_a_model_goes_to_the_first_upstream_that_has_it_and_speaks_the_format() -> None:
+    upstreams = {
+        "chat": {**HERE, "models": ["llama-*"], "formats": [CHAT]},
+        "all": {**THERE, "models": ["llama-*"]},
+        "claude": {**ELSEWHERE, "formats": [MESSAGES]},
+    }
+    assert names_for(CHAT, "llama-3", "gpt", upstreams=upstreams) == ["chat", "default"]
+    assert names_for(MESSAGES, "llama-3", "claude-5", upstreams=upstreams) == ["all", "claude"]
+    assert names_for(RESPONSES, "llama-3", "gpt", upstreams=upstreams) == ["all", "default"]
+
+
+def test_an_upstream_for_certain_models_is_not_sent_others_though_it_speaks_their_format() -> None:
+    local = {"local": {**HERE, "models": ["llama-*"]}}
+    with pytest.raises(FormatNotSpoken) as refused:
+        names_for(MESSAGES, "claude-5", upstream={**THERE, "formats": [CHAT]}, upstreams=local)
+    assert (refused.value.status, refused.value.code) == (404, "format_not_spoken")
+    assert refused.value.message == (
+        "No upstream speaks messages for 'claude-5' here (upstream.formats, upstreams.<name>.formats)."
+        " Those that do: local (/u/{name}/v1)."
+    )
+
+
+def test_an_upstream_in_the_base_url_that_does_not_speak_the_format_is_refused_with_those_that_do() -> None:
+    with pytest.raises(FormatNotSpoken, match=r"'default' does not speak messages.*do: anthropic \("):
+        opened().of("claude-5", MESSAGES, TENANT, "default")
+
+
+def test_what_is_no_formats_goes_to_the_default_upstream() -> None:
+    assert opened(upstreams={"near": {**HERE, "models": ["*"]}}).of(None, None, TENANT).name == "default"
+
+
+def test_a_path_that_was_not_there_makes_another_upstream_first_for_whoever_saw_it() -> None:
+    providers = opened(upstream=HERE, upstreams={"claude": {**THERE, "formats": [MESSAGES]}})
+    default = providers.default
+    assert providers.of("m", MESSAGES, TENANT) is default
+    default.lacks(MESSAGES, TENANT)
+    assert providers.of("m", MESSAGES, TENANT).name == "claude"
+    assert providers.of("m", CHAT, TENANT) is default
+    assert providers.of("m", MESSAGES, OTHERS[0]) is default, "one tenant's word is not everybody's"
+    assert providers.of("m", MESSAGES, TENANT, "default") is default, "who names it gets it"
+
+
+def test_where_no_other_upstream_speaks_it_the_provider_answers_itself() -> None:
+    providers = opened(upstream=HERE)
+    providers.default.lacks(MESSAGES, TENANT)
+    assert providers.of("m", MESSAGES, TENANT) is providers.default
+
+
+def test_two_tenants_whom_the_provider_answered_make_it_known_to_all() -> None:
+    providers = opened(upstream=HERE, upstreams={"claude": {**THERE, "formats": [MESSAGES]}})
+    for tenant in OTHERS:
+        providers.default.lacks(MESSAGES, tenant)
+    assert providers.of("m", MESSAGES, TENANT).name == "default"
+    for tenant in OTHERS:
+        providers.default.windows.accepts(tenant)
+    assert providers.of("m", MESSAGES, TENANT).name == "claude"
+
+
+@pytest.mark.parametrize("url", ["https://api.anthropic.com", "https://api.anthropic.com/v1/messages"])
+def test_the_address_of_the_api_is_told_where_another_one_is_set(url: str) -> None:
+    assert "the address of the whole API is needed, which is https://api.anthropic.com/v1" in refusal(
+        upstream={"base_url": url}
+    )
+
+
+def test_a_format_that_does_not_exist_is_refused() -> None:
+    assert "upstream.formats" in refusal(upstream={"formats": ["chat"]})
+    assert "upstream.formats" in refusal(upstream={"formats": []})
 
 
 def test_an_upstream_has_a_preset_and_a_trigger_of_its_own() -> None:
@@ -221,4 +321,4 @@ def test_a_line_end_after_the_key_is_no_part_of_it(monkeypatch: pytest.MonkeyPat
 
 def test_a_provider_knows_where_it_is() -> None:
     providers = opened(upstreams={"near": {"base_url": "https://api.groq.com:443/openai/v1", "models": ["llama-*"]}})
-    assert providers.of("llama-4").host == "api.groq.com"
+    assert providers.of("llama-4", CHAT, TENANT).host == "api.groq.com"

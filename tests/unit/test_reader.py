@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from app.core.history.messages import Message
 from app.wire.chat_completions.messages import read_message
 from app.wire.format import Draft
+from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MOST_NEW, MessageReader
 from tests.unit.conversations import IDENTITY
 
@@ -47,6 +48,15 @@ def test_a_history_goes_on_from_each_of_its_latest_turns() -> None:
     for text in ("b", "c", "d"):
         assert counting.reader.read([raw("a"), raw(text)])[0] is first[0]
     assert counting.reader.unread_bytes([raw("a"), raw("e")]) == len(raw("e"))
+
+
+def test_what_was_read_before_the_latest_turn_is_the_beginning_of_others() -> None:
+    """Such as those of several agents who begin alike, or an answer that is asked for anew."""
+    counting = Counting()
+    one = counting.reader.read([raw("a"), raw("b"), raw("c")])
+    other = counting.reader.read([raw("a"), raw("b"), raw("d")])
+    assert one.shorter is other.shorter is not None
+    assert [message.text for message in other] == ["a", "b", "d"]
 
 
 def test_a_history_that_was_edited_in_its_middle_is_another_one() -> None:
@@ -112,3 +122,17 @@ def test_a_history_that_is_sent_again_after_it_grew_counts_by_itself() -> None:
         for again in MANY[: number + 1]:
             counting.read([again])
     assert known_of(counting) <= 9
+
+
+def test_what_a_message_means_is_digested_with_the_mark_of_its_format() -> None:
+    """The first format has none: what it stored before there were others is found again."""
+    plain, marked, again = (
+        MessageReader(IDENTITY, read_message, mark=mark).read([raw("a")])[0] for mark in ("", "other", "other")
+    )
+    assert plain.digest == IDENTITY.digest(b"message", read_message(raw("a"), ()).canonical)
+    assert marked.digest == again.digest != plain.digest
+    assert [message.text for message in (plain, marked)] == ["a", "a"]
+
+
+def test_no_format_but_the_first_has_no_mark() -> None:
+    assert [mark_of(format_) for format_ in FORMATS] == ["", *(format_.name for format_ in FORMATS[1:])]

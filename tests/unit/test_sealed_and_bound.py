@@ -87,39 +87,8 @@ def test_a_question_beside_results_is_carried_together_with_their_calls() -> Non
 # Calls that the provider answers itself
 
 
-SEARCH = ToolCall("s", "search", '{"q": 1}')
-PAUSED = replace(message("assistant", "so far"), calls=(SEARCH,))
-"""The model was interrupted before the result of a call that the provider makes."""
-RESUMED = replace(message("assistant", "it says"), answers=("s",), calls=(ToolCall("b", "tool_b", "{}"),))
-"""It went on with that result, and called for another one."""
-
-
-def test_a_result_in_the_assistants_next_message_is_of_one_unit_with_its_call() -> None:
-    history = [USER, PAUSED, RESUMED, message("tool", "rb", answers="b"), DONE, USER]
-    talk = conversation(*history)
-    assert talk.transcript.cuts == (0, 1, 4, 5)
-    assert talk.transcript.is_answered(1, 4)
-    assert repair(talk, whole(talk), cost) == whole(talk)
-    assert problems(talk, whole(talk), 1_000) == []
-    assert conversation(*history[:3]).history.grown(history[3:]).unit_starts == talk.transcript.cuts
-
-
-def test_a_message_that_answers_and_calls_goes_with_either_missing() -> None:
-    talk = conversation(USER, RESUMED, message("tool", "rb", answers="b"), DONE, USER)
-    assert repair(talk, whole(talk), cost).parts == (
-        Verbatim(0, 1),
-        Pruned(1, 2, "repaired"),
-        Pruned(2, 3, "repaired"),
-        Verbatim(3, 5),
-    )
-    open_ended = conversation(USER, PAUSED, RESUMED, DONE, USER)
-    [_, altered, _] = repair(open_ended, whole(open_ended), cost).parts
-    assert isinstance(altered, Altered)
-    assert (altered.index, altered.calls) == (2, ())
-
-
 def test_a_settled_call_needs_no_result_and_is_counted_quoted_and_named() -> None:
-    searched = replace(message("assistant", "found"), settled=(SEARCH,))
+    searched = replace(message("assistant", "found"), settled=(ToolCall("s", "search", '{"q": 1}'),))
     talk = conversation(USER, searched, USER)
     assert talk.transcript.cuts == (0, 1, 2)
     assert problems(talk, whole(talk), 1_000) == []

@@ -620,7 +620,8 @@ def test_a_summariser_at_an_unknown_upstream_is_refused_with_those_that_are_know
 ) -> None:
     message = refusal(summary=summary, upstreams={"local": {"base_url": "http://127.0.0.1:8000/v1"}})
     assert message == (
-        f"Settings that cannot be used: {key} names 'elsewhere', which is no upstream; known: default, local."
+        f"Settings that cannot be used: {key} names 'elsewhere', which is no upstream;"
+        " known: default, local, anthropic."
     )
 
 

@@ -87,6 +87,39 @@ def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> Non
     assert CompletionEditor(FIRST, FINISH, begun=True, hides_usage=True).quiet(many, 0) == 0
 
 
+SPELLINGS = (
+    b'{"choices":[{"delta":{"content":"a"},"finish_reason":null}],"usage":null}',
+    b'{"choices":[{"delta":{"content":"a"},"finish_reason": null}], "usage": null}',
+    b'{"choices":[{"delta":{"content":"a"},"finish_reason" :\tnull}]}',
+    b'{"choices":[{"delta":{"content":"usage, error, finish_reason"}}]}',
+    b'{"choices":[{"delta":{"content":"the \\"usage\\": 5 of \\"error\\""}}]}',
+    b'{"choices":[{"delta":{},"finish_reason" : "stop"}]}',
+    b'{"choices":[{"delta":{},"finish_reason":"stop"}]}',
+    b'{"choices":[],"usage" : {"prompt_tokens":1}}',
+    b'{"choices":[],"usage":{"prompt_tokens":1}}',
+    b'{"error":{"message":"no"}}',
+    b"[DONE]",
+)
+
+
+@given(st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=12), st.booleans())
+def test_what_passes_unseen_says_nothing_however_it_is_written(spelt: list[bytes], spaced: bool) -> None:
+    frames = b"".join((b"data: " if spaced else b"data:") + data + b"\n\n" for data in spelt)
+    quiet, edited = CompletionEditor(FIRST, FINISH, begun=True), CompletionEditor(FIRST, FINISH, begun=True)
+    stop = quiet.quiet(frames, 0)
+    assert b"".join(map(edited.edit, frames_in(frames[:stop]))) == frames[:stop]
+    assert quiet == edited
+    loud = edited.edit(frames[stop : first_end(frames, stop)])
+    assert stop == len(frames) or loud != frames[stop : first_end(frames, stop)] or quiet != edited
+
+
+def test_the_text_of_many_frames_that_come_together_is_told_by_the_first_of_them() -> None:
+    editor = CompletionEditor(FIRST, FINISH, begun=True)
+    frame = event(b'{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}]}')
+    assert editor.quiet(frame * 1_000, 0) == 1_000 * len(frame)
+    assert editor.text_bytes == 1_000 * len(b"hello")
+
+
 def test_what_is_left_of_a_frame_is_kept_until_it_is_asked_for() -> None:
     splitter = FrameSplitter()
     assert list(splitter.feed(b"data: 1\n\ndata: 2")) == [b"data: 1\n\n"]

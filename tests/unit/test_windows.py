@@ -216,6 +216,26 @@ async def test_an_error_in_the_first_frame_of_a_stream_is_read_too() -> None:
     assert found.limit == 32_768
 
 
+async def test_a_window_that_headers_ask_for_is_one_of_its_own(build: Build) -> None:
+    """A limit that was told without it says nothing of requests with it, nor does an answer to one of those."""
+    windows = build()
+    known = windows.of("claude-sonnet-4-5", TENANT)
+    asked = 5 * known.context
+    assert windows.of("claude-sonnet-4-5", TENANT, asked=asked).context == asked
+    windows.learn(TENANT, "claude-sonnet-4-5", overflow(90_000))
+    windows.succeeded(TENANT, "claude-sonnet-4-5", known.context + 1, asked)
+    assert windows.of("claude-sonnet-4-5", TENANT).context == 90_000
+    assert windows.of("claude-sonnet-4-5", TENANT, asked=asked).context == asked
+    windows.learn(TENANT, "claude-sonnet-4-5", overflow(asked // 2), asked=asked)
+    assert windows.of("claude-sonnet-4-5", TENANT, asked=asked).context == asked // 2
+    assert windows.of("claude-sonnet-4-5", TENANT).context == 90_000
+
+
+async def test_headers_ask_for_no_less_than_there_is_and_for_no_more_than_is_set(build: Build) -> None:
+    assert build().of("gpt-4o", TENANT, asked=1_000) == build().of("gpt-4o", TENANT)
+    assert build(models=[{"match": "m", "context_window": 9_000}]).of("m", TENANT, asked=99_000).context == 9_000
+
+
 async def test_of_two_limits_the_smaller_holds(build: Build) -> None:
     windows = build()
     for limit in (32_768, 65_536):

@@ -44,6 +44,8 @@ class Identity:
         if len(history) >= len(chain.digests):
             chain = self._lengthened(chain, (message.digest for message in history[len(chain.digests) - 1 :]))
             history.kept[self] = tenant, chain
+            if history.shorter is not None:
+                history.shorter.kept[self] = tenant, Chain(chain.digests[: len(history.shorter) + 1])
         return chain
 
     def _lengthened(self, chain: Chain, digests: Iterable[bytes]) -> Chain:

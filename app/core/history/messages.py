@@ -71,7 +71,7 @@ class Message:
     answers: tuple[str, ...] = ()
     """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
     settled: tuple[ToolCall, ...] = ()
-    """Calls whose results stand in the message itself, because the provider made them: nothing has to follow them."""
+    """Calls that the provider answers itself, where they were made: no result has to follow from anybody else."""
     by_place: bool = False
     """A result that answers the call before it, as that has no id to be named by."""
     media: tuple[Media, ...] = ()
@@ -79,6 +79,9 @@ class Message:
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
     sealed: bool = False
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
+    tied: bool = False
+    """Among its thoughts are some that their provider takes back only behind the very prompt that they were made
+    behind: see `core/view/ties`."""
     bound: bool = False
     """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
     encrypted: int = 0
@@ -106,6 +109,10 @@ def own_message(text: str) -> Message:
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
 
+    shorter: History | None = None
+    """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
+    others that grow out of it."""
+
     @classmethod
     def of(cls, messages: Sequence[Message]) -> History:
         return messages if isinstance(messages, History) else cls(messages)
@@ -120,7 +127,9 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             holds_calls=self.holds_calls or any(message.calls for message in new),
             holds_answers=self.holds_answers or any(message.answers for message in new),
             holds_media=self.holds_media or any(message.media for message in new),
+            holds_ties=self.holds_ties or any(message.tied for message in new),
             kept=dict(self.kept),
+            shorter=self if self and not self.kept else None,
         )
         if self.rest:
             longer.__dict__.update(instructions=self.instructions)
@@ -173,6 +182,10 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return any(message.media for message in self)
 
     @lazy
+    def holds_ties(self) -> bool:
+        return any(message.tied for message in self)
+
+    @lazy
     def kept(self) -> dict[Hashable, Any]:
         """What others keep of this history and have again of a longer one, each by a key of its own: it has to hold
         for every history that begins like this one."""
@@ -196,9 +209,10 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
     """Whether results among them may belong to a call that stands before all of them."""
     called: set[str] = set()
     for message in messages:
-        if not called.issuperset(message.answers):
+        if message.calls:
+            called.update(call.id for call in message.calls)
+        elif not called.issuperset(message.answers):
             return True
-        called.update(call.id for call in message.calls)
     return False
 
 
@@ -327,13 +341,13 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     previous_call = 0
     reaches: dict[int, int] = {}  # how far the unit of a caller goes
     for index, message in enumerate(messages):
-        if message.answers:
-            named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
-            for caller in named or [previous_call if message.by_place else index]:
-                reaches[caller] = index
         if message.calls:
             previous_call = index
             caller_of.update((call.id, index) for call in message.calls)
+        elif message.answers:
+            named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
+            for caller in named or [previous_call if message.by_place else index]:
+                reaches[caller] = index
     starts: list[int] = []
     end = -1
     for index in range(len(messages)):

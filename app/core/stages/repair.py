@@ -33,6 +33,9 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
             if message.is_paired:
                 now = part if answered.issuperset(message.answers) else Pruned(index, index + 1, "repaired")
                 answered.difference_update(message.answers)
+            elif message.calls and not message.calls[0].by_place:
+                following, is_last = _following(conversation, items, place + 1)
+                now, answered = _with_calls(index, part, message, following, is_last, cost)
             elif not message.answers:
                 answered = set()
             if now is part and message.calls and not message.calls[0].by_place:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import exp, inf, log, log1p
 from statistics import median_high, median_low
 
 from app.core.limits.budget import MOST_TOKENS, Line
-from app.core.tokens.rules import LONGEST_MODEL
+from app.core.tokens.rules import LONGEST_MODEL, WHOLE
 
 FEWEST_NOTED = 3
 """Samples before anything is told: one or two may lie anywhere."""
@@ -324,7 +324,10 @@ def pictures_of(formula: str) -> str:
 
 def prior_for(model: str, formula: str, tools: bool) -> Prior:
     """What a calibration begins with."""
-    return Prior(1.0, 0.0, SCALED, PICTURES) if formula.endswith(_PICTURES) else prior_of(model, tools)
+    if formula.endswith(_PICTURES):
+        return Prior(1.0, 0.0, SCALED, PICTURES)
+    prior = prior_of(model, tools)
+    return replace(prior, ratio=whole_ratio(model), offset=0.0) if f"/{WHOLE}" in formula else prior
 
 
 # (pattern, ratio, offset without tools, offset with tools) on estimates with o200k_base; the first match wins.
@@ -353,14 +356,15 @@ _CLAUDES = (
     ((4, 0), 1.08, 0, 410),
     ((0, 0), 1.08, 0, 350),
 )
+OLDER_CLAUDES, NEWER_CLAUDES = 1.12, 1.40
+"""Tokens of Claude's own for one of o200k_base, up to 4.6 and from 4.7 on."""
 _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 
 def prior_of(model: str, tools: bool) -> Prior:
     """What was measured of the model's family, by the name after the last slash; else a guess."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
-    if "claude" in name:
-        version = _claude_version(name)
+    if (version := claude_version(model)) is not None:
         _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])
         return Prior(ratio, with_tools if tools else text, KNOWN)
     for pattern, ratio, text, with_tools in _FAMILIES:
@@ -369,7 +373,19 @@ def prior_of(model: str, tools: bool) -> Prior:
     return Prior(1.15, 100 if tools else 0, UNKNOWN)
 
 
-def _claude_version(name: str) -> tuple[int, int]:
-    """`claude-sonnet-4.5`, `claude-4.6-sonnet` and `claude-3-5-sonnet-20241022-v2:0` alike; without one the newest."""
+def whole_ratio(model: str) -> float:
+    """What is expected where the estimate holds all that the family adds: see `WHOLE`."""
+    version = claude_version(model)
+    if version is None:
+        return prior_of(model, tools=False).ratio
+    return NEWER_CLAUDES if version >= (4, 7) else OLDER_CLAUDES
+
+
+def claude_version(model: str) -> tuple[int, int] | None:
+    """`claude-sonnet-4.5`, `claude-4.6-sonnet` and `claude-3-5-sonnet-20241022-v2:0` alike; of a name without one the
+    newest. None for another family."""
+    name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
+    if "claude" not in name:
+        return None
     found = _CLAUDE_VERSION.search(name)
     return (int(found[1]), int(found[2] or 0)) if found else (99, 0)

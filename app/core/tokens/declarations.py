@@ -40,3 +40,5 @@ class Declarations:
     response_format: ResponseFormat | None = None
     others: tuple[str, ...] = ()
     """Tools that are no functions (custom, web search, ...), as JSON text."""
+    must_call: bool = False
+    """Whether the answer has to be a call, of whatever function."""

@@ -17,7 +17,7 @@ import msgspec
 
 from app.core.history.messages import Kind, Message, ToolCall, own_message, unit_starts
 from app.core.tokens import pictures
-from app.core.tokens.declarations import Declarations, ResponseFormat
+from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.core.tokens.rules import CountingRules
 from app.core.tokens.typescript import comment_lines, functions_text
 
@@ -54,7 +54,30 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
     tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
+    tokens += sum(passing_tokens(message, rules, count) for message in messages[latest_turn(messages) :])
     return tokens + _messages_tokens(messages, rules, count)
+
+
+def latest_turn(messages: Sequence[Message]) -> int:
+    """Index behind the last user message: of what is before it, some providers leave out the reasoning."""
+    return next((i + 1 for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER), 0)
+
+
+def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:
+    """What reasoning costs in its own turn and no later. `unit_tokens` leaves it out: what a unit costs holds for every
+    history that begins like this one."""
+    return thought_tokens(message, rules, count) if _passes(message, rules) else 0
+
+
+def _passes(message: Message, rules: CountingRules) -> bool:
+    """What a provider made of a history that it compacted does not."""
+    return rules.forgets and message.kind is Kind.ASSISTANT
+
+
+def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
+    """What the reasoning in a message costs. Its text may be a summary only: then what is encrypted tells more."""
+    shown = sum(map(count, message.thoughts))
+    return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
 
 def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
@@ -97,7 +120,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
             tokens.append(_message_tokens(message, name, rules, count))
         calls = _tool_calls(message)
         called.update((call.id, (index, call.name)) for call in calls)
-        if len(calls) > 1 and not rules.gpt_5:
+        if len(calls) > 1 and not (rules.gpt_5 or rules.one_by_one):
             joint[index] = []
     for caller, results in joint.items():
         texts = [_json_text("".join(unit[index].texts)) for index in results]
@@ -121,6 +144,8 @@ def declared_tokens(
     if declarations.response_format is not None and rules.shows_schema:
         text = _format_text(declarations.response_format)
         tokens += rules.schema_extra
+        if rules.apart:
+            return tokens + count(text)
         if shows_tools:
             return tokens + count(text) + 1
         # What opens the reply names the format too, where it cannot be a call instead.
@@ -131,7 +156,7 @@ def declared_tokens(
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
     """What each assistant message that is text costs more: the name of the response format it follows."""
-    if declarations.response_format is None or rules.gpt_5 or not rules.shows_schema:
+    if declarations.response_format is None or rules.gpt_5 or rules.apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
 
@@ -149,14 +174,26 @@ def note_tokens(text: str, count: Count) -> int:
 def _tools_tokens(
     declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
 ) -> int:
+    if rules.one_by_one is not None:
+        preamble = rules.one_by_one.must_call if declarations.must_call else rules.one_by_one.preamble
+        return preamble + sum(count(_tool_text(tool)) for tool in declarations.tools)
     text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
     if rules.gpt_5:
-        described = bool(declarations.tools[0].description)
-        return count(text) + rules.tools_alone + (system is not None and holds_calls) - (not described)
-    tokens = count(text) + rules.tools_alone if system is None else _tokens_behind(system, text, count) - 1
+        told = system is not None and holds_calls and not rules.apart
+        return count(text) + rules.tools_alone + told - (not declarations.tools[0].description)
+    alone = system is None or rules.apart
+    tokens = count(text) + rules.tools_alone if alone else _tokens_behind(system or "", text, count) - 1
     if declarations.forced:
         return tokens + (4 if declarations.legacy else 7) + count(declarations.forced)
     return tokens + (declarations.choice == "none")
+
+
+def _tool_text(tool: Tool) -> str:
+    try:
+        schema = json.dumps(tool.parameters, ensure_ascii=False)
+    except RecursionError:
+        schema = ""
+    return f"{_json_text(tool.description)}, {_json_text(tool.name)}, {schema}"
 
 
 def _tokens_behind(system: str, text: str, count: Count) -> int:
@@ -192,10 +229,15 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
     """`called`: the function that a tool message is the result of."""
-    tokens = 3 + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
-    if message.is_paired:
+    thoughts = 0 if _passes(message, rules) else thought_tokens(message, rules, count)
+    if message.sealed and not (message.texts or message.calls or message.answers):
+        return thoughts + _media_tokens(message, rules)
+    tokens = rules.message + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
+    if rules.one_by_one is not None:
+        tokens += rules.one_by_one.result * len(message.answers)
+    elif message.is_paired:
         return tokens + count("".join(message.texts)) + count(called) + 2
-    tokens += sum(map(count, (*message.texts, *message.thoughts)))
+    tokens += sum(map(count, message.texts)) + thoughts
     if rules.gpt_5 and message.kind is Kind.ASSISTANT and any(message.texts):
         tokens += CHANNEL_TOKENS
     if message.by_place:
@@ -206,7 +248,7 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
 
 
 def _media_tokens(message: Message, rules: CountingRules) -> int:
-    return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale) for media in message.media)
+    return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale, rules.file) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
@@ -214,6 +256,9 @@ def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     apart = (*(call for call in message.calls if call.by_place), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
+    tokens += len(calls) * rules.call_extra
+    if rules.one_by_one is not None:
+        return tokens + sum(rules.one_by_one.call + count(call.name) + count(call.arguments) for call in calls)
     if calls and rules.gpt_5:
         return tokens + 4 + sum(5 + count(call.name) + count(call.arguments) for call in calls)
     if len(calls) == 1:

@@ -71,8 +71,21 @@ class Patches:
         return self.high
 
 
-def media_tokens(media: Media, pictures: Tiles | Patches, scale: float = 1.0) -> int:
-    """Tokens of one part. `scale`: what those of a picture are multiplied with."""
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Tokens by pixels, once the picture is scaled down to so many tokens."""
+
+    pixels_per_token: float
+    most: int
+
+    def tokens(self, width: int, height: int, _detail: str) -> int:
+        return min(self.most, round(width * height / self.pixels_per_token))
+
+
+def media_tokens(
+    media: Media, pictures: Tiles | Patches | Area, scale: float = 1.0, file_tokens: int = FILE_TOKENS
+) -> int:
+    """Tokens of one part. `scale`: what those of a picture are multiplied with; `file_tokens`: those of a file."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
@@ -80,7 +93,7 @@ def media_tokens(media: Media, pictures: Tiles | Patches, scale: float = 1.0) ->
         case "audio":
             return int(media.seconds * AUDIO_TOKENS_PER_SECOND) + AUDIO_TOKENS
         case _:
-            return FILE_TOKENS
+            return file_tokens
 
 
 def _squares(width: int, height: int, side: int) -> int:

@@ -9,17 +9,48 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from app.core.tokens.pictures import Fit, Patches, Tiles
+from app.core.tokens.pictures import FILE_TOKENS, Area, Fit, Patches, Tiles
 
 LONGEST_MODEL = 300
 """Characters; no model has a longer name, and looking for one of megabytes would take a while."""
+
+
+WHOLE = "whole"
+"""A variant of which the estimate holds all that a family adds by itself: nothing more is expected of a calibration
+but a ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """What reasoning costs that only its provider can read, by its characters."""
+
+    wrapping: int
+    """Characters that stand for none of it."""
+    per_token: float
+
+    def tokens(self, characters: int) -> int:
+        return max(0, int((characters - self.wrapping) / self.per_token))
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """A prompt in which every tool, call and result is written by itself, as JSON, behind a preamble of its own."""
+
+    preamble: int
+    """Tokens before the tools."""
+    must_call: int
+    """The same, where the answer has to be a call."""
+    call: int
+    """Tokens around the name and the arguments of each."""
+    result: int
+    """Tokens around the text of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingRules:
     """How a family of models counts. There are few distinct values: counts are cached by them."""
 
-    pictures: Tiles | Patches
+    pictures: Tiles | Patches | Area
     encoding: str = "o200k_base"
     reply_prime: int = 3
     """Tokens that open the reply, once a request."""
@@ -34,6 +65,20 @@ class CountingRules:
     """Not where the answer is only held to the schema of the response format, without a word in the prompt."""
     schema_extra: int = 0
     """Tokens around the schema."""
+    message: int = 3
+    """Tokens around a message, beside its role."""
+    apart: bool = False
+    """What is declared merges with no instructions before it, and the reply does not name the response format."""
+    call_extra: int = 0
+    """Tokens that each call costs more."""
+    one_by_one: OneByOne | None = None
+    forgets: bool = False
+    """Reasoning of earlier turns costs nothing: the provider leaves it out."""
+    encrypted: Encrypted = Encrypted(1_000, 6.4)
+    file: int = FILE_TOKENS
+    """Tokens of a file, however long it is."""
+    variant: str = ""
+    """Names the way of counting where a model is counted in several: what was learnt of one holds for no other."""
     picture_scale: float = 1.0
     """What the tokens of pictures are multiplied with, as far as that was learnt."""
 

@@ -234,7 +234,7 @@ class Kept:
 
 ACTIONS = (
     *("masked", "summarized", "pinned", "trimmed", "cleared", "faded"),
-    *("shortened", "truncated", "pruned", "stub", "repaired"),
+    *("shortened", "truncated", "pruned", "stub", "repaired", "thinking_removed", "thinking_dropped"),
 )
 
 
@@ -244,6 +244,10 @@ class View:
 
     parts: tuple[Part, ...]
     tokens: int
+    untied: frozenset[int] = frozenset()
+    """The messages that go without those of their thoughts that were made behind another prompt: see `ties`."""
+    drops: bool = False
+    """The provider is to leave such thoughts out itself, where they have to be sent."""
 
     @property
     def chunks(self) -> tuple[SummaryChunk, ...]:
@@ -265,5 +269,6 @@ class View:
         kinds = {type(part) for part in self.parts}
         stub = any(isinstance(part, Note) and part.kind == "stub" for part in self.parts)
         others = {"summarized": Summary in kinds, "pinned": Pinned in kinds, "stub": stub}
+        others |= {"thinking_removed": bool(self.untied), "thinking_dropped": self.drops}
         done |= {name for name, was_done in others.items() if was_done}
         return tuple(action for action in ACTIONS if action in done)

@@ -6,15 +6,26 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.settings.addresses import VISIBLE, is_address
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import Preset, Seconds, Section, fits
+from app.wire.paths import FORMAT_NAMES, FormatName
 
 DEFAULT_UPSTREAM = "default"
 """Name of the one under `upstream`."""
+OPENAI = "api.openai.com"
+ANTHROPIC = "api.anthropic.com"
+SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
+    OPENAI: ("chat_completions", "responses"),
+    ANTHROPIC: ("messages",),
+}
+"""What is known of hosts without being told."""
+REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
+"""Where requests are posted, below the address of an API."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 
 
@@ -31,6 +42,8 @@ class UpstreamSettings(Section):
     """Ask the provider for its models and their windows, at the start and every hour."""
     alternating_roles: bool = False
     """The provider refuses two user messages in a row: merge summaries into the next user message."""
+    formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
+    """Wire formats it speaks; null means all, but for api.openai.com and api.anthropic.com, which are known."""
     api_key_env: str | None = None
     """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own."""
 
@@ -49,9 +62,27 @@ class UpstreamSettings(Section):
                 " a key belongs into the variable that api_key_env names"
             )
         value = value.rstrip("/")
-        if (base := value.removesuffix("/chat/completions")) != value:
+        base = next((value.removesuffix(path) for path in REQUEST_PATHS if value.endswith(path)), value)
+        address = urlsplit(base)
+        if address.hostname in SPOKEN_AT and not address.path:
+            base += "/v1"
+        if base != value:
             raise ValueError(f"the address of the whole API is needed, which is {base}")
         return value
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def speaks(self) -> frozenset[FormatName]:
+        """The formats in which it may be asked."""
+        return frozenset(self.formats or SPOKEN_AT.get(self.host, FORMAT_NAMES))
+
+    @property
+    def is_meant_for(self) -> frozenset[FormatName]:
+        """Those for which it is there, also for models that nobody is said to have."""
+        return self.speaks if self.formats or self.host in SPOKEN_AT else frozenset()
 
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:
@@ -89,3 +120,9 @@ class NamedUpstreamSettings(UpstreamSettings):
 
     def fits(self, model: str) -> bool:
         return any(fits(model, glob) for glob in self.models)
+
+
+VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
+    "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1"),
+}
+"""Beside OpenAI, where nobody in the settings speaks what they speak: so that one Steno serves the clients of both."""

@@ -32,6 +32,8 @@ _TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s
 USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
+SAMPLE = 4_096
+"""Bytes of frames that came together in which their text is counted; the others are taken to hold as much."""
 LONGEST_NAME = 1_000
 """Bytes of what a provider calls its answer, that we tell."""
 
@@ -91,10 +93,14 @@ class CompletionEditor:
     def quiet(self, frames: bytes, start: int) -> int:
         if not self.begun or self.sent is not None or self.hides_usage:
             return start
-        notable = _NOTABLE.search(frames, start)
-        stop = len(frames) if notable is None else last_end(frames, start, notable.start())
-        if stop - start <= LONGEST_TEXT:
-            self.text_bytes += sum(map(len, _TEXT.findall(frames, start, stop)))
+        stop = len(frames)
+        if _may_be_notable(frames, start) and (notable := _NOTABLE.search(frames, start)) is not None:
+            stop = last_end(frames, start, notable.start())
+        if 0 < stop - start <= LONGEST_TEXT:
+            sample = last_end(frames, start, min(stop, start + SAMPLE))
+            sample = sample if sample > start else stop
+            written = sum(map(len, _TEXT.findall(frames, start, sample)))
+            self.text_bytes += written * (stop - start) // (sample - start)
         return stop
 
     def edit(self, frame: bytes) -> bytes:
@@ -164,6 +170,19 @@ class CompletionEditor:
         if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
             replaced["choices"] = _without_role(choices)
         return replaced, _joined(missing)
+
+
+def _may_be_notable(frames: bytes, start: int) -> bool:
+    """Whether `_NOTABLE` is worth its time: it takes twenty times as long as counting does."""
+    if frames.find(b"error", start) != -1 or frames.find(b"[DONE]", start) != -1:
+        return True
+    for name in (b"finish_reason", b"usage"):
+        left = frames.count(name, start)
+        if left:
+            left -= frames.count(name + b'":null', start)
+        if left and left != frames.count(name + b'": null', start):
+            return True
+    return False
 
 
 def window_was_full(choices: bytes | None) -> bool:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
+from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -52,11 +53,18 @@ class ChatCompletions:
     def model_in(self, body: bytes) -> str:
         return model_in(body)
 
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        return rules_for(model, host)
+
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         return read_message(raw, ignore)
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
+
+    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """No thoughts are tied in this format."""
+        return payload, headers
 
     def messages_in(self, payload: bytes) -> bytes:
         return RawObject(payload).raw("messages") or b"[]"

@@ -12,7 +12,7 @@ import msgspec
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.wire.chat_completions.request import PATH
-from app.wire.format import Manners
+from app.wire.format import Headers, Manners
 from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
 from app.wire.usage import read_usage, says_window_full
 
@@ -42,6 +42,7 @@ class ChatSummaries:
     """The dialect: asked with `messages`, answered with the first of `choices`."""
 
     target = PATH
+    headers: Headers = ()
     own_members = MEMBERS
     optional = OPTIONAL
 

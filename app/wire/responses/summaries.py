@@ -11,7 +11,7 @@ import msgspec
 
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.wire.format import Manners
+from app.wire.format import Headers, Manners
 from app.wire.responses.items import INSTRUCTIONS
 from app.wire.responses.request import PATH, as_item
 from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
@@ -47,6 +47,7 @@ class ResponsesSummaries:
     target = PATH
     own_members = MEMBERS
     optional = OPTIONAL
+    headers: Headers = ()
 
     def cap(self, model: str) -> str:  # noqa: ARG002 - there is one for all
         return CAP

@@ -1,0 +1,128 @@
+"""Content: the blocks of a message, and where in them texts stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from app.wire.members import RawObject, Unreadable, split_array
+
+Json = Mapping[str, Any]
+Place = tuple[dict[str, Any], str]
+"""A text as a member of what holds it."""
+
+MARK = "cache_control"
+SEALED = frozenset({"thinking", "redacted_thinking"})
+"""Signed over all that stands before them: a provider takes them as they came, and in their place, or not at all."""
+SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Calls that the provider makes itself; their results stand in the assistant's messages too."""
+_RESULT = "tool_result"
+_SERVER_RESULT = "_tool_result"
+_READ = frozenset({"text", "title", "url", "stdout", "stderr", "content"})
+"""What a model is shown of the results that the provider makes, in whichever object it stands."""
+
+
+def decoded_message(raw: bytes) -> dict[str, Any]:
+    """Raises `Unreadable` for what is no object."""
+    value = _decoded(raw)
+    if not isinstance(value, dict):
+        raise Unreadable("A message is no object.")
+    return value
+
+
+def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
+    """One message, or several as they stand in a history, with the commas between them. Raises `Unreadable`."""
+    values = _decoded(b"[%b]" % raw)
+    if not all(isinstance(value, dict) for value in values):
+        raise Unreadable("A message is no object.")
+    messages: list[dict[str, Any]] = values
+    return messages
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def blocks_of(content: object) -> list[dict[str, Any]]:
+    """Those of a content; a text is one block of text."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def is_result(block: Json) -> bool:
+    return block.get("type") == _RESULT
+
+
+def is_server_result(block: Json) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and kind.endswith(_SERVER_RESULT)
+
+
+def is_compaction(block: Json) -> bool:
+    """Whether it is the provider's own summary of what stands before it; one that failed is empty."""
+    return block.get("type") == "compaction" and bool(block.get("content") or block.get("encrypted_content"))
+
+
+def texts_in(message: dict[str, Any]) -> Iterator[Place]:
+    """Where the texts of a message stand, in order."""
+    if isinstance(message.get("content"), str):
+        yield message, "content"
+    else:
+        for block in blocks_of(message.get("content")):
+            yield from _texts_in_block(block)
+
+
+def _texts_in_block(block: dict[str, Any]) -> Iterator[Place]:
+    match block:
+        case {"type": "text", "text": str()}:
+            yield block, "text"
+        case {"type": "document", "source": {"type": "text", "data": str()} as source}:
+            yield source, "data"
+        case {"type": "document", "source": {"type": "content"} as source}:
+            yield from texts_in(source)
+        case {"type": "tool_result" | "search_result"}:
+            yield from texts_in(block)
+        case {"type": "compaction", "content": str()}:
+            yield block, "content"
+        case {"type": str()} if is_server_result(block):
+            yield from _texts_in_result(block.get("content"))
+
+
+def _texts_in_result(value: object) -> Iterator[Place]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts_in_result(item)
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            if isinstance(held, str):
+                if key in _READ or (key == "data" and value.get("type") == "text"):
+                    yield value, key
+            else:
+                yield from _texts_in_result(held)
+
+
+Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
+"""What is left of a block; the very same where it stays as it is, None where nothing is left."""
+
+
+def edited(raw: bytes, edit: Edit) -> bytes:
+    """A message with its blocks edited; those that stay keep their bytes. Empty where no block is left."""
+    message = decoded_message(raw)
+    if not isinstance(message.get("content"), list):
+        return raw
+    content = RawObject(raw).raw("content") or b"[]"
+    kept, changed = [], False
+    for block, element in zip(message["content"], split_array(content), strict=True):
+        left = edit(block) if isinstance(block, dict) else block
+        changed = changed or left is not block
+        if left is not None:
+            kept.append(element if left is block else msgspec.json.encode(left))
+    if not kept:
+        return b""
+    return RawObject(raw).spliced({"content": b"[%b]" % b",".join(kept)}) if changed else raw

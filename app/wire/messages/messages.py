@@ -1,0 +1,160 @@
+"""Messages: what one of them says, and the bytes that stand for what it means.
+
+A raw message is one of three: the value of `system`, which is a text or a list of blocks; an object out of `messages`;
+or several of those together, up to the provider's own compaction: what stands before it is no longer read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from app.core.history.messages import Kind, Message, ToolCall
+from app.wire.format import Draft
+from app.wire.members import Unreadable
+from app.wire.messages.content import (
+    SEALED,
+    SERVER_USES,
+    blocks_of,
+    decoded_messages,
+    is_compaction,
+    is_result,
+    is_server_result,
+    texts_in,
+)
+from app.wire.messages.media import media_in
+
+Json = Mapping[str, Any]
+
+SYSTEM = "system"
+KINDS = {SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT}
+VOLATILE_KEYS = frozenset({"cache_control", "citations"})
+"""Keys of blocks that move between turns, or are dropped, without changing what a message means."""
+
+
+def is_beside(raw: bytes) -> bool:
+    """Whether a raw message is the value of `system`, which stands beside the messages."""
+    return raw[:1] in (b'"', b"[")
+
+
+def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Raises `Unreadable` where an element is no message."""
+    if is_beside(raw):
+        messages = decoded_messages(b'{"role":"system","content":%b}' % raw)
+    else:
+        messages = decoded_messages(raw)
+    meaning = [_canonical(message, ignore) for message in messages]
+    if len(messages) > 1 or any(map(is_compaction, blocks_of(messages[0].get("content")))):
+        return Draft(_compacted(messages, raw), msgspec.json.encode(meaning, order="deterministic"))
+    return Draft(_read(messages[0], raw), msgspec.json.encode(meaning[0], order="deterministic"))
+
+
+def _read(message: dict[str, Any], raw: bytes) -> Message:
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise Unreadable("A message has no role.")
+    blocks = blocks_of(message.get("content"))
+    kind = KINDS.get(role, Kind.OTHER)
+    texts = tuple(holder[key] for holder, key in texts_in(message))
+    answers = tuple(_text(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
+    if answers and len(answers) == len(blocks):
+        kind = Kind.RESULT
+    returned = {block.get("tool_use_id") for block in blocks if is_server_result(block)}
+    served = [block for block in blocks if block.get("type") in SERVER_USES]
+    return Message(
+        kind=kind,
+        role=role,
+        texts=texts,
+        raw=raw,
+        digest=b"",
+        calls=tuple(_call(block) for block in blocks if block.get("type") == "tool_use"),
+        answers=answers,
+        settled=tuple(map(_call, served)),
+        media=tuple(media_in(message.get("content"))),
+        thoughts=tuple(_thoughts(blocks)),
+        encrypted=sum(
+            len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
+        ),
+        sealed=bool(blocks) and all(map(is_sealed, blocks)),
+        tied=any(block.get("type") in SEALED for block in blocks),
+        # A turn was paused before the provider's own result, which the assistant's next message begins with.
+        bound=any(block.get("id") not in returned for block in served),
+    )
+
+
+def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
+    """As instructions: it is never moved, counted as it is, and cut behind only. Its texts are those from the last
+    compaction on."""
+    last = max(i for i, message in enumerate(messages) if holds_compaction(message))
+    blocks = blocks_of(messages[last].get("content"))
+    first = max(place for place, block in enumerate(blocks) if is_compaction(block))
+    read = [{"content": blocks[first:]}, *messages[last + 1 :]]
+    return Message(
+        kind=Kind.INSTRUCTIONS,
+        role="assistant",
+        texts=tuple(holder[key] for message in read for holder, key in texts_in(message)),
+        raw=raw,
+        digest=b"",
+        media=tuple(media for message in read for media in media_in(message.get("content"))),
+    )
+
+
+def holds_compaction(message: Json) -> bool:
+    return any(map(is_compaction, blocks_of(message.get("content"))))
+
+
+def is_sealed(block: Json) -> bool:
+    return block.get("type") in SEALED
+
+
+def _call(block: Json) -> ToolCall:
+    return ToolCall(_text(block, "id"), _text(block, "name"), written(block.get("input")))
+
+
+def written(arguments: object) -> str:
+    """A call's input as text: a value in this format."""
+    return msgspec.json.encode({} if arguments is None else arguments).decode()
+
+
+def _thoughts(blocks: Sequence[Json]) -> list[str]:
+    """What counts as text to the model, and is never quoted."""
+    thoughts = [text for block in blocks if (text := _text(block, "thinking"))]
+    listed = (block.get("tools") for block in blocks if block.get("type") == "mcp_tool_listing")
+    return [*thoughts, *(written(tools) for tools in listed)]
+
+
+def _text(block: Json, key: str) -> str:
+    value = block.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
+    """What a message means: a text and one block of text are the same, what is missing, null and empty too.
+
+    Thinking is kept within a turn and dropped behind it, and marks of the cache wander: they mean nothing. Unknown keys
+    count. `ignore` removes volatile text, such as a date a client injects.
+    """
+    content = [
+        _canonical_block(block, ignore)
+        for block in blocks_of(message.get("content"))
+        if block.get("type") not in SEALED
+    ]
+    return {**{key: value for key, value in message.items() if key != "content" and _says(value)}, "content": content}
+
+
+def _canonical_block(block: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
+    kept = {key: value for key, value in block.items() if key not in VOLATILE_KEYS and _says(value)}
+    if isinstance(text := kept.get("text"), str):
+        for pattern in ignore:
+            text = pattern.sub("", text)
+        kept["text"] = text
+    if is_result(block) and "content" in kept:
+        kept["content"] = [_canonical_block(inner, ignore) for inner in blocks_of(kept["content"])]
+    return kept
+
+
+def _says(value: object) -> bool:
+    return value not in (None, "", [], {})

@@ -1,0 +1,198 @@
+"""Payloads: a view as messages. What is verbatim keeps its bytes, as far as a provider takes it where it stands now.
+
+What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions
+among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
+gone they wait for the next such place. And a history begins with a user's message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from app.core.history.messages import Kind
+from app.core.summary import prompts
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
+from app.wire.members import RawObject, split_array
+from app.wire.messages.content import MARK, SEALED, blocks_of, decoded_message, edited, is_result, texts_in
+from app.wire.messages.marks import in_order, last_mark
+from app.wire.messages.messages import is_beside, written
+
+Json = Mapping[str, Any]
+
+OPENER = "[Earlier messages of this conversation are left out here.]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    raw: bytes
+    role: str
+    index: int | None = None
+    """Where it stood in the history; None for what Steno says itself."""
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order.
+
+    `alternate`: for a provider that refuses two user messages in a row, those that were not neighbours in the client's
+    own history are joined: results first, then the texts in their order.
+    """
+    instructions = [message.raw for message in conversation.instructions]
+    messages = conversation.transcript.messages
+    if view.parts == (Verbatim(0, len(messages)),) and not view.untied:
+        return [*instructions, *(message.raw for message in messages)]
+    entries = list(_entries(conversation, view))
+    begun = "user" if any(not is_beside(raw) for raw in instructions) else ""
+    if not begun and messages and messages[0].kind is not Kind.ASSISTANT:
+        entries = _opened(entries)
+    entries = _settled(entries, begun)
+    joined = _alternating(entries) if alternate else entries
+    return [*instructions, *in_order([entry.raw for entry in joined])]
+
+
+def _entries(conversation: Conversation, view: View) -> Iterator[_Entry]:
+    messages = conversation.transcript.messages
+    for part in view.parts:
+        match part:
+            case Summary():
+                yield _said(prompts.chunk_text(part.chunk), _mark_of(conversation, view, part))
+                continue
+            case Note(_, text):
+                yield _said(text)
+                continue
+            case Altered(index, texts):
+                kept = {index: _altered(messages[index].raw, texts, part.calls)}
+            case Carried(index):
+                kept = {index: messages[index].raw}
+            case Verbatim(start, stop) | Pinned(start, stop):
+                kept = {index: messages[index].raw for index in range(start, stop)}
+            case _:
+                continue
+        for index, raw in kept.items():
+            left = _without_thinking(raw) if index in view.untied else raw
+            if left:
+                yield _Entry(left, messages[index].role, index)
+
+
+def _said(text: str, mark: object = None) -> _Entry:
+    block = {"type": "text", "text": text, **({MARK: mark} if mark else {})}
+    return _Entry(msgspec.json.encode({"role": "user", "content": [block]}), "user")
+
+
+def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
+    """The mark of the cache on the last message that only this summary stands for, if any has one."""
+    messages, positions = conversation.transcript.messages, conversation.chain.positions
+    start, stop = (positions[end] for end in (part.chunk.from_digest, part.chunk.through_digest))
+    sent = {i for other in view.parts if isinstance(other, Pinned) for i in range(other.start, other.stop)}
+    sent |= {start + offset for offset in part.chunk.carried}
+    marks = (last_mark(messages[index].raw) for index in range(stop - 1, start - 1, -1) if index not in sent)
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _without_thinking(raw: bytes) -> bytes:
+    """Empty where nothing else is in it."""
+    if b'thinking"' not in raw:
+        return raw
+    return edited(raw, lambda block: None if block.get("type") in SEALED else block)
+
+
+def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:
+    """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
+    remaining = iter(texts)
+    if isinstance(decoded_message(raw).get("content"), str):
+        return RawObject(raw).spliced({"content": msgspec.json.encode(next(remaining))})
+    left = None if calls is None else dict(calls)
+    called = iter(range(len(raw)))
+
+    def edit(block: dict[str, Any]) -> dict[str, Any] | None:
+        changed = False
+        for holder, key in list(texts_in({"content": [block]})):
+            text = next(remaining)
+            changed = changed or holder[key] != text
+            holder[key] = text
+        if left is not None and block.get("type") == "tool_use":
+            arguments = left.get(next(called))
+            if arguments is None:
+                return None
+            if arguments != written(block.get("input")):
+                return {**block, "input": msgspec.Raw(arguments.encode())}
+        return _without_empty(block) if changed else block
+
+    return edited(raw, edit)
+
+
+def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
+    """A block without the blocks of text that nothing is left of: providers refuse those."""
+    if block.get("type") == "text":
+        return {**block} if block["text"] else None
+    if isinstance(content := block.get("content"), list):
+        return {**block, "content": [inner for inner in content if _holds_text(inner)]}
+    return {**block}
+
+
+def _holds_text(block: object) -> bool:
+    return not (isinstance(block, dict) and block.get("type") == "text" and block.get("text") == "")
+
+
+def _opened(entries: list[_Entry]) -> list[_Entry]:
+    first = next((entry.role for entry in entries if entry.role != "system"), "")
+    return [_said(OPENER), *entries] if first == "assistant" else entries
+
+
+def _settled(entries: Sequence[_Entry], begun: str) -> list[_Entry]:
+    """Instructions stay where they may stand, and else go on to where they may. `begun`: whose turn is before all."""
+    placed: list[_Entry] = []
+    waiting: list[_Entry] = []
+    turn = begun
+    for place, entry in enumerate(entries):
+        if entry.role == "system":
+            following = next((later.role for later in entries[place + 1 :] if later.role != "system"), "")
+            if waiting or turn != "user" or following == "user":
+                waiting.append(entry)
+            else:
+                placed.append(entry)
+            continue
+        if turn == "user" and entry.role != "user":
+            placed += waiting
+            waiting = []
+        placed.append(entry)
+        turn = entry.role
+    if waiting and turn != "user":  # There is no such place behind them.
+        before = max((i for i in range(1, len(placed)) if _may_stand(placed, i)), default=0)
+        return [*placed[:before], *waiting, *placed[before:]]
+    return [*placed, *waiting]
+
+
+def _may_stand(placed: Sequence[_Entry], place: int) -> bool:
+    return placed[place - 1].role == "user" and placed[place].role == "assistant"
+
+
+def _alternating(entries: Sequence[_Entry]) -> list[_Entry]:
+    joined: list[_Entry] = []
+    last: _Entry | None = None
+    for entry in entries:
+        were_neighbours = last is not None and last.index is not None and entry.index == last.index + 1
+        if joined and joined[-1].role == entry.role == "user" and not were_neighbours:
+            joined[-1] = _joined(joined[-1], entry)
+        else:
+            joined.append(entry)
+        last = entry
+    return joined
+
+
+def _joined(first: _Entry, second: _Entry) -> _Entry:
+    """Both in one; the one that is no note keeps its other members."""
+    blocks = [*_raw_blocks(first.raw), *_raw_blocks(second.raw)]
+    blocks.sort(key=lambda block: not is_result(decoded_message(block)))
+    kept = first if second.index is None else second
+    return replace(kept, raw=RawObject(kept.raw).spliced({"content": b"[%b]" % b",".join(blocks)}))
+
+
+def _raw_blocks(raw: bytes) -> list[bytes]:
+    content = RawObject(raw).raw("content") or b"[]"
+    if content.startswith(b"["):
+        return split_array(content)
+    return [msgspec.json.encode(block) for block in blocks_of(decoded_message(raw).get("content"))]

@@ -1,0 +1,280 @@
+"""Requests: a Messages body as far as Steno reads it, and the body that goes on in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import msgspec
+
+from app.core.reasons import Code, Reason
+from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import LONGEST_MODEL
+from app.wire.beginnings import Beginnings
+from app.wire.echoes import echoed_in
+from app.wire.format import BOUNDS, BodyBounds, Headers, Named, TooManyMessages
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.messages.content import blocks_of, decoded_message, is_result, texts_in
+from app.wire.messages.declarations import MEMBERS, is_own, read_declarations
+from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
+from app.wire.options import read_focus, read_options, read_pins
+
+Json = Mapping[str, Any]
+
+PATH = b"/v1/messages"
+OWN_MEMBERS = ("context", "conversation_id")
+"""Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+CACHED_MEMBERS = ("tools",)
+"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
+COMPACTION_PROMPTS = (
+    "You are performing a CONTEXT CHECKPOINT COMPACTION",
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
+)
+"""How the last text of a request begins with which a client compacts its history itself."""
+_SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
+"""At the end of what Claude Code called its user, before that was JSON."""
+BETAS = b"anthropic-beta"
+BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
+_WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
+LONGEST_NAMES = 4_000
+"""Bytes of a member that is looked into for a conversation's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesRequest:
+    """A request as far as Steno reads it; the bytes stay the client's."""
+
+    choices: ClassVar[int] = 1
+    wants_usage: ClassVar[bool] = True
+    """A stream tells it unasked."""
+    says_whether_usage: ClassVar[bool] = True
+
+    source: RawObject
+    model: str
+    stream: bool
+    hands_off: Reason | None
+    output: int | None
+    """`max_tokens`; None if the request does not say."""
+    raw_messages: tuple[bytes, ...]
+    """The value of `system` first, where there is one; what the provider compacted as one."""
+    declared: bytes
+    """The members beside the messages that cost prompt tokens, as received."""
+    options: Json
+    """The body's `context` object."""
+    focus: str
+    """What the summariser is to look after in this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+    names: tuple[Named, ...]
+    """The members that may name the conversation, the first choice first, with their JSON as received."""
+    has_tools: bool
+    forbids_tools: bool
+    threshold: int | None = None
+
+    @property
+    def body(self) -> bytes:
+        return self.source.text
+
+    @property
+    def cached(self) -> dict[str, bytes]:
+        return {name: raw for name in CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
+
+    @property
+    def cache_key(self) -> None:
+        """The format has none."""
+
+    @property
+    def end_user(self) -> Named | None:
+        raw = _metadata(self.source).get("user_id")
+        return None if raw is None else ("metadata.user_id", raw)
+
+    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> MessagesRequest:
+        return replace(
+            self,
+            threshold=self.threshold if threshold is None else threshold,
+            focus=self.focus if focus is None else focus,
+        )
+
+    @property
+    def ties(self) -> bool:
+        """Whether the answer may hold thinking, which is signed over the prompt."""
+        return _thinking(self.source).get("type") not in (None, "disabled")
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether what the prompt costs is known: not with text that the provider adds, for tools and schemas of its
+        own, or with what it clears."""
+        tools = self.source.value("tools")
+        unread = tools is None and self.source.raw("tools") not in (None, b"null")
+        hosted = any(
+            not (isinstance(tool, dict) and is_own(tool)) for tool in (tools if isinstance(tools, list) else ())
+        )
+        schema = b"json_schema" in (self.source.raw("output_config") or self.source.raw("output_format") or b"")
+        clears = any(edit.get("keep") != "all" for edit in _edits(self.source))
+        added = any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("mcp_servers", "container"))
+        return not (unread or hosted or schema or clears or added)
+
+    def echoed_in(self, error: str, number: int) -> bool:
+        return echoed_in(error, number, self.source.text)
+
+    def declarations(self) -> Declarations:
+        return read_declarations(self.source)
+
+    @property
+    def untouched(self) -> bytes:
+        if not any(name in self.source for name in OWN_MEMBERS):
+            return self.source.text
+        return self.source.spliced(remove=OWN_MEMBERS)
+
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002
+        """The request with other messages; every other member keeps its bytes and its place. Nobody need ask for the
+        usage: a stream tells it."""
+        among = list(raw_messages)
+        replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
+        if among and is_beside(among[0]):
+            replaced[SYSTEM] = among[0]
+        return self.source.spliced(replaced, OWN_MEMBERS)
+
+
+def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> MessagesRequest:
+    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+
+    What may be large is looked at here, so that it is done beside the event loop where the body is.
+    """
+    known = beginnings.find(body) if beginnings is not None else None
+    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
+    # Before anything is decoded: each value takes many times its bytes.
+    if holds_more_values(body, bounds.values, start, marks):
+        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
+    source = RawObject(body) if known is None else known.read_rest(body)
+    if "messages" not in source:
+        raise Unreadable("The request has no messages.")
+    model = source.value("model")
+    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
+        raise Unreadable("The request names no model.")
+    options = read_options(source)
+    elements, beside = tuple(source.elements("messages")), _beside(source)
+    if (held := len(beside) + len(elements)) > bounds.messages:
+        raise TooManyMessages(f"It has {held} messages. Send at most {bounds.messages}, or raise limits.messages.")
+    if beginnings is not None:
+        beginnings.keep(source, "messages", elements, known)
+    raw_messages = (*beside, *_behind_compaction(source, elements))
+    output, choice = source.value("max_tokens"), source.value("tool_choice")
+    return MessagesRequest(
+        source=source,
+        model=model,
+        stream=source.value("stream") is True,
+        hands_off=_hands_off(source, elements),
+        output=output if isinstance(output, int) and output > 0 else None,
+        raw_messages=raw_messages,
+        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
+        options=options,
+        focus=read_focus(options.get("instructions")),
+        pins=read_pins(options.get("pin"), len(raw_messages)),
+        names=tuple(_names(source)),
+        has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "mcp_servers")),
+        forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
+    )
+
+
+def window_asked(headers: Headers) -> int | None:
+    """The window that a beta is about: `context-1m-2025-08-07`."""
+    betas = (value for name, value in headers if name == BETAS)
+    found = next((found for value in betas if (found := _WINDOW.search(value))), None)
+    return int(found[1]) * 1_000_000 if found else None
+
+
+def _beside(source: RawObject) -> list[bytes]:
+    system = source.raw(SYSTEM)
+    return [system] if system is not None and is_beside(system) else []
+
+
+def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence[bytes]:
+    """The messages, those as one, as they stand, that the provider no longer reads: up to its last compaction, and to
+    the results of what was called beside it."""
+    marked = (i for i in range(len(elements) - 1, -1, -1) if b'"compaction"' in elements[i])
+    last = next((i for i in marked if holds_compaction(decoded_message(elements[i]))), None)
+    if last is None:
+        return elements
+    following = elements[last + 1 : last + 2]
+    if any(is_result(block) for raw in following for block in blocks_of(decoded_message(raw).get("content"))):
+        last += 1
+    array, start, stop = source.raw("messages") or b"", 1, 1
+    start = array.find(elements[0])
+    for element in elements[: last + 1]:
+        stop = array.find(element, stop) + len(element)
+    return (array[start:stop], *elements[last + 1 :])
+
+
+def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
+    if source.raw("thread") not in (None, b"null"):
+        return Reason(Code.SERVER_STATE)
+    summarises = source.value("compaction")
+    if isinstance(summarises, dict) and summarises.get("type") == "summarize":
+        return Reason(Code.NATIVE_COMPACTION)
+    if any(str(edit.get("type")).startswith("compact_") for edit in _edits(source)):
+        return Reason(Code.NATIVE_COMPACTION)
+    if elements and any(prompt.encode() in elements[-1] for prompt in COMPACTION_PROMPTS):
+        texts = [holder[key] for holder, key in texts_in(decoded_message(elements[-1]))]
+        if texts and texts[-1].lstrip().startswith(COMPACTION_PROMPTS):
+            return Reason(Code.CLIENT_COMPACTION)
+    return None
+
+
+def _thinking(source: RawObject) -> Json:
+    thinking = source.value("thinking")
+    return thinking if isinstance(thinking, dict) else {}
+
+
+def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+    """The same request, of which the provider leaves out thinking that is signed over another prompt."""
+    source = RawObject(payload)
+    thinking = {**_thinking(source), "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    betas = [value for name, value in headers if name == BETAS]
+    told = b",".join(betas if any(BINDING_CONTROLS in value for value in betas) else [*betas, BINDING_CONTROLS])
+    others = [(name, value) for name, value in headers if name != BETAS]
+    return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, told)]
+
+
+def _edits(source: RawObject) -> list[Json]:
+    """What the provider is asked to do to the history. To clear thinking or results is not to compact it."""
+    management = source.value("context_management") if "context_management" in source else None
+    edits = management.get("edits") if isinstance(management, dict) else None
+    return [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+
+
+def _names(source: RawObject) -> Iterator[Named]:
+    if (raw := source.raw("conversation_id")) is not None:
+        yield "conversation_id", raw
+    metadata = _metadata(source)
+    for name in ("conversation_id", "session_id"):
+        if (raw := metadata.get(name)) is not None:
+            yield f"metadata.{name}", raw
+    if session := _session_of(metadata.get("user_id", b"")):
+        yield "metadata.user_id", msgspec.json.encode(session)
+
+
+def _metadata(source: RawObject) -> dict[str, bytes]:
+    raw = source.raw("metadata")
+    if raw is None or len(raw) > LONGEST_NAMES:
+        return {}
+    try:
+        held = RawObject(raw)
+    except Unreadable:  # It is the provider's.
+        return {}
+    return {name: value for name in held.members if (value := held.raw(name)) is not None}
+
+
+def _session_of(user: bytes) -> str:
+    """Claude Code's session: a member of the JSON that its user is named by, or the end of an older name."""
+    try:
+        named = msgspec.json.decode(user, type=str)
+        if found := _SESSION.search(named):
+            return found[1]
+        held = msgspec.json.decode(named, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    session = held.get("session_id")
+    return session if isinstance(session, str) else ""

@@ -1,0 +1,56 @@
+"""What prompts cost in this format. OpenAI's models are shown tools, calls and schemas otherwise than in the older one;
+what runs elsewhere has a template of its own and counts alike in both.
+
+Measured on prompts whose size the providers reported (docs/estimates.md).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, rules_for
+
+VARIANT = "items"
+TOOLS = 3
+"""Tokens around the tools of gpt-5, which has no preamble here."""
+TOOLS_BEFORE = -3
+"""The same of its predecessors: their tools have no headings here, which are counted with them."""
+CALL = 1
+SCHEMA_BEFORE = 1
+"""Tokens around the response format, which gpt-5 has not."""
+GROK_PREAMBLE, GROK_TOOLS = 185, 50
+"""What every prompt of grok's begins with, and what stands around its tools."""
+GROK_ENCRYPTED = Encrypted(0, 5.8)
+"""It reads its earlier reasoning again in every turn."""
+
+_OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!oss)|codex|computer-use|o\d).*)")
+
+
+@lru_cache(maxsize=1_024)
+def token_rules(model: str, host: str = "") -> CountingRules:
+    """By what a model at a host counts."""
+    if "grok" in model.lower():
+        rules = rules_for(model, host)
+        return replace(
+            rules,
+            reply_prime=rules.reply_prime + GROK_PREAMBLE,
+            apart=True,
+            tools_alone=GROK_TOOLS,
+            encrypted=GROK_ENCRYPTED,
+            variant=WHOLE,
+        )
+    if not (found := _OPENAI.fullmatch(model.lower())):
+        return replace(rules_for(model, host), forgets=True)
+    # Codex's own small model is a tuned o4-mini.
+    rules = rules_for("o4-mini" if found["name"].startswith("codex") else found["name"], host)
+    return replace(
+        rules,
+        apart=True,
+        tools_alone=TOOLS if rules.gpt_5 else TOOLS_BEFORE,
+        call_extra=CALL,
+        schema_extra=0 if rules.gpt_5 else SCHEMA_BEFORE,
+        forgets=True,
+        variant=VARIANT,
+    )
