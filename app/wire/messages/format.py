@@ -6,6 +6,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
 
+from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -31,6 +32,7 @@ from app.wire.messages.payload import render
 from app.wire.messages.request import PATH, MessagesRequest, read_request, window_asked
 from app.wire.messages.streamed import as_stream
 from app.wire.messages.summaries import MessagesSummaries
+from app.wire.messages.tokens import token_rules
 from app.wire.model import model_in
 
 
@@ -47,6 +49,9 @@ class Messages:
 
     def model_in(self, body: bytes) -> str:
         return model_in(body)
+
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        return token_rules(model, host)
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         return read_message(raw, ignore)

@@ -11,7 +11,7 @@ import msgspec
 
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.wire.format import Manners
+from app.wire.format import Headers, Manners
 from app.wire.messages.content import blocks_of
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import PATH
@@ -40,6 +40,7 @@ class MessagesSummaries:
     """The dialect: asked with `messages`, answered with the texts of one message."""
 
     target = PATH
+    headers: Headers = ((b"anthropic-version", b"2023-06-01"),)
     own_members = MEMBERS
     optional = OPTIONAL
 
