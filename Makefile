@@ -133,9 +133,10 @@ bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=
 		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(WITH),--with '$(WITH)') \
 		$(if $(SUBJECTS)$(SCENARIOS)$(WITH),--no-docs)
 
-counting: dev-env ## what counting a turn costs, by the length of the history
+counting: dev-env ## what counting a turn costs, by the length of the history; with ROWS=FOLDER how far estimates are off, by format
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.counting
+	$(if $(ROWS),$(foreach format,responses messages,$(VENV)/python -m benchmarks.accuracy $(format) \
+		$(ROWS)/token-groundtruth-$(format).jsonl &&) true,$(VENV)/python -m benchmarks.counting)
 
 understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
 	@$(VENV)/python scripts/fetch_tables.py .tables

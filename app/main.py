@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import __version__
-from app.compaction.background import Background, BackgroundLimits
+from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
+from app.compaction.room import BackgroundLimits, BackgroundRoom
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Price
@@ -146,8 +147,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
     holder = secrets.token_hex(8)
-    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, holder)
     at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
+    room = BackgroundRoom(BackgroundLimits(*at_most))
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder)
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
@@ -157,7 +159,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         readers={each.name: _reader(identity, each, settings.identity.ignore) for each in FORMATS},
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, paces, tasks, BackgroundLimits(*at_most)),
+        background=Background(compactor, paces, room, tasks),
         ledger=ledger,
         conversations=Conversations(store, identity),
         tasks=tasks,

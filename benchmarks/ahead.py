@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from app.core.history.identity import Identity
-from app.core.limits.ahead import AheadShares, fits_well, latest_steps, nearer_trigger, requests_meanwhile
+from app.core.limits.ahead import AheadShares, budget_ahead, most_without, requests_meanwhile
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.stages.case import Case, case_of
+from app.core.stages.ladder import settle
 from app.core.stages.masking import due_mask
 from app.core.stages.policy import Policy
+from app.core.stages.without import without_summary
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive
@@ -60,6 +62,8 @@ class Course:
     waited: int = 0
     went_on: int = 0
     """Over the trigger, without the summary that was due."""
+    shortened: int = 0
+    """Of these, with something masked or cut to go on."""
     found: int = 0
     """Times that a summary was used first by the request that fired the trigger."""
     calls: int = 0
@@ -100,11 +104,14 @@ class Talk:
         """The request of that number, from 1."""
         course, comes_back = self.course, self.background and number > SETTINGS.requests
         course.requests += 1
-        waited, missed = False, False
+        waited, missed, shortened = False, False, False
         case = self._case(prompt, conversation, budget)
         while (plan := self._due(case)) is not None:
-            if comes_back and fits_well(case.widest_view.tokens, budget, AHEAD):
-                missed = True
+            at_most = most_without(budget, AHEAD)
+            if comes_back and (without := without_summary(case, at_most, shortens=True)) is not None:
+                missed, shortened = True, without is not case
+                self.boundaries += without.boundaries
+                case = without
                 break
             waited = True
             if not self.making:
@@ -112,14 +119,16 @@ class Talk:
             self.now = self.ready_at
             case = self._case(prompt, conversation, budget)
         over = conversation.tokens > budget.trigger.tokens
-        view = (case.least_view or case.widest_view) if over else whole(conversation)
+        view = settle(case).view if over else None
+        view = view or whole(conversation)
         course.waited += waited
         course.went_on += missed
+        course.shortened += shortened
         course.found += view.chunks != self.used and not (waited or self.missed)
         self._compare(conversation, view)
         self.used, self.missed = view.chunks, missed
         if self.background and number >= SETTINGS.requests:
-            self._look_ahead(view, prompt, conversation, budget)
+            self._look_ahead(view, missed, prompt, conversation, budget)
         self.now += self.every
 
     def _case(self, prompt: Prompt, conversation: Conversation, budget: Budget) -> Case:
@@ -136,12 +145,12 @@ class Talk:
             case = case.with_boundaries([boundary])
         return None if case.is_settled else _plan(case)
 
-    def _look_ahead(self, view: View, prompt: Prompt, conversation: Conversation, budget: Budget) -> None:
+    def _look_ahead(self, view: View, missed: bool, prompt: Prompt, conversation: Conversation, budget: Budget) -> None:
         meanwhile = requests_meanwhile(self.summary_seconds, self.every)
-        trigger = nearer_trigger(budget, AHEAD, latest_steps(conversation.transcript), meanwhile)
-        if self.making or view.tokens <= trigger.tokens:
+        ahead = budget_ahead(budget, AHEAD, conversation.transcript, meanwhile)
+        if self.making or not (missed or view.tokens > ahead.trigger.tokens):
             return
-        case = self._case(prompt, conversation, replace(budget, trigger=trigger))
+        case = self._case(prompt, conversation, ahead)
         if not case.is_settled and due_mask(case) is None and (plan := _plan(case)) is not None:
             self._begin(case, plan, prompt)
 
@@ -233,14 +242,14 @@ def main() -> None:
     arguments.add_argument("--summary", type=float, default=20.0, help="seconds that a summary takes")
     arguments.add_argument("--every", type=float, default=7.0, help="seconds between an answer and the next request")
     given = arguments.parse_args()
-    columns = ("requests", "waited", "went on", "found", "calls", "tokens", "breaks", "prefix kept")
+    columns = ("requests", "waited", "went on", "shortened", "found", "calls", "tokens", "breaks", "prefix kept")
     print(f"{'':<34}" + "".join(f"{name:>12}" for name in columns))
     for file in given.files:
         recordings = chain(read_recordings(file), given.chained)
         for window in map(int, given.windows.split(",")):
             for name, ahead in (("waiting", False), ("in the background", True)):
                 course = play(recordings, window, given.summary, given.every, ahead=ahead)
-                cells = (course.requests, course.waited, course.went_on, course.found, course.calls)
+                cells = (course.requests, course.waited, course.went_on, course.shortened, course.found, course.calls)
                 told = "".join(f"{cell:>12,}" for cell in (*cells, course.summary_tokens, course.breaks))
                 print(f"{file.stem:<10} {window:>6,} {name:<16}{told}{course.prefix_kept:>12.2%}", flush=True)
 

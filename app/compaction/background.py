@@ -1,22 +1,23 @@
 """Background compaction: made after an answer, from the request that was answered, before anybody has to wait for it.
 
-When it begins is for core to say (`core/limits/ahead`): `nearer_trigger` is a trigger that fires earlier, and what is
-made is what would be due if that one were the request's own. The reading rule does the rest: a chunk that is made ahead
-waits until a request fires the trigger. There is no queue. What finds no room is not made, and the next answer of the
-conversation asks again; until then its requests go on without, and wait only where they would not fit well any more.
+When it begins and how much it stands for is for core to say (`core/limits/ahead`): `budget_ahead` has a trigger that
+fires earlier and a smaller target, and what is made is what would be due if that were the request's own. The reading
+rule does the rest: a chunk that is made ahead waits until a request fires the trigger. There is no queue. What finds no
+room is not made, and the next answer of the conversation asks again; until then its requests go on without, and wait
+only where they would not fit well any more.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
 from app.compaction.compactor import Compactor
 from app.compaction.job import Job
 from app.compaction.paces import Paces
-from app.core.limits.ahead import latest_steps, least_looked_at, nearer_trigger, requests_meanwhile
+from app.compaction.room import BackgroundRoom
+from app.core.limits.ahead import budget_ahead, least_looked_at, requests_meanwhile
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
@@ -33,23 +34,12 @@ REMEMBERED_SHARE = 0.5
 """Of what is looked at: shorter prompts are not remembered, so that they cost nothing here."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundLimits:
-    compactions: int
-    """Under way at once."""
-    per_tenant: int
-    body_bytes: int
-    """Of the histories that they are made from, all together; one tenant may have half of it."""
-
-
 class Background:
-    def __init__(self, compactor: Compactor, paces: Paces, tasks: OwnedTasks, limits: BackgroundLimits) -> None:
+    def __init__(self, compactor: Compactor, paces: Paces, room: BackgroundRoom, tasks: OwnedTasks) -> None:
         self._compactor = compactor
         self._paces = paces
         self._tasks = tasks
-        self._limits = limits
-        self._under_way: dict[tuple[str, str], int] = {}
-        """How many bytes, by the conversation."""
+        self._room = room
         self._looked: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
         """The histories' sizes when they were looked at, in tokens."""
 
@@ -72,48 +62,37 @@ class Background:
             return
         sent = decision.view.tokens if decision.view else conversation.tokens
         self._paces.answered(job.place, conversation.tokens, sent)
-        if sent <= least or not self._compactor.comes_back(job):
+        is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
+        if not (is_missed or sent > least) or not self._compactor.comes_back(job):
             return
-        trigger = nearer_trigger(budget, shares, latest_steps(conversation.transcript), self._requests_meanwhile(job))
-        if sent > trigger.tokens and self._is_news(job, decision):
-            self._begin(replace(job, budget=replace(budget, trigger=trigger)))
+        ahead = budget_ahead(budget, shares, conversation.transcript, self._requests_meanwhile(job))
+        # What was sent without its summary may have been made small enough not to look like it.
+        if is_missed or (sent > ahead.trigger.tokens and self._is_news(job)):
+            self._begin(replace(job, budget=ahead))
 
     def _requests_meanwhile(self, job: Job) -> int:
         first = job.routes[0]
         seconds = self._paces.summary_seconds((first.name, first.model))
         return requests_meanwhile(seconds, self._paces.of(job.place).seconds)
 
-    def _is_news(self, job: Job, decision: Decision) -> bool:
+    def _is_news(self, job: Job) -> bool:
         """Whether looking at it may find something to do: each look reads the store."""
-        looked, tokens = self._looked.get(job.place), job.conversation.tokens
-        misses = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
-        return misses or looked is None or abs(tokens - looked) >= LOOKED_AT_GROWTH * job.budget.limit
+        looked = self._looked.get(job.place)
+        return looked is None or abs(job.conversation.tokens - looked) >= LOOKED_AT_GROWTH * job.budget.limit
 
     def _begin(self, job: Job) -> None:
         place = job.place
-        if place in self._under_way:
+        if self._room.is_taken(place):
             return
-        size = sum(len(message.raw) for message in job.conversation.history)
-        if not self._has_room(job.tenant, size):
+        if not self._room.is_free(job.tenant, job.size):
             log.debug("no room for a background compaction", request_id=job.request_id, conversation_id=place[1])
             return
-        self._under_way[place] = size
+        self._room.take(place, job.size)
         self._looked.keep(place, job.conversation.tokens)
         # `job` is all that is kept of the request.
         ahead = replace(job, purpose="background", wait_seconds=LONGEST_SECONDS)
         work = self._tasks.start(self._make(ahead), f"background compaction for {job.request_id}")
-        work.add_done_callback(lambda _: self._under_way.pop(place))
-
-    def _has_room(self, tenant: str, size: int) -> bool:
-        limits, own = self._limits, Counter(owner for owner, _ in self._under_way)[tenant]
-        bytes_of_all = sum(self._under_way.values())
-        own_bytes = sum(held for (owner, _), held in self._under_way.items() if owner == tenant)
-        return (
-            len(self._under_way) < limits.compactions
-            and own < limits.per_tenant
-            and bytes_of_all + size <= limits.body_bytes
-            and own_bytes + size <= limits.body_bytes / 2
-        )
+        work.add_done_callback(lambda _: self._room.leave(place))
 
     async def _make(self, job: Job) -> None:
         try:

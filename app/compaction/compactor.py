@@ -19,13 +19,17 @@ from app.compaction.paces import Paces
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress, begin
 from app.compaction.quotas import Quotas
+from app.compaction.room import BackgroundRoom
 from app.compaction.setbacks import Setbacks
 from app.compaction.summariser import Summariser
+from app.compaction.ties import Ties
 from app.compaction.unstored import UnstoredCompaction
 from app.core.history.recognition import possible_heads
-from app.core.limits.ahead import fits_well
+from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
+from app.core.stages.case import Case
 from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.without import without_summary
 from app.core.summary.changing import changes_every_turn, successions
 from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, StoreChunk, Summarise, Together, drive
 from app.core.summary.gate import SummaryAnswer
@@ -66,6 +70,7 @@ class Compactor:
         quotas: Quotas,
         metrics: Metrics,
         paces: Paces,
+        room: BackgroundRoom,
         holder: str,
     ) -> None:
         self._store = store
@@ -73,6 +78,7 @@ class Compactor:
         self._work = work
         self._quotas = quotas
         self._paces = paces
+        self._room = room
         self._setbacks = Setbacks()
         self._breaker = HistoryBreaker()
         self._economy = Economy(ledger)
@@ -82,9 +88,13 @@ class Compactor:
         shared = tasks, quotas, self._setbacks, self._memory
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
+        self._ties = Ties(store, work)
 
     def at_once(self, job: Job) -> Decision | None:
         """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
+        return None if job.conversation.history.holds_ties else self._untouched(job)
+
+    def _untouched(self, job: Job) -> Decision | None:
         if (early := untouched(job.conversation, job.policy, job.budget, job.model)) is not None or job.compaction:
             return early
         return Decision(None, why=because(Code.COMPACTION_OFF))
@@ -92,10 +102,10 @@ class Compactor:
     async def prepare(self, job: Job, on_start: OnStart = nobody, *, goes_on: bool = False) -> Decision:
         """What to send for this request. `on_start` is called when a summary is really being made for it.
 
-        `goes_on`: it need not wait for a summary without which it fits well, if that is made after its answer.
+        `goes_on`: it need not wait for a summary without which it can be sent, if that is made after its answer.
         """
-        if (early := self.at_once(job)) is not None:
-            return early
+        if (early := self._untouched(job)) is not None:
+            return await self._ties.tied(job, early)
         progress = await begin(job, self._work, on_start, goes_on=goes_on)
         while not await self._use_store(progress):
             await self._unstored.recall(progress)
@@ -106,7 +116,9 @@ class Compactor:
                 break
         await self._judge(progress)
         decision = await self._settle(progress)
-        return replace(decision, why=decision.why or because(Code.STORAGE)) if progress.without_store else decision
+        if progress.without_store:
+            decision = replace(decision, why=decision.why or because(Code.STORAGE))
+        return await self._ties.tied(job, decision)
 
     async def recover(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
@@ -119,12 +131,16 @@ class Compactor:
         except StoreUnavailable:
             progress.latest = Compaction((), Outcome.STORE_AWAY)
         if not job.policy.summarises or await progress.can_do_without_summary():
-            return await self._settle(progress)
+            return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
-        if (early := self.at_once(job)) is not None:
+        decision, made = await self._planned(job)
+        return await self._ties.tied(job, decision, keep=False), made
+
+    async def _planned(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
+        if (early := self._untouched(job)) is not None:
             return early, ()
         progress = await self._looked_at(job)
         if not await progress.is_settled():
@@ -134,8 +150,8 @@ class Compactor:
             else:
                 flow = job.flow(progress.case, plan)
                 imagined = await progress.beside(lambda: _imagine(flow))
-                if await self._may_go_on(progress, plan):
-                    progress.latest = Compaction((), Outcome.IN_BACKGROUND)
+                if (without := await self._without(progress, plan)) is not None:
+                    progress.case, progress.latest = without, Compaction((), Outcome.IN_BACKGROUND)
                     return await self._settle(progress), imagined.made
                 progress.ended(imagined)
         return await self._settle(progress), progress.made
@@ -226,12 +242,18 @@ class Compactor:
 
     async def _mask(self, progress: Progress) -> None:
         """Masks tool results where that is due."""
-        job, boundary = progress.job, await self._due_mask(progress)
-        if boundary is None or job.policy.mask is None:
-            return
-        place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
-        await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
-        progress.case = progress.case.with_boundaries([boundary])
+        if (boundary := await self._due_mask(progress)) is not None:
+            masked = progress.case.with_boundaries([boundary])
+            await self._keep_masks(progress, masked)
+            progress.case = masked
+
+    async def _keep_masks(self, progress: Progress, case: Case) -> None:
+        """Stores the boundaries that this case has beyond those that were found."""
+        job, known = progress.job, progress.case.boundaries
+        for boundary in case.boundaries:
+            if boundary not in known and job.policy.mask is not None:
+                place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
+                await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
 
     async def _due_mask(self, progress: Progress) -> Boundary | None:
         """The boundary that is due and worth what it costs."""
@@ -257,19 +279,25 @@ class Compactor:
             return _not_begun(progress, plan)
         if why := await self._objections(progress, plan):
             return Compaction((), Outcome.NOT_BEGUN, why)
-        if await self._may_go_on(progress, plan):
+        if (without := await self._without(progress, plan)) is not None:
+            await self._keep_masks(progress, without)
+            progress.case = without
             return Compaction((), Outcome.IN_BACKGROUND)
         return await self._leased.make(progress, plan)
 
-    async def _may_go_on(self, progress: Progress, plan: Plan) -> bool:
-        """Whether the request is sent without this compaction, which is then made in the background."""
-        job, case = progress.job, progress.case
+    async def _without(self, progress: Progress, plan: Plan) -> Case | None:
+        """By what the request is sent without this compaction, which is then made in the background; None: it waits.
+
+        It is not shortened for one that would find no room there.
+        """
+        job, case, settings = progress.job, progress.case, progress.job.writing.rules.compaction.background
         if not progress.goes_on or progress.told or not self.comes_back(job):
-            return False
+            return None
         if self._setbacks.failed_last(job.undertaking(plan)) or self._quotas.are_tokens_spent(job.tenant):
-            return False
-        view = await progress.beside(lambda: case.widest_view)
-        return fits_well(view.tokens, job.budget, job.writing.rules.compaction.background.shares)
+            return None
+        at_most = most_without(job.budget, settings.shares)
+        shortens = settings.shorten and (self._room.is_taken(job.place) or self._room.is_free(job.tenant, job.size))
+        return await progress.beside(lambda: without_summary(case, at_most, shortens=shortens))
 
     async def _objections(self, progress: Progress, plan: Plan) -> Reasons:
         """Why the compaction is not begun."""

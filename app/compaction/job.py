@@ -53,6 +53,8 @@ class Job:
     wait_seconds: float
     request_id: str
     """For the ledger and the log."""
+    ties: bool = False
+    """Whether its answer may hold thoughts that are tied to what is sent."""
     purpose: Purpose = "summary"
     """What its summaries are made for."""
 
@@ -76,6 +78,11 @@ class Job:
         """Whether what is worked out about it is worked out beside the event loop."""
         messages = self.conversation.transcript.messages
         return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
+
+    @lazy
+    def size(self) -> int:
+        """Bytes of its history."""
+        return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, work: Work, step: Callable[[], T]) -> T:
         """Works something out about the request; in a worker thread where its history is long."""

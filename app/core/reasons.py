@@ -82,7 +82,8 @@ class Code(StrEnum):
 
     SUMMARY_IN_BACKGROUND = (
         "summary_in_background",
-        "the request fits well and did not wait: the summary that is due is made after its answer, or already",
+        "the request did not wait, as it fits well or was shortened (`actions`): the summary that is due is made after its"
+        " answer, or already",
     )
 
     # The summariser gave no answer.

@@ -20,6 +20,7 @@ from app.proxy.facts import Facts
 from app.proxy.learning import Observation
 from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
 from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
+from app.wire.sse import frames_in
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ class EarlyStream:
             await self._relay(answering, observed, events)
         except StenoError as error:
             self.failed(error)
-            await answer.end(facts.format.error_frame(error))
+            await answer.end(self._behind(events, facts.format.error_frame(error)))
 
     async def _relay(self, answering: UpstreamAnswer, observed: Observation, events: EarlyFrames) -> None:
         if answering.status != 200:
@@ -66,12 +67,17 @@ class EarlyStream:
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             refused = answering.status, answering.headers, bytes(body)
-            await self.answer.end(self.facts.format.refusal_frame(*refused, time.time()))
+            await self.answer.end(self._behind(events, self.facts.format.refusal_frame(*refused, time.time())))
             return
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
         editor = editor_of(self.facts, observed.decision, observed.asks_usage, events, tells=self.tells)
         await self.relay(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
+
+    def _behind(self, events: EarlyFrames, error: bytes) -> bytes:
+        """An error as it stands behind what was sent: it belongs to the same answer."""
+        editor = self.facts.format.editor(request=self.facts.request, early=events)
+        return b"".join(map(editor.edit, frames_in(error)))
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""

@@ -34,9 +34,11 @@ class Forwarding:
     """The client's."""
     record: RequestRecord
 
-    async def send(self, body: bytes, provider: Provider, model: str | None = None) -> RelayedAnswer:
-        """One call. Raises the upstream errors."""
-        headers = forwarded(self.headers, read_here=True)
+    async def send(
+        self, body: bytes, provider: Provider, model: str | None = None, headers: Headers | None = None
+    ) -> RelayedAnswer:
+        """One call, with the client's headers where no others are given. Raises the upstream errors."""
+        headers = forwarded(self.headers if headers is None else headers, read_here=True)
         self.record.goes_to(provider, model)
         answering = await provider.upstream.relay(b"POST", self.target, headers, body)
         self.record.answered(answering)
@@ -85,11 +87,14 @@ class Forwarding:
         return answering
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:
-        facts = observed.facts
-        if observed.decision.view is None:
+        facts, view, headers = observed.facts, observed.decision.view, self.headers
+        if view is None:
             body = facts.request.untouched
         else:
             body = await facts.job.beside(self.services.work, observed.payload)
-        answering = milestones.own(await self.send(body, facts.provider, facts.job.model))
+            if view.drops:
+                body, told = facts.format.dropping(body, headers)
+                headers = list(told)
+        answering = milestones.own(await self.send(body, facts.provider, facts.job.model, headers))
         observed.answered(answering.status)
         return answering

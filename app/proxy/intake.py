@@ -142,6 +142,7 @@ def _job(
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         wait_seconds=wait_seconds(rules, events, caller),
         request_id=caller.request_id,
+        ties=request.ties,
     )
 
 

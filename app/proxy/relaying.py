@@ -13,7 +13,7 @@ from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.record import RequestRecord
 from app.wire.format import LARGEST_WHOLE, AnswerEditor, WireFormat
-from app.wire.sse import FrameSplitter, first_end
+from app.wire.sse import FrameSplitter, first_end, frames_in
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
@@ -80,7 +80,8 @@ class Relay:
         self.record.cut(broken)
         # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
         # frame of its own.
-        await self.answer.end((b"\n\n" if splitter.overran else b"") + self.format.error_frame(broken))
+        error = b"".join(map(editor.edit, frames_in(self.format.error_frame(broken))))
+        await self.answer.end((b"\n\n" if splitter.overran else b"") + error)
 
     async def _frames(
         self, answering: UpstreamAnswer, splitter: FrameSplitter, editor: AnswerEditor

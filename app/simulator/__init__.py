@@ -1,7 +1,7 @@
-"""A scripted OpenAI provider for the demo, the tests and load runs; strict like the real one."""
+"""A scripted provider of three APIs for the demo, the tests and load runs; strict like the real ones."""
 
 from app.simulator.log import Record
-from app.simulator.requests import Model
+from app.simulator.rules import Model
 from app.simulator.script import Fault, Script, ScriptedCall
 from app.simulator.simulator import Simulator
 

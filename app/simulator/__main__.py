@@ -13,7 +13,7 @@ from app.simulator.simulator import Simulator
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m app.simulator", description="A scripted OpenAI provider.")
+    parser = argparse.ArgumentParser(prog="python -m app.simulator", description="A scripted provider of three APIs.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=9000)
     parser.add_argument("--window", type=int, default=8_000, help="context window in tokens")

@@ -4,74 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import http
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from app.simulator.connection import Connection
+from app.simulator.content import Content
+from app.simulator.format import Format, Frame
 from app.simulator.log import Record
 from app.simulator.script import Fault, Headers
 
-JSON = "application/json"
 EVENT_STREAM = "text/event-stream; charset=utf-8"
-
-_USUAL_HEADERS = {
-    "openai-organization": "org-simulator",
-    "openai-processing-ms": "12",
-    "openai-version": "2020-10-01",
-    "x-ratelimit-limit-requests": "10000",
-    "x-ratelimit-limit-tokens": "2000000",
-    "x-ratelimit-remaining-requests": "9999",
-    "x-ratelimit-remaining-tokens": "1999000",
-    "x-ratelimit-reset-requests": "6ms",
-    "x-ratelimit-reset-tokens": "30ms",
-}
-_EXHAUSTED_HEADERS = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-remaining-tokens": "0"}
-_ERRORS: Mapping[int, tuple[str, str, str | None]] = {
-    401: ("Incorrect API key provided.", "invalid_request_error", "invalid_api_key"),
-    403: ("You are not allowed to use this model.", "invalid_request_error", "model_not_allowed"),
-    429: ("Rate limit reached for requests. Please try again later.", "requests", "rate_limit_exceeded"),
-    500: ("The server had an error while processing your request. Sorry about that!", "server_error", None),
-    503: ("The engine is currently overloaded, please try again later.", "server_error", None),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """An answer in one piece."""
-
-    body: bytes
-    content_type: str = JSON
-    status: int = 200
-
-
-def json_content(value: Any, status: int = 200) -> Content:
-    return Content(msgspec.json.encode(value), status=status)
-
-
-def error_content(fault: Fault) -> Content:
-    """The fault's error object, or OpenAI's own for its status."""
-    usual = (
-        http.HTTPStatus(fault.status).phrase,
-        "invalid_request_error" if fault.status < 500 else "server_error",
-        None,
-    )
-    message, kind, code = _ERRORS.get(fault.status, usual)
-    error = fault.error or {"message": message, "type": kind, "param": None, "code": code}
-    return json_content({"error": error}, fault.status)
 
 
 class Delivery:
     """Writes the answer to one request."""
 
     def __init__(
-        self, connection: Connection, record: Record, fault: Fault, on_status: Callable[[int], None] = lambda _: None
+        self,
+        connection: Connection,
+        record: Record,
+        fault: Fault,
+        written: Format[Any],
+        on_status: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._connection = connection
+        self._format = written
         self._record = record
         self._fault = fault
         self._on_status = on_status
@@ -91,8 +51,8 @@ class Delivery:
         else:
             await self._connection.sever(fault.cut)
 
-    async def stream(self, frames: Iterable[Mapping[str, Any]]) -> None:
-        """Write server-sent events, and `[DONE]` unless the fault breaks them off."""
+    async def stream(self, frames: Iterable[Frame]) -> None:
+        """Write server-sent events, and what closes them unless the fault breaks them off."""
         await self._wait()
         fault = self._fault
         encode = _encoder(self._accepts_gzip and fault.gzip is True)
@@ -100,25 +60,28 @@ class Delivery:
         await asyncio.sleep(fault.first_token_delay)
         if fault.preamble:
             await self._connection.write(encode(fault.preamble))
+        sent = 0
         for index, frame in enumerate(frames):
             if index >= fault.after and (fault.cut or fault.error_frame):
                 break
             if index:
                 # Also without a delay: frames leave one by one, and a closed connection is noticed.
                 await asyncio.sleep(fault.chunk_delay)
-            await self._connection.write(encode(self._frame(msgspec.json.encode(frame))))
-        await self._end_stream(encode)
+            await self._connection.write(encode(self._written(frame)))
+            sent += 1
+        await self._end_stream(encode, sent)
 
-    async def _end_stream(self, encode: Callable[[bytes], bytes]) -> None:
+    async def _end_stream(self, encode: Callable[[bytes], bytes], sent: int) -> None:
         match self._fault.error_frame:
             case None if self._fault.cut is None:
-                await self._connection.write(encode(self._frame(b"[DONE]")))
+                if self._format.closing:
+                    await self._connection.write(encode(self._frame(self._format.closing)))
             case None:
                 pass
             case bytes() as raw:
                 await self._connection.write(encode(raw))
             case error:
-                await self._connection.write(encode(self._frame(msgspec.json.encode({"error": error}))))
+                await self._connection.write(encode(self._written(self._format.error_frame(error, sent))))
         await self._connection.sever(self._fault.cut or "end")
 
     async def _wait(self) -> None:
@@ -129,9 +92,7 @@ class Delivery:
     async def _start(self, status: int, content_type: str, compressed: bool, more: Mapping[str, str]) -> None:
         own = {
             "content-type": content_type,
-            "x-request-id": f"req_{self._record.sequence:012d}",
-            **_USUAL_HEADERS,
-            **(_EXHAUSTED_HEADERS if status == 429 else {}),
+            **self._format.headers(self._record.request_id, status),
             **({"content-encoding": "gzip", "vary": "accept-encoding"} if compressed else {}),
             **_retry_headers(self._fault.retry_after),
             **more,
@@ -139,6 +100,10 @@ class Delivery:
         self._on_status(status)
         headers = _merged(own, self._fault.headers)
         await self._connection.start(status, headers, until_eof=self._fault.framing == "eof")
+
+    def _written(self, frame: Frame) -> bytes:
+        named = b"" if frame.event is None else b"event: " + frame.event.encode() + self._fault.newline
+        return named + self._frame(msgspec.json.encode(frame.data))
 
     def _frame(self, data: bytes) -> bytes:
         return b"data: " + data + self._fault.newline * 2

@@ -9,12 +9,19 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from app.simulator.answers import EPOCH
-from app.simulator.delivery import Content, json_content
+from app.simulator.content import Content, json_content
 from app.simulator.listings import Shape, entry, native
 from app.simulator.log import Record
-from app.simulator.refusals import Refused, missing, no_such_method, no_such_model, no_such_path, unreadable
-from app.simulator.requests import Model
+from app.simulator.refusals import (
+    Refused,
+    missing,
+    no_such_method,
+    no_such_model,
+    no_such_path,
+    unreadable,
+)
+from app.simulator.replies import EPOCH
+from app.simulator.rules import Model
 
 DIMENSIONS = 8
 SPEECH = b"ID3\x04" + bytes(range(256)) * 64

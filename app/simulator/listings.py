@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from app.simulator.answers import EPOCH
-from app.simulator.requests import Model
+from app.simulator.replies import EPOCH
+from app.simulator.rules import Model
 
 Shape = Literal["plain", "vllm", "openrouter", "groq", "mistral", "llamacpp", "lmstudio", "ollama", "silent"]
 

@@ -31,7 +31,7 @@ class Record:
     """As received: order, case and repeats."""
     body: bytes
     kind: Kind
-    """chat: POST /v1/chat/completions; summary: one with the header `x-context-call: summary`."""
+    """chat: a conversation in one of the formats; summary: one with the header `x-context-call: summary`."""
     prompt_tokens: int | None = None
     status: int | None = None
     text: str | None = None
@@ -55,6 +55,10 @@ class Record:
         """The messages in the body, None if it has none."""
         messages = self.payload.get("messages") if isinstance(self.payload, dict) else None
         return messages if isinstance(messages, list) else None
+
+    @property
+    def request_id(self) -> str:
+        return f"req_{self.sequence:012d}"
 
     @property
     def path(self) -> str:

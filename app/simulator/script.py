@@ -59,6 +59,8 @@ class Fault:
     """Bring the text to so many words: cut, or filled up."""
     refusal: str | None = None
     """Given instead of the text."""
+    thinking: str | None = None
+    """What it thinks before it speaks, where the format tells that; None: what the model usually does."""
     tool_calls: Sequence[ScriptedCall] = ()
     """Made instead of a text, unless `text` is given too."""
     finish_reason: str | None = None

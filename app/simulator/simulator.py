@@ -1,4 +1,4 @@
-"""The simulator: a scripted OpenAI provider, as strict as the real one, as a plain ASGI application."""
+"""The simulator: a scripted provider of three APIs, as strict as the real ones, as a plain ASGI application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.core.tokens.estimate import Count
-from app.simulator.answers import chunks, completion, compose, default_reply, summary_of
+from app.simulator.chat_completions.format import ChatCompletions
 from app.simulator.connection import (
     Connection,
     OpenProtocol,
@@ -21,17 +21,21 @@ from app.simulator.connection import (
     received_target,
     wait_until_closed,
 )
-from app.simulator.delivery import Content, Delivery, error_content, json_content
+from app.simulator.content import Content, json_content
+from app.simulator.delivery import Delivery
 from app.simulator.endpoints import respond
+from app.simulator.format import Accepted, Format
 from app.simulator.listings import Shape
 from app.simulator.log import Kind, Log, Record
+from app.simulator.messages.format import Messages
 from app.simulator.refusals import Refused, no_such_method
-from app.simulator.requests import AcceptedRequest, Model, Reader, RequestRules
+from app.simulator.replies import default_reply, summary_of
+from app.simulator.responses.format import Responses
+from app.simulator.rules import Model, RequestRules
 from app.simulator.script import Fault, Predicate, Script, fault_of
 from app.simulator.server import RunningServer, serve
 from app.tokens.tokenizer import Tokenizer
 
-CHAT_PATH = "/v1/chat/completions"
 LOG_PATH = "/__log"
 CALL_HEADER = b"x-context-call"
 DEFAULT_MODELS = (
@@ -64,6 +68,7 @@ class Simulator:
         strict_roles: bool = False,
         lenient_messages: bool = False,
         max_messages: int | None = 2048,
+        late_overflow: bool = False,
         log_limit: int = 100_000,
         log_bodies: bool = True,
     ) -> None:
@@ -87,13 +92,19 @@ class Simulator:
         self.lenient_messages = lenient_messages
         """Accept unknown keys in messages."""
         self.max_messages = max_messages
+        self.late_overflow = late_overflow
+        """Whether Responses tells of an overflow in a stream that had begun, not by a status."""
         self.chat_default = Fault()
         """How chats are answered that the script does not mention; likewise summaries and everything else."""
         self.summary_default = Fault()
         self.other_default = Fault()
         self.script = Script()
         self.count: Count = count or Tokenizer(tables).counter("o200k_base")
-        self._reader = Reader(self.count)
+        self._formats: Sequence[Format[Any]] = (
+            ChatCompletions(self.count),
+            Messages(self.count),
+            Responses(self.count),
+        )
         self._log = Log(log_limit, log_bodies)
 
     # What arrived
@@ -183,30 +194,41 @@ class Simulator:
 
     async def _answer(self, record: Record, connection: Connection) -> None:
         """Refuse, or answer as the script says. A refused request uses up no fault."""
-        request: AcceptedRequest | None = None
+        request: Accepted | None = None
         content: Content | None = None
         fault = Fault()
+        written = self._format_of(record)
         try:
             if record.kind == "other":
                 content = self._other(record)
             else:
-                request = self._read_chat(record)
+                request = self._read(record, written)
             fault = self.script.take(record) or self._default_fault(record.kind)
         except Refused as refused:
-            content = json_content(refused.refusal.body, refused.refusal.status)
-        delivery = Delivery(connection, record, fault, lambda status: self._log.update(record.sequence, status=status))
-        scripted = _scripted_content(fault)
+            body = written.identified(refused.refusal.body, record.request_id)
+            content = json_content(body, refused.refusal.status)
+        delivery = Delivery(
+            connection, record, fault, written, lambda status: self._log.update(record.sequence, status=status)
+        )
+        scripted = _scripted_content(fault, written, record.request_id)
         if scripted is not None:
             await delivery.content(scripted)
         elif content is not None:
             await delivery.content(content)
         elif request is not None:
-            await self._complete(record, request, fault, delivery)
+            await self._complete(record, request, written, fault, delivery)
 
-    def _read_chat(self, record: Record) -> AcceptedRequest:
+    def _read(self, record: Record, written: Format[Any]) -> Accepted:
         if record.method != "POST":
             raise Refused(no_such_method(record.method, record.path))
-        rules = RequestRules(
+        accepted: Accepted = written.read(
+            record, self._rules, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
+        )
+        return accepted
+
+    @property
+    def _rules(self) -> RequestRules:
+        return RequestRules(
             self.models,
             self.window,
             self.skew,
@@ -214,26 +236,34 @@ class Simulator:
             self.strict_roles,
             self.lenient_messages,
             self.max_messages,
-        )
-        return self._reader.read(
-            record.body, rules, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
+            self.late_overflow,
         )
 
-    async def _complete(self, record: Record, request: AcceptedRequest, fault: Fault, delivery: Delivery) -> None:
+    async def _complete(
+        self, record: Record, request: Accepted, written: Format[Any], fault: Fault, delivery: Delivery
+    ) -> None:
         text = fault.text if fault.text is not None else self._text(record.kind, request)
-        answer = compose(record.sequence, request, fault, text, self.count)
+        answer = written.answer(record.sequence, request, fault, text, self.count)
         self._log.update(record.sequence, text=answer.text, usage=answer.usage)
         if request.stream:
-            await delivery.stream(chunks(answer))
+            await delivery.stream(answer.frames())
         else:
-            await delivery.content(json_content(completion(answer)))
+            await delivery.content(json_content(answer.whole()))
 
-    def _text(self, kind: Kind, request: AcceptedRequest) -> str:
+    def _text(self, kind: Kind, request: Accepted) -> str:
         if kind == "summary":
-            return summary_of(request.messages, self.summary_words, request.max_tokens, self.count)
-        return self.reply(list(request.messages))
+            return summary_of(request.conversation, self.summary_words, request.max_tokens, self.count)
+        return self.reply(list(request.conversation))
+
+    def _format_of(self, record: Record) -> Format[Any]:
+        """The one whose path it is, or whose headers; OpenAI's for what has none."""
+        own = (each for each in self._formats if each.owns(record))
+        return next(own, self._formats[0])
 
     def _other(self, record: Record) -> Content:
+        for written in self._formats:
+            if (content := written.respond(record, self._rules)) is not None:
+                return content
         offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
         return respond(record, offered, self.window, self.listing if self.announce_window else "silent")
 
@@ -248,10 +278,15 @@ class Simulator:
             refusal = no_such_method(method, LOG_PATH)
             content = json_content(refusal.body, refusal.status)
         record = Record(0, 0.0, method, LOG_PATH, received_headers(scope), body, "other")
-        await Delivery(connection, record, Fault()).content(content)
+        await Delivery(connection, record, Fault(), self._formats[0]).content(content)
 
     def _default_fault(self, kind: Kind) -> Fault:
         return {"chat": self.chat_default, "summary": self.summary_default, "other": self.other_default}[kind]
+
+    def _kind(self, scope: Scope) -> Kind:
+        if all(scope["path"] != each.path for each in self._formats):
+            return "other"
+        return "summary" if (CALL_HEADER, b"summary") in map(tuple, scope["headers"]) else "chat"
 
     def _of_kind(self, kind: Kind) -> tuple[Record, ...]:
         return tuple(record for record in self.log if record.kind == kind)
@@ -265,16 +300,10 @@ class Simulator:
             target=received_target(scope),
             headers=received_headers(scope),
             body=body,
-            kind=_kind(scope),
+            kind=self._kind(scope),
         )
         self._log.add(record)
         return record
-
-
-def _kind(scope: Scope) -> Kind:
-    if scope["path"] != CHAT_PATH:
-        return "other"
-    return "summary" if (CALL_HEADER, b"summary") in map(tuple, scope["headers"]) else "chat"
 
 
 def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
@@ -282,8 +311,10 @@ def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
     return {model.name: model for model in offered}
 
 
-def _scripted_content(fault: Fault) -> Content | None:
+def _scripted_content(fault: Fault, written: Format[Any], request_id: str) -> Content | None:
     """What a fault answers in place of the endpoint."""
     if fault.body is not None:
         return Content(fault.body, status=fault.status)
-    return error_content(fault) if fault.status >= 400 else None
+    if fault.status < 400:
+        return None
+    return json_content(written.identified(written.error(fault), request_id), fault.status)

@@ -23,9 +23,9 @@ from app.core.tokens.estimate import (
     declared_tokens,
     is_answer,
     latest_turn,
+    passing_tokens,
     picture_tokens,
     system_text,
-    thought_tokens,
     unit_tokens,
     utf8_length,
 )
@@ -222,7 +222,8 @@ class Prompt:
         fixed, answer = self.beside or self.declaration.count()
         units = sum(byte_bound(unit, self.rules) if known is None else sum(known) for unit, _, known in self.units)
         if self.rules.forgets:
-            units += sum(thought_tokens(each, self.rules, utf8_length) for each in latest_turn(self.history))
+            latest = self.history[latest_turn(self.history) :]
+            units += sum(passing_tokens(message, self.rules, utf8_length) for message in latest)
         return fixed + sum(self.counted) + units + answer * len(self.history.unit_starts)
 
     @property
@@ -246,9 +247,8 @@ class Prompt:
         if (shorter := self.history.shorter) is not None and (last := shorter.unit_starts[-1]) in starts:
             shorter.kept[self.estimator] = self.tag, costs[:last]
         if self.rules.forgets:
-            latest = [self._thoughts(message) for message in latest_turn(self.history)]
-            before = len(costs) - len(latest)
-            costs = (*costs[:before], *map(add, costs[before:], latest))
+            latest = latest_turn(self.history)
+            costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, self.history[latest:])))
         if answer:
             costs = tuple(
                 tokens + answer * is_answer(message) for tokens, message in zip(costs, self.history, strict=True)
@@ -272,7 +272,7 @@ class Prompt:
         key = b"%bthoughts" % _key(self.tag, [message])
         (known,) = self.estimator.recall([key])
         if known is None:
-            known = (thought_tokens(message, self.rules, self.count),)
+            known = (passing_tokens(message, self.rules, self.count),)
             self.estimator.remember(key, known)
         return known[0]
 

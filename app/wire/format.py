@@ -117,6 +117,10 @@ class WireRequest(Protocol):
         """Whether the model may not call what is declared."""
 
     @property
+    def ties(self) -> bool:
+        """Whether the answer may hold thoughts that its provider takes back only behind this very prompt."""
+
+    @property
     def is_typical(self) -> bool:
         """Whether what the prompt costs is known: not with what the provider adds to it or takes away."""
 
@@ -393,6 +397,9 @@ class WireFormat(Protocol):
 
         `alternate`: for a provider that refuses two user messages in a row.
         """
+
+    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """The same request, of which its provider leaves out by itself what thoughts are tied to something else."""
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.format import WireFormat
 from app.wire.messages.format import MESSAGES
+from app.wire.responses.format import RESPONSES
 
-FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES)
+FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES)
 """The first one is what is spoken where nothing says otherwise."""
 
 

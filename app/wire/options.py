@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.errors import InvalidRequest
-from app.wire.members import RawObject
+from app.wire.format import Named
+from app.wire.members import RawObject, Unreadable
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "trigger")
 """Members of the `context` object."""
@@ -56,3 +57,18 @@ def read_pins(pin: object, messages: int) -> tuple[int, ...]:
                 "context.pin",
             )
     return tuple(sorted(set(indexes)))
+
+
+def read_names(source: RawObject) -> Iterator[Named]:
+    """The members that may name the conversation, the first choice first, with their JSON as received."""
+    if (raw := source.raw("conversation_id")) is not None:
+        yield "conversation_id", raw
+    if "metadata" not in source:
+        return
+    try:
+        metadata = RawObject(source.raw("metadata") or b"{}")
+    except Unreadable:  # It is the provider's.
+        return
+    for name in ("conversation_id", "session_id"):
+        if (raw := metadata.raw(name)) is not None:
+            yield f"metadata.{name}", raw

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import httpx2
 
 from app.simulator import Simulator
+from app.simulator.format import Accepted
 from app.simulator.log import Kind
-from app.simulator.requests import AcceptedRequest
 from app.simulator.script import Fault
 from tests.chaos.cluster import Postgres, Replica
 from tests.chaos.history import DAMAGED, FOREIGN, GAPS, LOG_LIMIT, OVERLAPS, SETTLED_SECONDS, Views, Watch, ripe
@@ -139,7 +139,7 @@ class Provider(Simulator):
         super().__init__(**options)
         self._numbers = count(1)
 
-    def _text(self, kind: Kind, request: AcceptedRequest) -> str:
+    def _text(self, kind: Kind, request: Accepted) -> str:
         text = super()._text(kind, request)
         return f"{next(self._numbers)}. {text}" if kind == "summary" else text
 

@@ -76,8 +76,10 @@ class Samples:
     that is sent instead, or nothing."""
     nothing_taught: tuple[bytes, ...]
 
+    pins: tuple[int, ...] = (1,)
+    """What the request with all of Steno's own members pins."""
     tells_usage: bool = False
-    """Its streams tell what they cost unasked: there is nothing that a client, or Steno, could say about it."""
+    """A stream tells its usage, asked or not."""
 
 
 def samples_of(name: str) -> Samples:

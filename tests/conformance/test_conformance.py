@@ -47,6 +47,7 @@ from app.wire.formats import FORMATS
 from app.wire.members import TooManyValues, Unreadable
 from app.wire.reader import MessageReader
 from app.wire.refusals import classify, decoded
+from app.wire.sse import frames_in
 from tests.conformance.samples import Samples, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count
 
@@ -118,7 +119,7 @@ def test_a_body_is_read_within_its_bounds_only(spoken: WireFormat, samples: Samp
 
 def test_stenos_own_members_are_read(spoken: WireFormat, samples: Samples) -> None:
     request = spoken.read(samples.with_own_members)
-    assert (request.focus, request.pins) == ("dates", (1,))
+    assert (request.focus, request.pins) == ("dates", samples.pins)
     assert request.options["pin"] == [1]
     assert [name for name, _ in request.names] == ["conversation_id"]
     asking = request.asking(threshold=7, focus="names")
@@ -273,12 +274,14 @@ def test_a_mask_takes_text_away_and_nothing_else(spoken: WireFormat, samples: Sa
 
 def test_calls_are_cut_and_taken_out_by_their_places(spoken: WireFormat, samples: Samples) -> None:
     talk = talk_of(spoken, samples.request)
-    index, caller = next((i, m) for i, m in enumerate(talk.transcript.messages) if len(m.calls) > 1)
-    kept = Altered(index, caller.texts, 1, "repaired", ((1, '{"_shortened":"x"}'),))
-    left = read_messages(spoken, payload_of(spoken, talk, kept))[-1]
-    assert left.calls == (replace(caller.calls[1], arguments='{"_shortened":"x"}'),)
+    index, caller = max(enumerate(talk.transcript.messages), key=lambda place: len(place[1].calls))
+    last = len(caller.calls) - 1
+    kept = Altered(index, caller.texts, 1, "repaired", ((last, '{"_shortened":"x"}'),))
+    [left] = read_messages(spoken, payload_of(spoken, talk, kept)[samples.instructions :])
+    assert left.calls == (replace(caller.calls[last], arguments='{"_shortened":"x"}'),)
     none = Altered(index, caller.texts, 1, "repaired", ())
-    assert read_messages(spoken, payload_of(spoken, talk, none))[-1].calls == ()
+    nothing = read_messages(spoken, payload_of(spoken, talk, none)[samples.instructions :])
+    assert not any(message.calls for message in nothing)
 
 
 def test_no_two_user_messages_are_made_neighbours_where_that_is_refused(spoken: WireFormat, samples: Samples) -> None:
@@ -472,7 +475,10 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
     spoken: WireFormat, samples: Samples, shape: EventShape
 ) -> None:
     request = spoken.read(samples.request)
-    editor = spoken.editor(TOLD, request, spoken.early(request, shape, "cmp_1"))
+    early = spoken.early(request, shape, "cmp_1")
+    early.started({})
+    early.completed({})
+    editor = spoken.editor(TOLD, request, early)
     assert editor.edit(samples.overflow_frame) == samples.overflow_frame
     assert editor.refusal
 
@@ -482,23 +488,23 @@ def test_an_error_after_early_frames_passes_in_the_providers_words(
 
 def test_errors_of_our_own_are_told_in_the_formats_shape(spoken: WireFormat, samples: Samples) -> None:
     assert ERROR.message in json.dumps(json.loads(spoken.error(ERROR)))
-    frame = spoken.error_frame(ERROR)
-    assert frame.endswith(b"\n\n")
-    assert ERROR.message in json.dumps(samples.told_in(frame))
+    frames = frames_in(spoken.error_frame(ERROR))
+    assert frames[-1].endswith(b"\n\n")
+    assert all(ERROR.message in json.dumps(samples.told_in(frame)) for frame in frames)
     editor = spoken.editor()
-    editor.edit(frame)
+    frames_of(editor, frames)
     assert editor.failed
 
 
 def test_a_providers_refusal_keeps_its_words_in_a_stream(spoken: WireFormat, samples: Samples) -> None:
     status, body, message = samples.refusal
-    frame = spoken.refusal_frame(status, [(b"retry-after", b"7")], body, 1_700_000_000.0)
-    assert message in json.dumps(samples.told_in(frame))
-    odd = spoken.refusal_frame(503, (), b"<p>Bad\n\ngateway</p>", 1_700_000_000.0)
-    assert odd.count(b"\n\n") == 1
-    for sent in (frame, odd):
+    frames = frames_in(spoken.refusal_frame(status, [(b"retry-after", b"7")], body, 1_700_000_000.0))
+    assert all(message in json.dumps(samples.told_in(frame)) for frame in frames)
+    odd = frames_in(spoken.refusal_frame(503, (), b"<p>Bad\n\ngateway</p>", 1_700_000_000.0))
+    assert len(odd) == len(frames)
+    for sent in (frames, odd):
         editor = spoken.editor()
-        assert editor.edit(sent) == sent
+        assert frames_of(editor, sent) == sent
         assert editor.failed
         assert editor.complete
 
@@ -610,7 +616,8 @@ def test_what_is_no_answer_or_a_part_of_one_is_none(spoken: WireFormat, samples:
 
 
 def test_an_error_in_place_of_an_answer_is_known(spoken: WireFormat, samples: Samples) -> None:
-    for first, body in ((True, samples.overflow_frame), (False, samples.stream[1] + samples.overflow_frame)):
+    begun = b"".join(samples.stream[: samples.ends_at])
+    for first, body in ((True, samples.overflow_frame), (False, begun + samples.overflow_frame)):
         reader = spoken.summaries.reader()
         reader.feed(body)
         reader.end()

@@ -77,7 +77,7 @@ def calls_of(proxy: Steno, *purposes: str, name: str = "one") -> list[Any]:
 
 
 def settled(proxy: Steno) -> bool:
-    return not proxy.services.background._under_way
+    return not len(proxy.services.background._room)
 
 
 def events(proxy: Steno, number: int) -> list[str]:
@@ -156,6 +156,79 @@ def test_a_turn_that_does_not_fit_well_waits_for_the_summary_that_is_being_made(
         held.let_go()
         assert asked.result(10) == ["compaction_started", "compaction_completed"]
     assert len(simulator.summaries) == 1
+
+
+def reports(number: int, turns_before: int) -> list[Any]:
+    """A history of so many turns, and an agent that has read so many long reports since."""
+    history = turns(turns_before)
+    for step in range(number):
+        call = {"id": f"c{step}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
+        history += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{step}", "content": f"Report {step}:" + " all is well here" * 250},
+            {"role": "assistant", "content": f"Report {step} says that all is well."},
+        ]
+    return [*history, {"role": "user", "content": "And now?"}]
+
+
+def ask_with_reports(proxy: Steno, number: int = 2) -> Any:
+    """Over the line when it comes: about 5,600 tokens of turns, and 1,000 of each report."""
+    return context(post(proxy.url, chat(reports(number, FIRING), conversation_id="one")))
+
+
+def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+) -> None:
+    """Twenty seconds are longer for an agent than old results, head and tail, are a loss to it. The client is told."""
+    proxy = steno(limits={"background_compactions": 1})
+    grow(proxy)
+    until(lambda: held.begun == 1)
+    told = ask_with_reports(proxy)
+    assert (told["status"], told["actions"], told["reason"]) == ("trimmed", ["masked"], "summary_in_background")
+    before = simulator.chats[-1].payload["messages"]
+    assert [message["role"] for message in before] == [message["role"] for message in reports(2, FIRING)]
+    told = context(post(proxy.url, chat([*reports(2, FIRING), *reports(1, 0)], conversation_id="one")))
+    assert (told["status"], told["reason"]) == ("trimmed", "summary_in_background")
+    # The boundary stays where it is: what is sent begins as before, and the new report is whole.
+    assert simulator.chats[-1].payload["messages"] == [*before, *reports(1, 0)]
+    held.let_go()
+    until(lambda: summaries_of(proxy) and settled(proxy))
+    assert ask_with_reports(proxy)["status"] == "summarized"
+
+
+def test_its_summary_is_made_after_its_answer_where_none_was_begun(steno: StartSteno, held: HeldSummaries) -> None:
+    proxy = steno()
+    grow(proxy, BELOW)
+    assert held.begun == 0
+    assert ask_with_reports(proxy)["reason"] == "summary_in_background"
+    until(lambda: held.begun)
+    held.let_go()
+    until(lambda: summaries_of(proxy))
+
+
+def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held: HeldSummaries) -> None:
+    proxy = steno()
+    grow(proxy)
+    until(lambda: held.begun == 1)
+    body = chat(reports(2, FIRING), conversation_id="one")
+    for _ in range(2):  # It keeps nothing.
+        told = post(proxy.url, body, target="/context/plan").json
+        assert (told["context_status"], told["context"]["actions"]) == ("trimmed", ["masked"])
+        assert told["context"]["reason"] == "summary_in_background"
+    assert held.begun == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"compaction": {"background": {"shorten": False}}}, {"limits": {"background_compactions": 0}}],
+    ids=["not wanted", "nobody makes it meanwhile"],
+)
+def test_a_step_waits_for_its_summary_unshortened(steno: StartSteno, settings: dict[str, Any]) -> None:
+    proxy = steno(**settings)
+    grow(proxy, BELOW)
+    told = ask_with_reports(proxy)
+    assert (told["status"], told["reason"]) == ("summarized", None)
+    assert "masked" not in told["actions"]
 
 
 def test_with_nobody_to_make_it_a_turn_that_does_not_fit_well_makes_it_itself(
@@ -253,7 +326,7 @@ def test_limits_hold_for_all_and_for_each_tenant(
         grow(proxy, SOFT, THIRD_KEY, name=name, first=first + 400)
     until(lambda: held.begun == expected)
     ask(proxy, 1, name="three")  # What those before it led to has begun.
-    assert len(proxy.services.background._under_way) == held.begun == expected
+    assert len(proxy.services.background._room) == held.begun == expected
     held.let_go()
     until(lambda: settled(proxy))
     ask(proxy, FIRING, name="two", first=101)

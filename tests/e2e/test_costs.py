@@ -157,7 +157,7 @@ def test_a_summary_that_is_worth_it_is_made_in_the_background_where_a_mask_was_p
         answered = post(proxy.url, agent(number), b"x-conversation-id: c-1")
         assert context(answered)["actions"] == [] or number == 7
     until(lambda: simulator.summaries)
-    until(lambda: not proxy.services.background._under_way)
+    until(lambda: not len(proxy.services.background._room))
     assert context(post(proxy.url, agent(8), b"x-conversation-id: c-1"))["actions"] == ["summarized"]
 
 
@@ -216,5 +216,5 @@ def test_what_is_put_off_is_not_made_in_the_background_either(simulator: Simulat
     proxy = steno(prices=DEAR, compaction={"background": {"requests": 1, "tokens_per_hour": 0}})
     for number in range(11, FORCED):
         assert context(ask(proxy, number))["status"] == "full"
-        until(lambda: not proxy.services.background._under_way)
+        until(lambda: not len(proxy.services.background._room))
     assert not simulator.summaries

@@ -6,10 +6,12 @@ import pytest
 
 from app.core.history.messages import Message
 from app.core.limits.ahead import (
+    LEAST_KEPT,
     AheadShares,
-    fits_well,
+    budget_ahead,
     latest_steps,
     least_looked_at,
+    most_without,
     nearer_trigger,
     requests_meanwhile,
     soft_threshold,
@@ -81,9 +83,15 @@ def test_a_nearer_trigger_fires_wherever_the_other_does() -> None:
         assert fires or not LIMITS.trigger.fires(size)
 
 
-def test_a_view_fits_well_up_to_a_share_of_the_limit() -> None:
-    assert fits_well(9_500, LIMITS, SHARES)
-    assert not fits_well(9_501, LIMITS, SHARES)
+def test_a_view_goes_on_up_to_a_share_of_the_limit() -> None:
+    assert most_without(LIMITS, SHARES) == 9_500
+
+
+def test_shares_are_smaller_where_tokens_are_only_estimated_by_bytes() -> None:
+    cautious = budget(10_000, trigger=5_950, target=4_250, caution=0.85)
+    assert most_without(cautious, SHARES) == 8_075
+    assert soft_threshold(cautious, SHARES) == 4_675
+    assert begins_at(1_000, 1_000, 1_000, requests=3, limits=cautious) == 8_075 - 3_000
 
 
 def test_a_step_is_what_a_turn_adds() -> None:
@@ -117,3 +125,47 @@ def test_a_first_request_has_no_steps(history: list[Message]) -> None:
 )
 def test_so_many_requests_come_until_the_summary_is_there(summary: float, request_: float, expected: int) -> None:
     assert requests_meanwhile(summary, request_) == expected
+
+
+def planned(history: list[Message], requests: int, **limits: int) -> Budget:
+    """What a compaction goes by that begins after this history and is used so many requests later."""
+    return budget_ahead(budget(10_000, tail_fill=1_500, **limits), SHARES, transcript_of(history), requests)
+
+
+def chat(size: int) -> list[Message]:
+    """Turns of twice that size, and the next question."""
+    return [*turns(9, size=size), message("user", tokens=size)]
+
+
+def test_what_is_expected_to_come_before_the_summary_is_used_counts_against_target_and_tail() -> None:
+    """Turns of 100 tokens: three of them come meanwhile."""
+    ahead = planned(chat(50), 3, tail_turns=4)
+    assert (ahead.target, ahead.tail, ahead.tail_fill, ahead.tail_turns) == (4_700, 2_700, 1_200, 2)
+    assert ahead.limit == 10_000
+    assert planned(chat(50), 1, tail_turns=4).tail_turns == 3
+
+
+def test_a_compaction_ahead_begins_by_the_nearer_trigger() -> None:
+    history = chat(500)
+    nearer = nearer_trigger(LIMITS, SHARES, latest_steps(transcript_of(history)), 3)
+    assert planned(history, 3).trigger == nearer != LIMITS.trigger
+
+
+def test_half_of_target_and_tail_is_left_whatever_is_expected() -> None:
+    ahead = planned(chat(5_000), 5, tail_turns=3)
+    assert (ahead.target, ahead.tail, ahead.tail_fill, ahead.tail_turns) == (2_500, 1_500, 750, 2)
+    assert LEAST_KEPT == 0.5
+
+
+def test_an_agents_steps_within_one_turn_take_none_of_the_turns() -> None:
+    history = [*turns(2), message("user", tokens=50)]
+    for number in range(6):
+        history.append(message("assistant", calls=[f"c{number}"], tokens=20))
+        history.append(message("tool", answers=f"c{number}", tokens=80))
+    ahead = planned(history, 3)
+    assert (ahead.target, ahead.tail_turns) == (4_700, 3)
+
+
+def test_a_first_request_is_planned_for_as_it_is() -> None:
+    ahead = planned([message("user", tokens=5)], 4)
+    assert (ahead.target, ahead.tail, ahead.tail_fill, ahead.tail_turns) == (5_000, 3_000, 1_500, 3)

@@ -15,6 +15,9 @@ APP = Path(__file__).parents[2] / "app"
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
 COUNT = "app.core.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
+API_FOLDERS = ("chat_completions", "messages", "responses")
+API_FILES = ("answers", "format", "requests")
+"""Those of the simulator that count what it reads and says."""
 MAY_COUNT = {
     "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "core/tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
@@ -32,11 +35,13 @@ MAY_COUNT = {
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "core/summary/maker.py": {COUNT, "note_tokens"},
-    "simulator/answers.py": {COUNT},
+    "simulator/replies.py": {COUNT},
+    "simulator/counting.py": {COUNT},
+    "simulator/format.py": {COUNT},
+    **{f"simulator/{each}/{file}.py": {COUNT} for each in API_FOLDERS for file in API_FILES},
     # They only pass the counter on.
     "compaction/job.py": {COUNT},
     "core/summary/compaction.py": {COUNT},
-    "simulator/requests.py": {COUNT},
 }
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables

@@ -55,6 +55,7 @@ def test_a_summary_takes_a_share_of_the_limit_within_bounds(window: int, size: i
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
     sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution=by) for by in (1.0, 0.85))
     assert guessed.trigger.tokens == int(sure.trigger.tokens * 0.85)
+    assert (guessed.caution, sure.caution) == (0.85, 1.0)
     assert guessed.limit == sure.limit
 
 

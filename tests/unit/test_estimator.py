@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from collections import Counter as Tally
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations, Tool
 from app.core.tokens.estimate import estimate
-from app.core.tokens.rules import rules_for
+from app.core.tokens.rules import CountingRules, rules_for
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.reader import MessageReader
 from tests.unit.conversations import IDENTITY
@@ -188,6 +190,50 @@ def test_the_formula_names_version_and_encoding() -> None:
         "cl100k_base",
         "o200k_base",
     ]
+
+
+def forgetting(model: str, host: str = "") -> CountingRules:
+    return replace(rules_for(model, host), forgets=True, variant="forgetting")
+
+
+def test_what_was_learnt_of_one_way_of_counting_holds_for_no_other() -> None:
+    estimator = Estimator(Tables())
+    assert estimator.formula("gpt-4o", forgetting) == f"{estimator.formula('gpt-4o')}/forgetting"
+
+
+def test_two_formats_share_no_count() -> None:
+    tables = Tables()
+    estimator = Estimator(tables)
+    prompt(estimator, read(TALK)).costs()
+    tables.counted.clear()
+    estimator.prompt("gpt-4o", read(TALK), b"", Declarations, token_rules=CHAT_COMPLETIONS.token_rules).costs()
+    assert tables.counted["where is it"]
+
+
+THINKING: list[dict[str, Any]] = [
+    {"role": "user", "content": "where is it"},
+    {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "let us see"}, {"type": "text", "text": "here"}],
+    },
+]
+
+
+def test_reasoning_is_counted_in_its_own_turn_only_and_once() -> None:
+    tables = Tables()
+    estimator, history = Estimator(tables), History(read(THINKING))
+
+    def costs(history: History) -> Sequence[int]:
+        made = estimator.prompt("gpt-4o", history, b"", Declarations, token_rules=forgetting)
+        assert (made.bound or 0) >= sum(made.costs().messages)
+        return made.costs().messages
+
+    open_turn = costs(history)
+    assert costs(history) == open_turn
+    assert tables.counted["let us see"] == 1
+    later = costs(history.grown(read([{"role": "user", "content": "thanks"}])))
+    assert (later[0], later[1]) == (open_turn[0], open_turn[1] - 3)
+    assert costs(History(read(THINKING))) == open_turn
 
 
 def test_pictures_are_told_by_rule_and_as_they_are_scaled() -> None:

@@ -129,3 +129,30 @@ def test_function_calls_of_the_form_before_tools_have_no_ids_and_are_left_alone(
     legacy = replace(legacy, calls=(replace(legacy.calls[0], id="", by_place=True),))
     talk = conversation(USER, legacy, message("function", "r"), DONE, USER)
     assert repair(talk, whole(talk), cost) == whole(talk)
+
+
+def apart(caller_: Message) -> Message:
+    """One whose calls may be answered anywhere."""
+    return replace(caller_, calls=tuple(replace(call, anywhere=True) for call in caller_.calls))
+
+
+def test_calls_that_may_be_answered_anywhere_are_paired_wherever_they_stand() -> None:
+    talk = conversation(USER, apart(caller("a")), apart(caller("b")), DONE, result("b"), result("a"), USER)
+    view = whole(talk)
+    assert repair(talk, view, cost) is view
+
+
+def test_of_calls_that_may_be_answered_anywhere_those_without_a_result_go_with_what_is_bound_to_them() -> None:
+    thought = replace(DONE, bound=True)
+    parts = repaired(USER, thought, apart(caller("a")), thought, apart(caller("b")), result("b"), DONE, USER)
+    assert parts == (Verbatim(0, 1), gone(1), gone(2), Verbatim(3, 8))
+
+
+def test_a_second_result_of_such_a_call_goes_and_so_does_one_before_it() -> None:
+    parts = repaired(result("a"), apart(caller("a")), USER, result("a"), result("a"), USER)
+    assert parts == (gone(0), Verbatim(1, 4), gone(4), Verbatim(5, 6))
+
+
+def test_of_two_such_calls_with_one_id_the_later_one_is_answered() -> None:
+    parts = repaired(apart(caller("a")), USER, apart(caller("a")), result("a"), USER)
+    assert parts == (gone(0), Verbatim(1, 5))

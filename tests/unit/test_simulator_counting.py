@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.simulator.chat_completions.requests import AcceptedRequest, Reader
 from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import Refusal, Refused
-from app.simulator.requests import AcceptedRequest, Reader, RequestRules
+from app.simulator.rules import RequestRules
 
 RULES = RequestRules("any", 100, 1.0, 0, False, False, None)
 
@@ -32,7 +33,9 @@ def read(reader: Reader, messages: list[Any], rules: RequestRules = RULES, **arg
 def refusal(messages: list[Any], rules: RequestRules = RULES, **arguments: Any) -> Refusal:
     with pytest.raises(Refused) as caught:
         read(Reader(one_each), messages, rules, **arguments)
-    return caught.value.refusal
+    refused = caught.value.refusal
+    assert isinstance(refused, Refusal)
+    return refused
 
 
 def test_a_prompt_costs_what_the_rules_of_real_providers_say() -> None:

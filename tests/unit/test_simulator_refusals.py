@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.simulator.chat_completions.judge import refusal_of
+from app.simulator.chat_completions.requests import AcceptedRequest, Reader
 from app.simulator.refusals import Refusal, Refused
-from app.simulator.requests import AcceptedRequest, Model, Reader, RequestRules
+from app.simulator.rules import Model, RequestRules
 
 RULES = RequestRules(
     models={"m": Model("m"), "o": Model("o", unsupported=frozenset({"max_tokens"}))},
@@ -37,7 +39,9 @@ def read(payload: Any, rules: RequestRules = RULES) -> AcceptedRequest:
 def refusal(payload: Any, rules: RequestRules = RULES) -> Refusal:
     with pytest.raises(Refused) as caught:
         read(payload, rules)
-    return caught.value.refusal
+    refused = caught.value.refusal
+    assert isinstance(refused, Refusal)
+    return refused
 
 
 def request(messages: Any = (USER,), **arguments: Any) -> dict[str, Any]:
@@ -548,3 +552,25 @@ def test_strict_roles_demand_alternation(roles: str, accepted: bool) -> None:
     else:
         assert "conversation roles must alternate" in refusal(request(messages), strict).message
         assert read(request(messages)).messages == messages
+
+
+# The judge
+
+REFUSED_BY_THE_JUDGE = {
+    "no messages": ({"model": "m"}, "messages"),
+    "a stray argument": (request(context={}), None),
+    "an unknown member": (with_message(role="user", content="x", x=1), "messages[1].x"),
+    "an unanswered call": (request([USER, CALLING]), "messages.[2].role"),
+}
+
+
+@pytest.mark.parametrize(("payload", "param"), REFUSED_BY_THE_JUDGE.values(), ids=REFUSED_BY_THE_JUDGE)
+def test_the_judge_refuses_what_the_provider_does(payload: Any, param: str | None) -> None:
+    found = refusal_of(payload)
+    assert found == refusal(payload)
+    assert found.param == param
+
+
+def test_the_judge_accepts_what_the_provider_does() -> None:
+    assert refusal_of(request([USER, CALLING, RESULT, USER, USER], tools=[TOOL])) is None
+    assert refusal_of(request([USER, USER]), alternating=True) is not None

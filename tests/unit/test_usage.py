@@ -6,7 +6,7 @@ import pytest
 
 from app.core.tokens.usage import Tokens
 from app.wire.chat_completions.editor import window_was_full
-from app.wire.usage import prompt_tokens, read_usage, says_window_full
+from app.wire.usage import prompt_tokens, read_usage, says_window_full, usage_of
 
 
 @pytest.mark.parametrize(
@@ -185,3 +185,28 @@ def test_a_long_reason_to_finish_is_none() -> None:
     """Each `context` in it would be a place to begin."""
     assert not says_window_full("context" * 1_000_000)
     assert not window_was_full(b'[{"finish_reason":"' + b"context" * 1_000_000 + b'"}]')
+
+
+def test_where_the_provider_compacted_all_its_calls_are_paid_and_nothing_is_learnt() -> None:
+    """What it tells of the whole is the last call's, which had another prompt than ours."""
+    said = {
+        "input_tokens": 20,
+        "cache_read_input_tokens": 200,
+        "output_tokens": 9,
+        "iterations": [
+            {"type": "compaction", "input_tokens": 100, "cache_read_input_tokens": 50_000, "output_tokens": 700},
+            {"type": "message", "input_tokens": 20, "cache_read_input_tokens": 200, "output_tokens": 9},
+            "nothing",
+        ],
+    }
+    usage = usage_of(said)
+    assert usage is not None
+    assert usage.prompt is None
+    assert usage.tokens == Tokens(prompt=50_320, completion=709, cached=50_200)
+
+
+@pytest.mark.parametrize("iterations", [None, 7, [], [{"type": "message", "input_tokens": 20}]])
+def test_without_a_compaction_an_answer_is_learnt_from_as_told(iterations: object) -> None:
+    usage = usage_of({"input_tokens": 20, "output_tokens": 9, "iterations": iterations})
+    assert usage is not None
+    assert usage.prompt == usage.tokens.prompt == 20

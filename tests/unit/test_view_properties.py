@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.history.messages import Kind, Message
-from app.core.limits.ahead import AheadShares, fits_well, latest_steps, nearer_trigger
+from app.core.limits.ahead import AheadShares, budget_ahead, most_without
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
@@ -90,17 +90,17 @@ class ShelfAhead(Shelf):
         self._arrive(1)
         found = least_view(talk, self.chunks, budget.trigger)
         widest = build_view(talk, widest_path(talk, self.chunks))
-        if found is None and not fits_well(widest.tokens, budget, AHEAD):
+        if found is None and widest.tokens > most_without(budget, AHEAD):
             self._arrive(self.delay)
             self.waited += 1
             return super().view(talk, budget)
         return found or widest
 
     def answered(self, talk: Conversation, view: View) -> None:
-        trigger = nearer_trigger(BUDGET, AHEAD, latest_steps(talk.transcript), self.delay)
+        budget = budget_ahead(BUDGET, AHEAD, talk.transcript, self.delay)
+        trigger = budget.trigger
         if self.making or view.tokens <= trigger.tokens or least_view(talk, self.chunks, trigger) is not None:
             return
-        budget = replace(BUDGET, trigger=trigger)
         if (plan := plan_compaction(talk, self.chunks, budget, IN_PARTS, "s")) is not None:
             _, compaction = play(compact(talk, "c", plan, budget, IN_PARTS, count), *[notes()] * 100)
             self.making, self.ready_in = list(compaction.made), self.delay
@@ -212,9 +212,9 @@ def test_who_fits_well_never_waits(history: list[list[Message]], delay: int) -> 
         waited = shelf.waited
         before = build_view(talk, widest_path(talk, shelf.chunks))
         view = shelf.view(talk)
-        if fits_well(before.tokens, BUDGET, AHEAD):
+        if before.tokens <= most_without(BUDGET, AHEAD):
             assert shelf.waited == waited
-        assert shelf.waited > waited or fits_well(view.tokens, BUDGET, AHEAD)
+        assert shelf.waited > waited or view.tokens <= most_without(BUDGET, AHEAD)
         shelf.answered(talk, view)
 
 

@@ -29,11 +29,17 @@ DECODING = {"replace"}
 COUNTING = "the token formula writes tools, schemas and calls as models are shown them, whatever format they came in"
 ASGI = "members of ASGI's own messages"
 PAGES = "of browsers' origins and preflights"
+PURPOSE = "what a call was for"
 REPORT = "Steno's own report and events, the same in every format"
 
 ALLOWED: Mapping[str, Mapping[str, str]] = {
+    "compaction/background.py": {"background": PURPOSE},
+    "compaction/job.py": {"summary": PURPOSE},
+    "compaction/leased.py": {"background": PURPOSE},
+    "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
+    "core/reasons.py": {"background": "a reason's own word"},
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/stages/prune.py": {"other": "in a stub: messages of a role that nobody knows"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},
@@ -45,13 +51,15 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING},
     "core/tokens/pictures.py": {"audio": COUNTING, "image": COUNTING, "low": COUNTING},
     "core/tokens/typescript.py": dict.fromkeys(("description", "format", "null", "object", "type"), COUNTING),
-    "core/tokens/usage.py": {"message": "what a call was for"},
+    "core/tokens/usage.py": {**dict.fromkeys(("background", "message", "summary"), PURPOSE), "prompt": "an amount"},
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
-    "proxy/asgi.py": {"type": ASGI},
-    "proxy/learning.py": {"message": "what a call was for"},
+    "core/view/verify.py": {"result": "which side of a pair is missing"},
+    "proxy/asgi.py": {"status": ASGI, "type": ASGI},
+    "proxy/exchange.py": {"summary": "the mark of another Steno's call"},
+    "proxy/learning.py": {"message": PURPOSE},
     "proxy/options.py": {"compaction": "an option of the `context` object, which is Steno's own"},
     "proxy/origins.py": {"file": PAGES, "name": PAGES},
-    "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),
+    "proxy/report.py": dict.fromkeys(("actions", "context", "conversation_id", "messages", "reason", "status"), REPORT),
 }
 
 

@@ -34,6 +34,8 @@ class ToolCall:
     """As the model wrote them; often, but not always, a JSON object."""
     by_place: bool = False
     """It has no id: the next result that is by place answers it."""
+    anywhere: bool = False
+    """Its result may stand anywhere behind it, not only next to it."""
 
 
 @dataclass(frozen=True, slots=True)

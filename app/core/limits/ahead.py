@@ -8,9 +8,13 @@ below the trigger, both reckoned from what the history may grow by while a summa
 
 - it is expected to fire the trigger meanwhile, and to be early enough costs little (`MOST_EARLY`). To be early, but not
   early enough, would cost and bring nothing;
-- it may come so far meanwhile that a request would have to wait.
+- it may come so far meanwhile that a request would be too large to be sent without.
 
 Never below a soft threshold.
+
+A compaction that begins now is used when more messages have come. It is planned for then: what is expected to come
+counts against the target and the tail, so that the view is as large, and as much of it verbatim, as if the compaction
+had been made when it is used. Planned for now it would leave a larger view, and the next one be due sooner.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ MOST_EARLY = 0.02
 """Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
+LEAST_KEPT = 0.5
+"""Of target and tail in any case: what is expected to come may not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +45,17 @@ class AheadShares:
     soft: float = 0.55
     """Below it no compaction begins."""
     wait: float = 0.97
-    """A view over it waits for the summary that is due."""
+    """A view over it is not sent without the summary that is due."""
+
+
+def most_without(budget: Budget, shares: AheadShares) -> int:
+    """The largest view, in tokens, that may be sent although a compaction is due."""
+    return int(shares.wait * budget.caution * budget.limit)
 
 
 def soft_threshold(budget: Budget, shares: AheadShares) -> int:
     """Nothing is made before it is due for a view of at most so many tokens."""
-    return int(max(shares.soft * budget.limit, LEAST_ROOM * budget.target))
+    return int(max(shares.soft * budget.caution * budget.limit, LEAST_ROOM * budget.target))
 
 
 def least_looked_at(budget: Budget, shares: AheadShares) -> int:
@@ -52,16 +63,16 @@ def least_looked_at(budget: Budget, shares: AheadShares) -> int:
     return min(soft_threshold(budget, shares), budget.trigger.tokens)
 
 
-def fits_well(tokens: int, budget: Budget, shares: AheadShares) -> bool:
-    """Whether a view of so many tokens may be sent although a compaction is due."""
-    return tokens <= shares.wait * budget.limit
-
-
 def latest_steps(transcript: Transcript) -> tuple[int, ...]:
     """By how many tokens the history grew from each of its latest requests to the next.
 
     A request ended where an answer of the assistant begins: an agent sends several in one turn.
     """
+    return tuple(transcript.tokens(start, stop) for stop, start in pairwise(_latest_ends(transcript)))
+
+
+def _latest_ends(transcript: Transcript) -> list[int]:
+    """Where the latest requests ended, the last one first."""
     messages = transcript.messages
     ends = [len(transcript)]
     for index in range(len(transcript) - 1, 0, -1):
@@ -69,7 +80,7 @@ def latest_steps(transcript: Transcript) -> tuple[int, ...]:
             break
         if messages[index].kind is Kind.ASSISTANT:
             ends.append(index)
-    return tuple(transcript.tokens(start, stop) for stop, start in pairwise(ends))
+    return ends
 
 
 def requests_meanwhile(summary_seconds: float, request_seconds: float) -> int:
@@ -87,9 +98,30 @@ def nearer_trigger(budget: Budget, shares: AheadShares, steps: Sequence[int], re
     largest = (requests - 1) * usual + max(steps, default=0)
     early = expected if expected <= MOST_EARLY * budget.limit else 0.0
     soft = soft_threshold(budget, shares)
-    in_time = shares.wait * budget.limit - largest
+    in_time = most_without(budget, shares) - largest
     conditions = (
         replace(condition, tokens=min(condition.tokens, max(soft, int(min(condition.tokens - early, in_time)))))
         for condition in budget.trigger.conditions
     )
     return replace(budget.trigger, conditions=tuple(conditions))
+
+
+def budget_ahead(budget: Budget, shares: AheadShares, transcript: Transcript, requests: int) -> Budget:
+    """By which a compaction begins now whose summary can be used in so many requests."""
+    ends, steps = _latest_ends(transcript), latest_steps(transcript)
+    usual, turns = 0.0, 0.0
+    if steps:
+        usual = sum(steps) / len(steps)
+        turns = sum(ends[-1] <= start for start in transcript.turn_starts) / len(steps)
+
+    def less(tokens: int) -> int:
+        return max(int(LEAST_KEPT * tokens), tokens - int(requests * usual))
+
+    return replace(
+        budget,
+        trigger=nearer_trigger(budget, shares, steps, requests),
+        target=less(budget.target),
+        tail=less(budget.tail),
+        tail_fill=less(budget.tail_fill),
+        tail_turns=max(ceil(LEAST_KEPT * budget.tail_turns), budget.tail_turns - round(requests * turns)),
+    )

@@ -117,6 +117,8 @@ class Budget:
     itself when it is due."""
     line: Line = Line()
     """How what is estimated is shown: as the provider counts it."""
+    caution: float = 1.0
+    """Shares of the limit are scaled by this: see `HEURISTIC_CAUTION`."""
 
 
 def budget_for(
@@ -167,6 +169,7 @@ def budget_for(
         fold=int(shares.fold * room / line.ratio),
         hold=line.estimate(HOLD_RATIO * limit * caution) if threshold is None else 0,
         line=line,
+        caution=caution,
     )
 
 

@@ -36,7 +36,7 @@ class Case:
             return self
         conversation = self.conversation.with_pins(pins)
         masks = _masks(conversation, self.policy, self.cost)
-        masking = Masking(masks, self.masking.boundaries if self.masking else ()) if masks else None
+        masking = Masking(masks, self.boundaries) if masks else None
         return replace(self, conversation=conversation, masking=masking)
 
     def with_chunks(self, found: Iterable[SummaryChunk]) -> Case:
@@ -56,9 +56,14 @@ class Case:
 
     def without_memories(self) -> Case:
         """As it was before any chunk or mask was found."""
-        if not self.chunks and not (self.masking and self.masking.boundaries):
+        if not self.chunks and not self.boundaries:
             return self
         return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
+
+    @property
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Before which results are masked."""
+        return self.masking.boundaries if self.masking else ()
 
     @lazy
     def paths(self) -> tuple[Path, ...]:

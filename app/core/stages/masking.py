@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case
@@ -23,6 +24,21 @@ def due_mask(case: Case) -> Boundary | None:
     return plan_mask(case.conversation, case.widest_path, case.budget, case.masking, settings)
 
 
+def mask_for_now(case: Case) -> Boundary | None:
+    """The boundary with which a request goes on for which a summary is due: no further than the trigger needs, but as
+    far as there is something to mask where that is not enough. None where it frees nothing."""
+    masking = case.masking
+    if masking is None:
+        return None
+    ahead, masked = _moves(case.conversation, case.widest_path, masking)
+    if not ahead:
+        return None
+    enough = bisect_left(ahead, -case.budget.trigger.tokens, key=lambda position: -masked(position))
+    position = ahead[min(enough, len(ahead) - 1)]
+    frees = masked(position) < case.widest_view.tokens
+    return Boundary(position, case.widest_path.covered) if frees else None
+
+
 def plan_mask(
     conversation: Conversation,
     base: Path,
@@ -36,17 +52,10 @@ def plan_mask(
     stay whole as there is room for. Where masks go by pressure it is set from that on, too, and everything before the
     last unit is masked. What the model has not answered in text stays whole anyway.
     """
-    transcript = conversation.transcript
-    held = max(masking.usable(base.covered), default=base.covered)
-    ahead = transcript.cuts[bisect_right(transcript.cuts, held) :]
+    ahead, masked = _moves(conversation, base, masking)
     if not ahead:
         return None
-    view = unmasked_tokens(conversation, base)
-
-    def masked(position: int) -> int:
-        return view - masking.masks.saved(base.covered, position)
-
-    before = masked(held)
+    before = masked(max(masking.usable(base.covered), default=base.covered))
     pressed = settings.pressure is not None and (
         before - conversation.instruction_tokens >= settings.pressure * budget.limit
     )
@@ -57,3 +66,11 @@ def plan_mask(
     if before - masked(position) < max(1, settings.minimum_gain * before):
         return None
     return Boundary(position, base.covered)
+
+
+def _moves(conversation: Conversation, base: Path, masking: Masking) -> tuple[Sequence[int], Callable[[int], int]]:
+    """Where the boundary may move to, and how many tokens the view has with a boundary."""
+    cuts = conversation.transcript.cuts
+    held = max(masking.usable(base.covered), default=base.covered)
+    view = unmasked_tokens(conversation, base)
+    return cuts[bisect_right(cuts, held) :], lambda position: view - masking.masks.saved(base.covered, position)

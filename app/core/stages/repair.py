@@ -17,14 +17,18 @@ Standing = tuple[int | None, Part]
 
 
 def repair(conversation: Conversation, view: View, cost: Cost) -> View:
-    """The view with every call answered right after it and every result called for; itself where that is so."""
+    """The view with every call answered right after it, or anywhere where that will do, and every result called for;
+    itself where that is so."""
     items = list(standing(view))
+    apart, lost = _pairs_apart(conversation, items)
     parts: list[Part] = []
     tokens = view.tokens
     answered: set[str] = set()  # Results of these calls may follow.
     for place, (index, part) in enumerate(items):
         now = part
-        if index is not None:
+        if index in lost:
+            now = Pruned(index, index + 1, "repaired")
+        elif index is not None and index not in apart:
             message = message_of(conversation, index, part)
             if message.is_paired:
                 now = part if answered.issuperset(message.answers) else Pruned(index, index + 1, "repaired")
@@ -34,11 +38,37 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
             elif not message.answers:
                 answered = set()
-        elif not isinstance(part, Pruned):
+            if now is part and message.calls and not message.calls[0].by_place:
+                following, is_last = _following(conversation, items, place + 1)
+                now, asked = _with_calls(index, part, message, following, is_last, cost)
+                answered |= asked
+        elif index is None and not isinstance(part, Pruned):
             answered = set()
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
         append(parts, now)
     return view if tuple(parts) == view.parts else replace(view, parts=tuple(parts), tokens=tokens)
+
+
+def _pairs_apart(conversation: Conversation, items: Sequence[Standing]) -> tuple[set[int], set[int]]:
+    """Of calls that may be answered anywhere, one in a message: those that are, with their results; and those that are
+    not, with what is bound to them."""
+    messages = conversation.transcript.messages
+    unanswered: dict[str, int] = {}
+    calls: set[int] = set()
+    apart: set[int] = set()
+    for index, _ in items:
+        if index is None:
+            continue
+        named = [call.id for call in messages[index].calls if call.anywhere and not call.by_place]
+        unanswered.update(dict.fromkeys(named, index))
+        calls.update([index] * bool(named))
+        if callers := [unanswered.pop(id_) for id_ in messages[index].answers if id_ in unanswered]:
+            apart.update((index, *callers))
+    lost = calls - apart
+    for index, _ in reversed(items):
+        if index is not None and messages[index].bound and index + 1 in lost:
+            lost.add(index)
+    return apart, lost
 
 
 def _following(conversation: Conversation, items: Sequence[Standing], place: int) -> tuple[set[str], bool]:

@@ -327,7 +327,7 @@ def prior_for(model: str, formula: str, tools: bool) -> Prior:
     if formula.endswith(_PICTURES):
         return Prior(1.0, 0.0, SCALED, PICTURES)
     prior = prior_of(model, tools)
-    return replace(prior, ratio=whole_ratio(model), offset=0.0) if formula.endswith(f"/{WHOLE}") else prior
+    return replace(prior, ratio=whole_ratio(model), offset=0.0) if f"/{WHOLE}" in formula else prior
 
 
 # (pattern, ratio, offset without tools, offset with tools) on estimates with o200k_base; the first match wins.

@@ -54,15 +54,24 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
     tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
-    if rules.forgets:
-        tokens += sum(thought_tokens(message, rules, count) for message in latest_turn(messages))
+    tokens += sum(passing_tokens(message, rules, count) for message in messages[latest_turn(messages) :])
     return tokens + _messages_tokens(messages, rules, count)
 
 
-def latest_turn(messages: Sequence[Message]) -> Sequence[Message]:
-    """What stands after the last user message: of what is before it, some providers leave out the reasoning."""
-    last = next((index for index in reversed(range(len(messages))) if messages[index].kind is Kind.USER), -1)
-    return messages[last + 1 :]
+def latest_turn(messages: Sequence[Message]) -> int:
+    """Index behind the last user message: of what is before it, some providers leave out the reasoning."""
+    return next((i + 1 for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER), 0)
+
+
+def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:
+    """What reasoning costs in its own turn and no later. `unit_tokens` leaves it out: what a unit costs holds for every
+    history that begins like this one."""
+    return thought_tokens(message, rules, count) if _passes(message, rules) else 0
+
+
+def _passes(message: Message, rules: CountingRules) -> bool:
+    """What a provider made of a history that it compacted does not."""
+    return rules.forgets and message.kind is Kind.ASSISTANT
 
 
 def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
@@ -220,7 +229,7 @@ def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: C
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
     """`called`: the function that a tool message is the result of."""
-    thoughts = 0 if rules.forgets else thought_tokens(message, rules, count)
+    thoughts = 0 if _passes(message, rules) else thought_tokens(message, rules, count)
     if message.sealed and not (message.texts or message.calls or message.answers):
         return thoughts + _media_tokens(message, rules)
     tokens = rules.message + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)

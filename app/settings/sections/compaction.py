@@ -118,6 +118,8 @@ class BackgroundSettings(Section):
     """Share of the limit below which none is made before it is due."""
     wait_ratio: Ratio = _AHEAD.wait
     """Share of the limit up to which a request goes on without the summary that is due."""
+    shorten: bool = True
+    """Shorten a larger one, most of all tool results that were answered, where it would wait otherwise."""
     requests: int = Field(3, ge=1, le=10_000)
     """Only for conversations of which so many requests were seen."""
     tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)

@@ -62,6 +62,10 @@ class ChatCompletions:
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
 
+    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """No thoughts are tied in this format."""
+        return payload, headers
+
     def messages_in(self, payload: bytes) -> bytes:
         return RawObject(payload).raw("messages") or b"[]"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
-from app.wire.options import read_focus, read_options, read_pins
+from app.wire.options import read_focus, read_names, read_options, read_pins
 
 Json = Mapping[str, Any]
 
@@ -90,6 +90,10 @@ class ChatRequest:
             threshold=self.threshold if threshold is None else threshold,
             focus=self.focus if focus is None else focus,
         )
+
+    @property
+    def ties(self) -> bool:
+        return False
 
     @property
     def is_typical(self) -> bool:
@@ -178,26 +182,12 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         threshold=_threshold(source.value("context_management")),
         focus=read_focus(options.get("instructions")),
         pins=read_pins(options.get("pin"), len(raw_messages)),
-        names=tuple(_names(source)),
+        names=tuple(read_names(source)),
         wants_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
         says_whether_usage=source.raw("stream_options") not in (None, b"null", b"{}"),
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
     )
-
-
-def _names(source: RawObject) -> Iterator[Named]:
-    if (raw := source.raw("conversation_id")) is not None:
-        yield "conversation_id", raw
-    if "metadata" not in source:
-        return
-    try:
-        metadata = RawObject(source.raw("metadata") or b"{}")
-    except Unreadable:  # It is the provider's.
-        return
-    for name in ("conversation_id", "session_id"):
-        if (raw := metadata.raw(name)) is not None:
-            yield f"metadata.{name}", raw
 
 
 def _threshold(management: object) -> int | None:

@@ -19,6 +19,7 @@ def read_declarations(source: RawObject) -> Declarations:
         tools=tuple(_tool(tool) for tool, _ in tools if is_own(tool)),
         choice=_text(choice, "type"),
         forced=_text(choice, "name"),
+        must_call=_text(choice, "type") not in ("", "auto", "none"),
         response_format=_response_format(source),
         others=(*(text.decode() for tool, text in tools if not is_own(tool)), *_unread(source)),
     )

@@ -75,7 +75,10 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         settled=tuple(map(_call, served)),
         media=tuple(media_in(message.get("content"))),
         thoughts=tuple(_thoughts(blocks)),
-        sealed=bool(blocks) and all(block.get("type") in SEALED for block in blocks),
+        encrypted=sum(
+            len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
+        ),
+        sealed=bool(blocks) and all(map(is_sealed, blocks)),
         # A turn was paused before the provider's own result, which the assistant's next message begins with.
         bound=any(block.get("id") not in returned for block in served),
     )
@@ -100,6 +103,10 @@ def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
 
 def holds_compaction(message: Json) -> bool:
     return any(map(is_compaction, blocks_of(message.get("content"))))
+
+
+def is_sealed(block: Json) -> bool:
+    return block.get("type") in SEALED
 
 
 def _call(block: Json) -> ToolCall:

@@ -7,21 +7,23 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from app.simulator.chat_completions.refusals import (
+    no_content,
+    repeated_tool_result,
+    roles_do_not_alternate,
+    stray_tool_result,
+    unanswered_calls,
+    wrong_tool_result,
+)
 from app.simulator.refusals import (
     ANY_INDEX,
     Refusal,
     Refused,
     empty_array,
     missing,
-    no_content,
-    repeated_tool_result,
-    roles_do_not_alternate,
-    stray_tool_result,
     too_long,
-    unanswered_calls,
     unknown,
     wrong_pattern,
-    wrong_tool_result,
     wrong_type,
     wrong_value,
 )
@@ -94,14 +96,6 @@ def check_alternation(messages: Sequence[Mapping[str, Any]]) -> None:
     for before, after in pairwise(roles):
         if (before, after) == ("user", "user") or (after == "system" and before != "system"):
             raise Refused(roles_do_not_alternate())
-
-
-def texts_of(message: Mapping[str, Any]) -> list[str]:
-    """The texts of a message's content."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return [content]
-    return [part["text"] for part in content or () if part.get("type") == "text"]
 
 
 def _role(message: Mapping[str, Any]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.simulator.messages import check_array, check_function_name, check_object
+from app.simulator.chat_completions.messages import check_array, check_function_name, check_object
+from app.simulator.chat_completions.refusals import two_token_limits, unrecognized, unsupported
 from app.simulator.refusals import (
     Refusal,
     Refused,
@@ -14,10 +15,7 @@ from app.simulator.refusals import (
     only_when,
     only_with,
     out_of_range,
-    two_token_limits,
     unknown,
-    unrecognized,
-    unsupported,
     wrong_type,
     wrong_value,
 )

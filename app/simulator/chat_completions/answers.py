@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.core.tokens.estimate import Count
-from app.simulator.extract import summarise
-from app.simulator.messages import texts_of
-from app.simulator.requests import AcceptedRequest
+from app.simulator.chat_completions.requests import AcceptedRequest
+from app.simulator.format import Frame
+from app.simulator.replies import EPOCH, pieces, spoken
 from app.simulator.script import Fault
-
-EPOCH = 1_767_225_600
-_NUMBERED = re.compile(r"Answer (\d+):")
-_WORD_END = re.compile(r"\s|$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +25,11 @@ class Answer:
     finish_reason: str
     usage: Mapping[str, Any] | None
 
+    def whole(self) -> Mapping[str, Any]:
+        return completion(self)
 
-def default_reply(messages: Sequence[Any]) -> str:
-    """Names the turn, also where a summary stands for earlier turns, and the end of the last user message."""
-    texts = ["\n".join(texts_of(message)) for message in messages if message["role"] == "assistant"]
-    numbered = next((match for text in reversed(texts) if (match := _NUMBERED.match(text))), None)
-    users = [message for message in messages if message["role"] == "user"]
-    turn = int(numbered[1]) + 1 if numbered else max(1, len(users))
-    words = " ".join(texts_of(users[-1])).split()[-3:] if users else []
-    return f"Answer {turn}: about {' '.join(words) or 'nothing in particular'}."
-
-
-def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None, count: Count) -> str:
-    """Notes, as many as end within the caller's limit: a model stops by itself.
-
-    On the text of the last user message, or, where that follows a whole conversation, on the conversation.
-    """
-    before = messages[:-1] if any(message["role"] == "assistant" for message in messages) else messages
-    read = [message for message in before if before is not messages or message["role"] == "user"]
-    source = "\n".join("\n".join(texts_of(message)) for message in read)
-    allowed = max_words if max_tokens is None else min(max_words, int(0.5 * max_tokens))
-    notes = summarise(source, allowed) if source else ""
-    while max_tokens is not None and (tokens := count(notes)) > max_tokens:
-        allowed = min(allowed - 1, allowed * max_tokens // tokens)
-        notes = summarise(source, allowed) if allowed else ""
-    return notes
+    def frames(self) -> Iterator[Frame]:
+        return (Frame(None, chunk) for chunk in chunks(self))
 
 
 def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
@@ -67,33 +42,13 @@ def compose(sequence: int, request: AcceptedRequest, fault: Fault, text: str, co
         }
         for index, call in enumerate(fault.tool_calls)
     ]
-    said: str | None = None if fault.refusal is not None or (calls and fault.text is None) else text
-    if said is not None and fault.words is not None:
-        said = _of_length(said, fault.words)
-    whole = said
-    if said is not None and request.max_tokens is not None:
-        said = cut_to_tokens(said, request.max_tokens, count)
-    reason = "tool_calls" if calls else "length" if said != whole else "stop"
+    said, cut = spoken(fault, text, request.max_tokens, count)
+    reason = "tool_calls" if calls else "length" if cut else "stop"
     tokens = count("".join((said or "", fault.refusal or ""))) + sum(
         count(part) for call in fault.tool_calls for part in (call.name, call.arguments)
     )
     usage = None if fault.omit_usage else {**_usage(request, tokens), **(fault.usage or {})}
     return Answer(sequence, request, fault, said, calls, fault.finish_reason or reason, usage)
-
-
-def cut_to_tokens(text: str, max_tokens: int, count: Count) -> str:
-    """The longest beginning, in whole words, of at most so many tokens."""
-    if count(text) <= max_tokens:
-        return text
-    ends = [0, *(match.start() for match in _WORD_END.finditer(text))]
-    low, high = 0, len(ends) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count(text[: ends[middle]]) <= max_tokens:
-            low = middle
-        else:
-            high = middle - 1
-    return text[: ends[low]]
 
 
 def completion(answer: Answer) -> dict[str, Any]:
@@ -137,14 +92,14 @@ def _deltas(answer: Answer) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 def _content_deltas(answer: Answer) -> Iterator[dict[str, Any]]:
     size = answer.fault.chunk_size
-    for piece in _pieces(answer.text or "", size):
+    for piece in pieces(answer.text or "", size):
         yield {"content": piece}
-    for piece in _pieces(answer.fault.refusal or "", size):
+    for piece in pieces(answer.fault.refusal or "", size):
         yield {"refusal": piece}
     for index, call in enumerate(answer.tool_calls):
         function = call["function"]
         yield {"tool_calls": [{**call, "index": index, "function": {**function, "arguments": ""}}]}
-        for piece in _pieces(function["arguments"], size):
+        for piece in pieces(function["arguments"], size):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
@@ -182,12 +137,3 @@ def _usage(request: AcceptedRequest, completion_tokens: int) -> dict[str, Any]:
             "rejected_prediction_tokens": 0,
         },
     }
-
-
-def _of_length(text: str, words: int) -> str:
-    given = text.split(" ")
-    return " ".join([*given[:words], *(f"word{number}" for number in range(len(given) + 1, words + 1))])
-
-
-def _pieces(text: str, size: int) -> Iterator[str]:
-    return (text[start : start + size] for start in range(0, len(text), size))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from app.core.history.identity import Identity
 from app.core.tokens.estimate import Count
 from app.core.view.view import Costs
-from app.simulator.arguments import check_arguments
+from app.simulator.chat_completions.arguments import check_arguments
+from app.simulator.chat_completions.messages import check_alternation, check_message, check_tool_pairs
+from app.simulator.chat_completions.refusals import no_json_word, over_the_window
 from app.simulator.log import NOT_JSON
-from app.simulator.messages import check_alternation, check_message, check_tool_pairs, texts_of
 from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import (
     Refusal,
@@ -22,12 +23,11 @@ from app.simulator.refusals import (
     empty_array,
     long_array,
     missing,
-    no_json_word,
-    no_such_model,
-    over_the_window,
     unreadable,
     wrong_type,
 )
+from app.simulator.replies import texts_of
+from app.simulator.rules import RequestRules, model_of
 from app.tokens.estimator import Estimator
 from app.wire.chat_completions.declarations import MEMBERS as DECLARING_MEMBERS
 from app.wire.chat_completions.declarations import read_declarations
@@ -40,30 +40,6 @@ _IDENTITY = Identity(b"simulator")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A model that the simulator offers."""
-
-    name: str
-    window: int | None = None
-    """None: the simulator's."""
-    unsupported: frozenset[str] = frozenset()
-    """Arguments it refuses, as reasoning models refuse `max_tokens`."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRules:
-    """The simulator's settings for one request."""
-
-    models: Mapping[str, Model] | Literal["any"]
-    window: int
-    skew: float
-    offset: int
-    strict_roles: bool
-    lenient_messages: bool
-    max_messages: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class AcceptedRequest:
     """An acceptable request."""
 
@@ -73,6 +49,10 @@ class AcceptedRequest:
     """All but the messages."""
     prompt_tokens: int
     cached_tokens: int
+
+    @property
+    def conversation(self) -> Sequence[Any]:
+        return self.messages
 
     @property
     def stream(self) -> bool:
@@ -123,7 +103,7 @@ class Reader:
         """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
         raw = _decode(body, dict[str, msgspec.Raw])
         arguments = {name: _decode(value) for name, value in raw.items() if name != "messages"}
-        model = _check_model(arguments, rules)
+        model = model_of(arguments, rules)
         check_arguments({**arguments, "messages": None}, model.unsupported)
         parts = [bytes(part) for part in _message_parts(raw, rules)]
         seen = [self._inspect(part, rules.lenient_messages) for part in parts]
@@ -132,7 +112,7 @@ class Reader:
 
         costs = self._costs(model.name, parts, raw)
         extras = costs.fixed - self._costs(model.name, (), {}).fixed
-        total = _scaled(sum(costs.messages) + costs.fixed, rules)
+        total = rules.scaled(sum(costs.messages) + costs.fixed)
         counted(total)
         _check_window(total, round(rules.skew * extras), _max_tokens(arguments), model.window or rules.window)
         head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
@@ -161,19 +141,6 @@ def _decode(body: bytes | msgspec.Raw, kind: Any = Any) -> Any:
         return msgspec.json.decode(body, type=kind)
     except NOT_JSON:
         raise Refused(unreadable()) from None
-
-
-def _check_model(arguments: Mapping[str, Any], rules: RequestRules) -> Model:
-    name = arguments.get("model")
-    if name is None or name == "":
-        raise Refused(Refusal("you must provide a model parameter"))
-    if not isinstance(name, str):
-        raise Refused(wrong_type("model", "a string", name))
-    if rules.models == "any":
-        return Model(name)
-    if name not in rules.models:
-        raise Refused(no_such_model(name))
-    return rules.models[name]
 
 
 def _message_parts(raw: Mapping[str, msgspec.Raw], rules: RequestRules) -> list[msgspec.Raw]:
@@ -212,10 +179,6 @@ def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules
 def _check_window(total: int, functions: int, completion: int | None, window: int) -> None:
     if total + (completion or 0) > window:
         raise Refused(over_the_window(window, total - functions, functions, completion))
-
-
-def _scaled(tokens: int, rules: RequestRules) -> int:
-    return round(rules.skew * tokens) + rules.offset
 
 
 def _max_tokens(arguments: Mapping[str, Any]) -> int | None:

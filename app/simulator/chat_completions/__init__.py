@@ -1,0 +1,1 @@
+"""Chat Completions, as OpenAI serves it."""

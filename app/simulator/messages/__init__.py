@@ -1,0 +1,1 @@
+"""Messages, as Anthropic serves it."""

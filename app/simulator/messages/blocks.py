@@ -1,0 +1,98 @@
+"""Blocks: which there are, who may say them, and what they may hold (the official SDK's types, anthropic 2.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CACHED = "cache_control"
+_RESULT = ("content", "tool_use_id", CACHED)
+
+# fmt: off
+MEMBERS: Mapping[str, frozenset[str]] = {
+    kind: frozenset(("type", *members)) for kind, members in {
+        "text": ("text", "citations", CACHED),
+        "image": ("source", "transformations", CACHED),
+        "document": ("source", "title", "context", "citations", CACHED),
+        "search_result": ("source", "title", "content", "citations", CACHED),
+        "container_upload": ("file_id", CACHED),
+        "tool_use": ("id", "name", "input", "caller", "toolset_name", CACHED),
+        "tool_result": (*_RESULT, "is_error", "toolset_name"),
+        "thinking": ("thinking", "signature"),
+        "redacted_thinking": ("data",),
+        "server_tool_use": ("id", "name", "input", "caller", CACHED),
+        "web_search_tool_result": (*_RESULT, "caller"),
+        "web_fetch_tool_result": (*_RESULT, "caller"),
+        "advisor_tool_result": _RESULT,
+        "code_execution_tool_result": _RESULT,
+        "bash_code_execution_tool_result": _RESULT,
+        "text_editor_code_execution_tool_result": _RESULT,
+        "tool_search_tool_result": _RESULT,
+        "mcp_tool_use": ("id", "name", "server_name", "input", CACHED),
+        "mcp_tool_result": (*_RESULT, "is_error"),
+        "mcp_tool_listing": ("mcp_server_name", "tools"),
+        "compaction": ("content", "encrypted_content", "signature", "tool_changes", CACHED),
+        "fallback": ("from", "to", "trigger"),
+        "tool_addition": ("tool", CACHED),
+        "tool_removal": ("tool", CACHED),
+    }.items()
+}
+"""By type of block."""
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "image": ("source",),
+    "document": ("source",),
+    "search_result": ("source", "title", "content"),
+    "container_upload": ("file_id",),
+    "tool_use": ("id", "name", "input"),
+    "tool_result": ("tool_use_id",),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+    "server_tool_use": ("id", "name", "input"),
+    "mcp_tool_use": ("id", "name", "server_name", "input"),
+    "mcp_tool_result": ("tool_use_id",),
+    "mcp_tool_listing": ("mcp_server_name", "tools"),
+    "fallback": ("from", "to"),
+    "tool_addition": ("tool",),
+    "tool_removal": ("tool",),
+}
+# fmt: on
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+SERVER_RESULTS = frozenset(
+    kind for kind in MEMBERS if kind.endswith("_tool_result") and kind not in ("tool_result", "mcp_tool_result")
+)
+_USER = frozenset({"text", "image", "document", "search_result", "container_upload", "tool_result"})
+_ASSISTANT = (
+    frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing"})
+    | frozenset({"container_upload", "compaction", "fallback"})
+    | THINKING
+    | SERVER_RESULTS
+)
+SAID_BY: Mapping[str, frozenset[str]] = {
+    "user": _USER,
+    "assistant": _ASSISTANT,
+    "system": frozenset({"text", "tool_addition", "tool_removal"}),
+}
+"""By role."""
+IN_RESULTS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
+
+BETAS: Mapping[str, tuple[str, ...]] = {
+    "context_management": ("context-management-", "compact-2026-01-12"),
+    "compaction": ("compact-2026-09-04",),
+    "thread": ("message-threads-",),
+    "mcp_servers": ("mcp-client-",),
+    "fallbacks": ("server-side-fallback-",),
+    "fallback_credit_token": ("fallback-credit-",),
+    "billing_policy": ("user-profiles-billing-",),
+}
+"""Members of a request that need a value in the `anthropic-beta` header which begins like one of these."""
+
+# fmt: off
+ARGUMENTS = frozenset({
+    "model", "messages", "max_tokens", "cache_control", "container", "diagnostics", "inference_geo", "metadata",
+    "output_config", "output_format", "service_tier", "speed", "stop_sequences", "stream", "system", "temperature",
+    "thinking", "tool_choice", "tools", "top_k", "top_p", *BETAS,
+})
+# fmt: on
+"""Members of a request."""

@@ -1,0 +1,34 @@
+"""The judge of a request: what Anthropic would refuse in it, but for its size. Pure: tests judge with it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from app.simulator.messages import arguments, order, pairs, thoughts
+from app.simulator.refusals import Refused, Rejection
+
+
+def refusal_of(
+    request: Any, betas: Collection[str] = (), required: Collection[str] = ("max_tokens",)
+) -> Rejection | None:
+    """None: it is acceptable. `betas` are the values of the `anthropic-beta` header."""
+    try:
+        check(request, betas, required)
+    except Refused as refused:
+        rejection: Rejection = refused.refusal
+        return rejection
+    return None
+
+
+def check(request: Any, betas: Collection[str], required: Collection[str] = ("max_tokens",)) -> None:
+    """Raise what the provider would say. `required`: what a request needs beside model and messages."""
+    given = arguments.check_arguments(request, betas, required)
+    messages: list[Mapping[str, Any]] = given["messages"]
+    order.check_order(messages, str(given["model"]))
+    order.check_cache_marks(given)
+    order.check_compaction(messages)
+    pairs.check_tools(given)
+    pairs.check_pairs(messages)
+    pairs.check_server_pairs(messages)
+    thoughts.check_thinking(given, betas)

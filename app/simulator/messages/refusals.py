@@ -1,0 +1,123 @@
+"""Refusals of Messages, in Anthropic's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error answer, but for the request's id."""
+
+    message: str
+    type: str = "invalid_request_error"
+    status: int = 400
+    error_code: str | None = None
+    """What SDKs choose the type of their error by."""
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        details = {} if self.error_code is None else {"details": {"error_code": self.error_code}}
+        return {"type": "error", "error": {"type": self.type, "message": self.message, **details}}
+
+
+def missing(path: str) -> Refusal:
+    return Refusal(f"{path}: Field required")
+
+
+def unknown(path: str) -> Refusal:
+    return Refusal(f"{path}: Extra inputs are not permitted")
+
+
+def wrong_tag(path: str, tag: str, expected: list[str]) -> Refusal:
+    known = ", ".join(f"'{each}'" for each in expected)
+    return Refusal(f"{path}: Input tag '{tag}' found using 'type' does not match any of the expected tags: {known}")
+
+
+def wrong_pattern(path: str, pattern: str) -> Refusal:
+    return Refusal(f"{path}: String should match pattern '{pattern}'")
+
+
+def no_such_model(name: str) -> Refusal:
+    return Refusal(f"model: {name}", "not_found_error", 404)
+
+
+def no_such_method() -> Refusal:
+    return Refusal("Method Not Allowed", "invalid_request_error", 405)
+
+
+def too_many_bytes() -> Refusal:
+    return Refusal("Request exceeds the maximum size", "request_too_large", 413)
+
+
+def unreadable() -> Refusal:
+    return Refusal("The request body is not valid JSON.")
+
+
+def prompt_too_long(tokens: int, window: int) -> Refusal:
+    return Refusal(f"prompt is too long: {tokens} tokens > {window} maximum")
+
+
+def answer_too_long(tokens: int, max_tokens: int, window: int) -> Refusal:
+    return Refusal(
+        f"input length and `max_tokens` exceed context limit: {tokens} + {max_tokens} > {window}, "
+        "decrease input length or `max_tokens` and try again"
+    )
+
+
+def unanswered(index: int, ids: list[str]) -> Refusal:
+    return Refusal(
+        f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+        f"{', '.join(ids)}. "
+        "Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+    )
+
+
+def stray_result(path: str, kind: str, use: str, call_id: str) -> Refusal:
+    where = "in the previous message" if use == "tool_use" else "before it"
+    return Refusal(
+        f"{path}: unexpected `tool_use_id` found in `{kind}` blocks: {call_id}. "
+        f"Each `{kind}` block must have a corresponding `{use}` block {where}."
+    )
+
+
+def repeated_result(path: str, call_id: str) -> Refusal:
+    return Refusal(
+        f"{path}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
+    )
+
+
+def no_thinking_first(index: int, found: str) -> Refusal:
+    return Refusal(
+        f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`. "
+        "When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
+        "lastmost set of `tool_use` and `tool_result` blocks). We recommend you include thinking blocks from previous "
+        "turns. To avoid this requirement, disable `thinking`."
+    )
+
+
+def wrong_signature(path: str, kind: str) -> Refusal:
+    return Refusal(f"{path}: Invalid `{_sealed(kind)}` in `{kind}` block")
+
+
+def changed_thinking(path: str) -> Refusal:
+    return Refusal(
+        f"{path}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. "
+        "These blocks must remain as they were in the original response."
+    )
+
+
+def bound_elsewhere(path: str, kind: str, difference: str) -> Refusal:
+    """`difference`: the sentence about what changed, if that can be told."""
+    message = (
+        f"{path}: Invalid `{_sealed(kind)}` in `{kind}` block. The block is bound to a different conversation. "
+        'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". '
+        "That setting requires the `thinking-binding-controls-2026-08-01` value in the `anthropic-beta` header."
+    )
+    return Refusal(f"{message} {difference}" if difference else message)
+
+
+def _sealed(kind: str) -> str:
+    return "data" if kind == "redacted_thinking" else "signature"

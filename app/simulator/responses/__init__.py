@@ -1,0 +1,1 @@
+"""Responses, as OpenAI serves it."""

@@ -1,0 +1,379 @@
+"""Items: what one of them says, where its texts stand, and the bytes that stand for what it means.
+
+An item has a type. Messages have a role as well; calls and their outputs are items of their own that name each other by
+an id, in nine families; what the provider's own tools did is one item each; reasoning is sealed, and bound to the item
+behind it. What a provider compacted itself stands in an item, too: it reads nothing of what is before that.
+
+Two of a request's raw messages are no items: `instructions`, which stand beside them, are the whole member, with its
+key; an input that is only a text is that text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.wire.format import Draft
+from app.wire.members import Unreadable, split_array
+from app.wire.objects import decoded_object, meant_by, without
+from app.wire.responses.media import read_media
+
+Json = Mapping[str, Any]
+Path = tuple[str | int, ...]
+"""Where a value stands in an item."""
+
+INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
+"""What that member begins with, which is no text and no item."""
+
+ROLES = {
+    "system": Kind.INSTRUCTIONS,
+    "developer": Kind.INSTRUCTIONS,
+    "user": Kind.USER,
+    "assistant": Kind.ASSISTANT,
+}
+PLACED = frozenset({"additional_tools", "configuration_update"})
+"""Items that say how the model is run from there on."""
+COMPACTION = "compaction"
+"""What the provider made of everything before it."""
+REASONING = "reasoning"
+
+
+class CallType(NamedTuple):
+    """A family's calls: one that an output answers."""
+
+    name: str
+    """The tool, where the item does not name it."""
+    member: str
+    """What it is called with: a text, or an object."""
+    id: str = "call_id"
+    long_text: Path = ()
+    """Where in an object a text may be of any length: arguments that are cut go there."""
+
+
+class OutputType(NamedTuple):
+    member: str
+    id: str = "call_id"
+
+
+CALLS = {
+    "function_call": CallType("", "arguments"),
+    "custom_tool_call": CallType("", "input"),
+    "mcp_approval_request": CallType("", "arguments", "id"),
+    "computer_call": CallType("computer", "action"),
+    "local_shell_call": CallType("local_shell", "action", long_text=("command",)),
+    "shell_call": CallType("shell", "action", long_text=("commands",)),
+    "apply_patch_call": CallType("apply_patch", "operation", long_text=("diff",)),
+    "program": CallType("program", "code"),
+    "tool_search_call": CallType("tool_search", "arguments"),
+}
+OUTPUTS = {
+    "function_call_output": OutputType("output"),
+    "custom_tool_call_output": OutputType("output"),
+    "mcp_approval_response": OutputType("reason", "approval_request_id"),
+    "computer_call_output": OutputType("output"),
+    # Its id is that of the call, which has both.
+    "local_shell_call_output": OutputType("output", "id"),
+    "shell_call_output": OutputType("output"),
+    "apply_patch_call_output": OutputType("output"),
+    "program_output": OutputType("result"),
+    "tool_search_output": OutputType("tools"),
+}
+SETTLED = {
+    "web_search_call": ("web_search", "action"),
+    "file_search_call": ("file_search", "queries"),
+    "code_interpreter_call": ("code_interpreter", "code"),
+    "image_generation_call": ("image_generation", "revised_prompt"),
+    "mcp_call": ("", "arguments"),
+}
+"""What a provider's own tool did, the call and its result in one: the tool's name, and what it was called with."""
+SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
+"""Sent as they came or not at all: signed, encrypted, or a list of tools."""
+NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
+"""Items whose `id` is no mere name of the item."""
+SHORT = 200
+"""Characters of arguments that nothing shortens; an object without a long text that has more is sealed."""
+
+VOLATILE_KEYS = frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"})
+"""Members of an item that come, go or change without changing what it means."""
+VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint", "cache_control"})
+"""The same of a part of a content."""
+SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
+"""What is dropped and added again by clients: part of no meaning."""
+TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
+
+
+def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
+    """Raises `Unreadable` where a raw message is none."""
+    if (text := _bare_text(raw)) is not None:
+        kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
+        role = "developer" if kind is Kind.INSTRUCTIONS else "user"
+        canonical = _encoded({"role": role, "content": without(text, ignore)})
+        return Draft(Message(kind, role, (text,), raw, b""), canonical)
+    if raw.startswith(b"{") and (items := _compacted(raw)):
+        return _read_compacted(raw, items)
+    item = decoded_object(raw, "An item")
+    return Draft(_read(raw, item), canonical_item(item, ignore))
+
+
+def type_of(item: Json) -> str:
+    """Messages need not name theirs, nor what refers to an item by its id."""
+    type_ = item.get("type")
+    if isinstance(type_, str):
+        return type_
+    if isinstance(item.get("role"), str):
+        return "message"
+    if type_ is None and isinstance(item.get("id"), str):
+        return "item_reference"
+    raise Unreadable("An item has neither a type nor a role.")
+
+
+def slots(item: Json) -> Iterator[tuple[Path, str]]:
+    """Where the texts of a message, or of a result, stand in it, in order. At no place: what an item says otherwise."""
+    type_ = type_of(item)
+    if type_ == "message":
+        yield from _content_slots("content", item.get("content"))
+    elif type_ in OUTPUTS and type_ not in SEALED:
+        if type_ == "mcp_approval_response":
+            yield (), "approved" if item.get("approve") is True else "denied"
+        yield from _content_slots(OUTPUTS[type_].member, item.get(OUTPUTS[type_].member))
+
+
+def _content_slots(member: str, held: Any) -> Iterator[tuple[Path, str]]:
+    if isinstance(held, str):
+        yield (member,), held
+    for place, part in enumerate(held if isinstance(held, list) else ()):
+        for key in _text_keys(part):
+            if isinstance(text := part.get(key), str):
+                yield (member, place, key), text
+
+
+def _text_keys(part: Any) -> tuple[str, ...]:
+    """Under which keys a part holds texts."""
+    match part:
+        case {"stdout": _} | {"stderr": _}:
+            return "stdout", "stderr"
+        case {"type": "refusal"}:
+            return ("refusal",)
+        case dict() if part.get("type") in TEXT_PARTS:
+            return ("text",)
+        case _:
+            return ()
+
+
+def _bare_text(raw: bytes) -> str | None:
+    """The text of a raw message that is no item."""
+    if not raw.startswith(b'"'):
+        return None
+    found = INSTRUCTIONS.match(raw)
+    try:
+        return msgspec.json.decode(raw[found.end() :] if found else raw, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def _read(raw: bytes, item: Json) -> Message:
+    type_ = type_of(item)
+    if type_ in CALLS:
+        return _call(raw, item, type_)
+    if type_ in OUTPUTS:
+        return _output(raw, item, type_)
+    texts, media = tuple(text for _, text in slots(item)), tuple(_media(item))
+    if type_ == "message":
+        role = str(item.get("role"))
+        return Message(ROLES.get(role, Kind.OTHER), role, texts, raw, b"", media=media)
+    if type_ == REASONING:
+        thoughts, size = tuple(_thoughts(item)), len(_text(item.get("encrypted_content")))
+        return Message(
+            Kind.ASSISTANT, "assistant", (), raw, b"", thoughts=thoughts, sealed=True, bound=True, encrypted=size
+        )
+    if type_ in PLACED:
+        tools = item.get("tools")
+        texts = (_json(tools),) if tools else ()
+        return Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True)
+    if type_ in SETTLED:
+        return _settled(raw, item, type_, media)
+    if type_ == "mcp_list_tools":
+        return Message(Kind.ASSISTANT, "assistant", (_json(item.get("tools")),), raw, b"", sealed=True)
+    return Message(Kind.OTHER, type_, (_json(item),), raw, b"")
+
+
+def _call(raw: bytes, item: Json, type_: str) -> Message:
+    known = CALLS[type_]
+    held = item.get(known.member)
+    if type_ == "computer_call" and held is None:
+        held = item.get("actions")
+    arguments = held if isinstance(held, str) else _json(held)
+    id_ = item.get(known.id)
+    # The provider's own search for tools has no id: what it found stands behind it.
+    by_place = type_ == "tool_search_call" and not isinstance(id_, str)
+    call = ToolCall(_text(id_), known.name or _text(item.get("name")), arguments, by_place, anywhere=True)
+    fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
+    sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
+    return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)
+
+
+def _output(raw: bytes, item: Json, type_: str) -> Message:
+    known = OUTPUTS[type_]
+    id_, name = item.get("call_id") or item.get(known.id), item.get("name")
+    texts = tuple(text for _, text in slots(item))
+    if type_ == "tool_search_output":
+        texts = (_json(item.get("tools")),)
+    by_place = type_ == "tool_search_output" and not isinstance(id_, str)
+    # One without an id answers no call in particular, which is legal where it names the tool.
+    answers = (_text(id_),) if isinstance(id_, str) or by_place else ()
+    return Message(
+        kind=Kind.RESULT,
+        role="tool",
+        texts=texts,
+        raw=raw,
+        digest=b"",
+        name=_text(name),
+        answers=answers,
+        by_place=by_place,
+        media=tuple(_media(item)),
+        sealed=type_ in SEALED,
+    )
+
+
+def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Message:
+    """The call, and as its texts what came of it."""
+    name, member = SETTLED[type_]
+    held = item.get(member)
+    arguments = held if isinstance(held, str) else _json(held) if held else ""
+    call = ToolCall(_text(item.get("id")), name or _text(item.get("name")), arguments)
+    return Message(Kind.ASSISTANT, "assistant", tuple(_found(item)), raw, b"", settled=(call,), media=media)
+
+
+def _found(item: Json) -> Iterator[str]:
+    """The texts of a provider's own tool's results."""
+    for member in ("output", "error"):
+        if held := item.get(member):
+            yield held if isinstance(held, str) else _json(held)
+    for member, keys in (("results", ("filename", "text")), ("outputs", ("logs",))):
+        for each in _dicts(item.get(member)):
+            yield from (text for key in keys if isinstance(text := each.get(key), str))
+
+
+def _media(item: Json) -> Iterator[Media]:
+    for member in ("content", "output"):
+        held = item.get(member)
+        for part in _dicts([held] if isinstance(held, dict) else held):
+            if not _text_keys(part):
+                yield read_media(part)
+    if isinstance(picture := item.get("result"), str) and item.get("type") == "image_generation_call":
+        yield read_media({"type": "input_image", "image_url": f"data:image/png;base64,{picture}"})
+    for each in _dicts(item.get("outputs")):
+        if each.get("type") == "image":
+            yield read_media({"type": "input_image", "image_url": each.get("url")})
+
+
+def _thoughts(item: Json) -> Iterator[str]:
+    for member in ("summary", "content"):
+        for part in _dicts(item.get(member)):
+            if isinstance(text := part.get("text"), str):
+                yield text
+
+
+def compacted_upto(elements: Sequence[bytes]) -> int:
+    """How many of an input's items end with the last one that the provider compacted; 0 without one."""
+    for place in range(len(elements), 0, -1):
+        raw = elements[place - 1]
+        if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
+            return place
+    return 0
+
+
+def _compacted(raw: bytes) -> list[dict[str, Any]]:
+    """The items of a raw message that ends with a provider's compaction; none where it is another."""
+    if b'"compaction"' not in raw:
+        return []
+    try:
+        items = [decoded_object(each, "An item") for each in split_array(b"[" + raw + b"]")]
+    except Unreadable:
+        return []
+    return items if type_of(items[-1]) == COMPACTION else []
+
+
+def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
+    """All of it is one message: nothing in it may be moved, and what is before its end is not read by the model, but
+    for the leading instructions."""
+    leading: list[Message] = []
+    for item in items[:-1]:
+        message = _read(b"", item)
+        if message.kind is not Kind.INSTRUCTIONS:
+            break
+        leading.append(message)
+    texts = tuple(text for message in leading for text in message.texts)
+    sealed = _text(items[-1].get("encrypted_content"))
+    canonical = _encoded({"type": COMPACTION, "sealed": sealed, "leading": texts})
+    read = Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True, encrypted=len(sealed))
+    return Draft(read, canonical)
+
+
+# What an item means
+
+
+def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
+    """The bytes that stand for what an item means: see `VOLATILE_KEYS`.
+
+    A text and one part with that text are the same; so are null, missing and empty; a call's arguments count by value.
+    What is sealed does not count: clients keep reasoning within a turn, and may send less of it afterwards. Unknown
+    keys count. `ignore` removes volatile text, such as a date a client injects.
+    """
+    type_ = type_of(item)
+    if type_ == REASONING:
+        return _encoded({"type": REASONING})
+    known = CALLS.get(type_)
+    kept: dict[str, Any] = {}
+    for key, value in item.items():
+        if (key in VOLATILE_KEYS and not (key == "id" and type_ in NAMED_BY_ID)) or key in SEALING_KEYS:
+            continue
+        if key in ("content", "output"):
+            kept[key] = _canonical_content(value, ignore)
+        elif known and key == known.member and isinstance(value, str):
+            kept[key] = meant_by(value)
+        elif not (key == "type" and type_ == "message"):
+            kept[key] = value
+    return _encoded({key: value for key, value in kept.items() if value not in (None, "", [], {})})
+
+
+def _canonical_content(value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if isinstance(value, str):
+        return without(value, ignore)
+    if not isinstance(value, list):
+        return value
+    parts = [_canonical_part(part, ignore) for part in value]
+    match parts:
+        case [{"text": str(text), **rest}] if rest.get("type") in TEXT_PARTS and set(rest) <= {"type"}:
+            return text
+        case _:
+            return parts
+
+
+def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if not isinstance(part, dict):
+        return part
+    kept = {key: value for key, value in part.items() if key not in VOLATILE_PART_KEYS}
+    if isinstance(text := kept.get("text"), str):
+        kept["text"] = without(text, ignore)
+    return kept
+
+
+def _encoded(value: Json) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

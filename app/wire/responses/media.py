@@ -1,0 +1,35 @@
+"""Parts that are no text: pictures, files and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.core.history.messages import Media
+from app.wire.media import pixels
+from app.wire.media import seconds as seconds_of
+
+KINDS = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
+HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
+"""Members that hold what the part is, or say where it is."""
+
+
+def read_media(part: Mapping[str, Any]) -> Media:
+    """A part that is no text, whatever it holds."""
+    type_ = _text(part, "type")
+    kind = KINDS.get(type_, type_)
+    inner = part.get("input_audio")
+    members = inner if isinstance(inner, dict) else part
+    size = sum(len(_text(members, name)) for name in HOLDING)
+    width = height = 0
+    seconds = 0.0
+    if kind == "image" and (url := _text(members, "image_url")).startswith("data:"):
+        width, height = pixels(url)
+    elif kind == "audio":
+        seconds = seconds_of(_text(members, "data"), _text(members, "format"))
+    return Media(kind, size, _text(members, "detail"), width, height, seconds)
+
+
+def _text(members: Mapping[str, Any], key: str) -> str:
+    value = members.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,115 @@
+"""Payloads: a view as raw messages. What is verbatim keeps its bytes; what was cut is spliced into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from app.core.view.view import Altered, Conversation, View
+from app.wire.objects import decoded_object, spliced
+from app.wire.rendering import Placed, joined, placed
+from app.wire.responses.items import CALLS, INSTRUCTIONS, NAMED_BY_ID, Path, slots, type_of
+from app.wire.responses.request import as_item
+
+
+def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+    """The payload's raw messages in order; what is verbatim keeps its bytes.
+
+    `alternate`: for a model whose template refuses two user messages in a row.
+    """
+    payload = _unbound(conversation, placed(conversation, view, note, _altered))
+    return joined(payload, _is_user, _joined) if alternate else [each.raw for each in payload]
+
+
+def note(text: str) -> bytes:
+    """A text of ours. Without an id: the provider knows of no such item."""
+    content = [{"type": "input_text", "text": text}]
+    return msgspec.json.encode({"type": "message", "role": "user", "content": content})
+
+
+def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
+    """What stood behind reasoning that is gone loses its id: by that the provider would look for the reasoning."""
+    messages = conversation.transcript.messages
+    before: int | None = None
+    left: list[Placed] = []
+    for each in payload:
+        place = each.place
+        if place and messages[place - 1].bound and before != place - 1:
+            left.append(each._replace(raw=_without_id(each.raw)))
+        else:
+            left.append(each)
+        before = place
+    return left
+
+
+def _without_id(raw: bytes) -> bytes:
+    item = decoded_object(raw, "An item")
+    return raw if "id" not in item or type_of(item) in NAMED_BY_ID else spliced(raw, {}, ("id",))
+
+
+def _is_user(raw: bytes) -> bool:
+    return not INSTRUCTIONS.match(raw) and decoded_object(as_item(raw), "An item").get("role") == "user"
+
+
+def _joined(one: bytes, other: bytes, keeps_first: bool) -> bytes:
+    content = msgspec.json.encode([*_parts(one), *_parts(other)])
+    return spliced(as_item(one if keeps_first else other), {"content": content})
+
+
+def _parts(raw: bytes) -> list[Any]:
+    content = decoded_object(as_item(raw), "An item").get("content")
+    return content if isinstance(content, list) else [{"type": "input_text", "text": content or ""}]
+
+
+def _altered(raw: bytes, part: Altered) -> bytes | None:
+    """An item with its texts replaced in order, or a call with other arguments; None for one that is taken out."""
+    if raw.startswith(b'"'):
+        return msgspec.json.encode(part.texts[0])
+    item = decoded_object(raw, "An item")
+    type_ = type_of(item)
+    if type_ not in CALLS:
+        return _with_texts(raw, item, part.texts)
+    if part.calls is None:
+        return raw
+    if not part.calls:
+        return None
+    [(_, arguments)] = part.calls
+    member = CALLS[type_].member
+    held = _with_arguments(item.get(member), arguments, CALLS[type_].long_text)
+    return raw if held == item.get(member) else spliced(raw, {member: msgspec.json.encode(held)})
+
+
+def _with_arguments(held: Any, arguments: str, long_text: Path) -> Any:
+    """What a call is called with, in the form it had. An object with a place for a long text gets it there."""
+    if not isinstance(held, dict | list):
+        return arguments
+    if msgspec.json.encode(held).decode() == arguments:
+        return held
+    if not long_text or not isinstance(held, dict):
+        return json.loads(arguments)
+    [key] = long_text
+    return {**held, key: [arguments] if isinstance(held.get(key), list) else arguments}
+
+
+def _with_texts(raw: bytes, item: dict[str, Any], texts: Sequence[str]) -> bytes:
+    """What has become empty goes, where it is a part among others: some providers refuse it."""
+    changed: set[str | int] = set()
+    emptied: list[tuple[str | int, str | int]] = []
+    for (path, before), text in zip(slots(item), texts, strict=True):
+        if not path or text == before:
+            continue
+        changed.add(path[0])
+        if len(path) == 1:
+            item[str(path[0])] = text
+            continue
+        member, place, key = path
+        item[str(member)][place][key] = text
+        if not text and key == "text":
+            emptied.append((member, place))
+    for member, place in reversed(emptied):
+        if len(item[str(member)]) > 1:
+            del item[str(member)][place]
+    return spliced(raw, {str(member): msgspec.json.encode(item[str(member)]) for member in changed}) if changed else raw

@@ -1,0 +1,277 @@
+"""Requests: a Responses body as far as Steno reads it, and the body that goes on in its place.
+
+The history is `input`: a text, or items. `instructions` stand beside it and are the first of the raw messages, with
+their key. What a provider keeps itself, or is asked to compact itself, is handed off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import msgspec
+
+from app.core.reasons import Code, Reason
+from app.core.tokens.declarations import Declarations
+from app.core.tokens.rules import LONGEST_MODEL
+from app.wire.beginnings import Beginnings
+from app.wire.echoes import echoed_in
+from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.objects import decoded_object
+from app.wire.options import read_focus, read_names, read_options, read_pins
+from app.wire.responses.declarations import MEMBERS, read_declarations
+from app.wire.responses.items import INSTRUCTIONS, compacted_upto, slots, type_of
+
+Json = Mapping[str, Any]
+
+PATH = b"/v1/responses"
+OWN_MEMBERS = ("context", "conversation_id")
+"""Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+CACHED_MEMBERS = ("tools", "parallel_tool_calls")
+"""What stands before the items in a prompt, so that the provider's cache depends on it."""
+EXTENSIONS = ("image",)
+"""Members by which a provider changes the prompt."""
+STATE_MEMBERS = ("previous_response_id", "conversation")
+"""What the provider has kept, and puts before the input."""
+CODEX_METADATA = "x-codex-turn-metadata"
+CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
+"""What Codex asks a model with that does not compact by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesRequest:
+    """A request as far as Steno reads it; the bytes stay the client's."""
+
+    choices: ClassVar[int] = 1
+    wants_usage: ClassVar[bool] = True
+    """A stream always tells what it cost."""
+    says_whether_usage: ClassVar[bool] = True
+    """So what comes tells nothing of what other formats tell unasked."""
+
+    source: RawObject
+    model: str
+    stream: bool
+    output: int | None
+    """Tokens asked for, reasoning included; None if the request does not say."""
+    raw_messages: tuple[bytes, ...]
+    declared: bytes
+    """The members beside the input that cost prompt tokens, as received."""
+    hands_off: Reason | None
+    options: Json
+    """The body's `context` object."""
+    threshold: int | None
+    """Prompt tokens from which on this request wants to be compacted."""
+    focus: str
+    """What the summariser is to look after in this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request."""
+    names: tuple[Named, ...]
+    """The members that may name the conversation, the first choice first, with their JSON as received."""
+    has_tools: bool
+    forbids_tools: bool
+    """Whether the model may not call what is declared."""
+    stores: bool
+    """Whether the provider keeps the answer, so that a later request may name it."""
+
+    @property
+    def body(self) -> bytes:
+        return self.source.text
+
+    @property
+    def cached(self) -> dict[str, bytes]:
+        return {name: raw for name in CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
+
+    @property
+    def cache_key(self) -> Named | None:
+        return self._named("prompt_cache_key")
+
+    @property
+    def end_user(self) -> Named | None:
+        return self._named("safety_identifier") or self._named("user")
+
+    def _named(self, member: str) -> Named | None:
+        raw = self.source.raw(member)
+        return None if raw is None else (member, raw)
+
+    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> ResponsesRequest:
+        return replace(
+            self,
+            threshold=self.threshold if threshold is None else threshold,
+            focus=self.focus if focus is None else focus,
+        )
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether what the prompt costs is known: not with text that the provider adds or takes away.
+
+        A schema is text to some models and costs nothing at others; what cannot be read is only guessed.
+        """
+        tools = self.source.value("tools")
+        unread = tools is None and self.source.raw("tools") not in (None, b"null")
+        hosted = any(
+            isinstance(tool, dict) and tool.get("type") not in ("function", "custom")
+            for tool in (tools if isinstance(tools, list) else ())
+        )
+        schema = b"json_schema" in (self.source.raw("text") or b"")
+        cut = self.source.value("truncation") == "auto"
+        return not (unread or hosted or schema or cut or any(name in self.source for name in EXTENSIONS))
+
+    def echoed_in(self, error: str, number: int) -> bool:
+        return echoed_in(error, number, self.source.text)
+
+    def declarations(self) -> Declarations:
+        return read_declarations(self.source)
+
+    @property
+    def untouched(self) -> bytes:
+        """The client's bytes, less Steno's own members."""
+        if not any(name in self.source for name in OWN_MEMBERS):
+            return self.source.text
+        return self.source.spliced(remove=OWN_MEMBERS)
+
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is told unasked
+        """The request with other items; every other member keeps its bytes and its place.
+
+        An input that was a text becomes a list only where it is not the only one any more.
+        """
+        items = [raw for raw in raw_messages if not INSTRUCTIONS.match(raw)]
+        if len(items) == 1 and items[0].startswith(b'"'):
+            return self.source.spliced({"input": items[0]}, OWN_MEMBERS)
+        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, OWN_MEMBERS)
+
+
+def as_item(raw: bytes) -> bytes:
+    """A raw message as it may stand among others."""
+    return b'{"type":"message","role":"user","content":%b}' % raw if raw.startswith(b'"') else raw
+
+
+def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ResponsesRequest:
+    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
+
+    What may be large is looked at here, so that it is done beside the event loop where the body is.
+    """
+    known = beginnings.find(body) if beginnings is not None else None
+    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
+    # Before anything is decoded: each value takes many times its bytes.
+    if holds_more_values(body, bounds.values, start, marks):
+        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
+    source = RawObject(body) if known is None else known.read_rest(body)
+    elements = _elements(source)
+    raw_messages, places = _raw_messages(source, elements)
+    if len(raw_messages) > bounds.messages:
+        raise TooManyMessages(
+            f"It has {len(raw_messages)} items. Send at most {bounds.messages}, or raise limits.messages."
+        )
+    hands_off = _hands_off(source, elements)
+    model = source.value("model")
+    # A template of the provider's may name the model, and hold all of the input.
+    if (not isinstance(model, str) or len(model) > LONGEST_MODEL) and not (hands_off and model is None):
+        raise Unreadable("The request names no model.")
+    if source.raw("input") in (None, b"null") and not hands_off:
+        raise Unreadable("The request has no input.")
+    if beginnings is not None and (source.raw("input") or b"").startswith(b"["):
+        beginnings.keep(source, "input", elements, known)
+    options = read_options(source)
+    output = source.value("max_output_tokens")
+    return ResponsesRequest(
+        source=source,
+        model=model if isinstance(model, str) else "",
+        stream=source.value("stream") is True,
+        output=output if isinstance(output, int) and output > 0 else None,
+        raw_messages=raw_messages,
+        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
+        hands_off=hands_off,
+        options=options,
+        threshold=None,
+        focus=read_focus(options.get("instructions")),
+        pins=tuple(sorted({places[pin] for pin in read_pins(options.get("pin"), len(places))})),
+        names=tuple(read_names(source)),
+        has_tools=source.raw("tools") not in (None, b"null", b"[]"),
+        forbids_tools=source.value("tool_choice") == "none",
+        stores=source.value("store") is not False,
+    )
+
+
+def _elements(source: RawObject) -> tuple[bytes, ...]:
+    """The items of the input, each as it came; a text is one."""
+    raw = source.raw("input") or b"null"
+    if raw.startswith(b'"'):
+        return (raw,)
+    return () if raw == b"null" else tuple(source.elements("input"))
+
+
+def _raw_messages(source: RawObject, elements: Sequence[bytes]) -> tuple[tuple[bytes, ...], list[int]]:
+    """The raw messages, and which of them each item of the input is, as a client counts them."""
+    member = source.members.get("instructions") if isinstance(source.value("instructions"), str) else None
+    leading = () if member is None else (source.text[member.key_start : member.stop],)
+    compacted = compacted_upto(elements)
+    first = (b",".join(elements[:compacted]),) if compacted else ()
+    raw_messages = (*leading, *first, *elements[compacted:])
+    skipped = len(leading) + len(first) - compacted
+    return raw_messages, [max(len(leading), place + skipped) for place in range(len(elements))]
+
+
+def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
+    code = next((code for code, holds in _HANDED_OFF if holds(source, elements)), None)
+    return None if code is None else Reason(code)
+
+
+def _is_kept_by_server(source: RawObject, elements: Sequence[bytes]) -> bool:
+    """What an item refers to by its id cannot be seen: a summary would leave it out, and a cut might part it from its
+    call. Reasoning without its content is no such thing: it is sealed anyway."""
+    if any(source.value(name) is not None for name in STATE_MEMBERS):
+        return True
+    return any(_is_reference(raw) for raw in elements)
+
+
+def _is_reference(raw: bytes) -> bool:
+    # Nearly all items say what they are; reading each of them would take as long as reading the request.
+    if b'"item_reference"' not in raw and (b'"type"' in raw or b'"role"' in raw):
+        return False
+    return raw.startswith(b"{") and type_of(decoded_object(raw, "An item")) == "item_reference"
+
+
+def _is_template(source: RawObject, _: Sequence[bytes]) -> bool:
+    return source.value("prompt") is not None
+
+
+def _is_in_background(source: RawObject, _: Sequence[bytes]) -> bool:
+    return source.value("background") is True
+
+
+def _asks_to_compact(source: RawObject, elements: Sequence[bytes]) -> bool:
+    """The provider: by a threshold, or now."""
+    managed = source.value("context_management")
+    entries = managed if isinstance(managed, list) else []
+    if any(isinstance(entry, dict) and entry.get("type") == "compaction" for entry in entries):
+        return True
+    last = elements[-1] if elements else b""
+    return b'"compaction_trigger"' in last and type_of(decoded_object(last, "An item")) == "compaction_trigger"
+
+
+def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
+    """As Codex says beside its input, or in what it asks for."""
+    said = source.value("client_metadata")
+    turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
+    if isinstance(turn, str):
+        try:
+            told = msgspec.json.decode(turn)
+        except (msgspec.DecodeError, RecursionError):
+            told = None
+        if isinstance(told, dict) and told.get("request_kind") == "compaction":
+            return True
+    last = elements[-1] if elements else b""
+    if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
+        return False
+    return any(text.startswith(CODEX_PROMPT) for _, text in slots(decoded_object(last, "An item")))
+
+
+_HANDED_OFF = (
+    (Code.SERVER_STATE, _is_kept_by_server),
+    (Code.PROMPT_TEMPLATE, _is_template),
+    (Code.BACKGROUND, _is_in_background),
+    (Code.NATIVE_COMPACTION, _asks_to_compact),
+    (Code.CLIENT_COMPACTION, _compacts_itself),
+)

@@ -1,0 +1,322 @@
+"""The simulator's Messages and Responses over a real socket: frames, usage, scripts, state, and the SDKs' own loops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from app.simulator import ScriptedCall, Simulator
+from app.simulator.server import RunningServer
+
+TABLES = Path(__file__).parents[2] / ".tables"
+USER: Any = {"role": "user", "content": "What is in my cart?"}
+LOOK_UP = ScriptedCall(name="look_up", arguments='{"name":"cart"}')
+TOOL = {"name": "look_up", "input_schema": {"type": "object"}}
+OVERFLOW = {
+    "message": "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "type": "invalid_request_error",
+    "param": "input",
+    "code": "context_length_exceeded",
+}
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator(models="any", tables=TABLES)
+
+
+@pytest.fixture
+def server(simulator: Simulator) -> Iterator[RunningServer]:
+    with simulator.serve() as server:
+        yield server
+
+
+@pytest.fixture
+def http(server: RunningServer) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def client(server: RunningServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="sk-test", max_retries=0) as client:
+        yield client
+
+
+def message(http: httpx2.Client, *messages: Any, beta: str = "", **more: Any) -> httpx2.Response:
+    body = {"model": "claude-x", "max_tokens": 1_000, "messages": list(messages) or [USER], **more}
+    return http.post("/v1/messages", json=body, headers={"anthropic-beta": beta})
+
+
+def response(http: httpx2.Client, *items: Any, **more: Any) -> httpx2.Response:
+    return http.post("/v1/responses", json={"model": "gpt-x", "input": list(items) or "Hello", **more})
+
+
+def events(answer: httpx2.Response) -> list[dict[str, Any]]:
+    """Each frame's data; its name is its type."""
+    frames = [frame.split("\n") for frame in answer.text.strip().split("\n\n")]
+    read = [json.loads(data.removeprefix("data: ")) for _, data in frames]
+    assert [name for name, _ in frames] == [f"event: {event['type']}" for event in read]
+    return read
+
+
+def kinds(answer: httpx2.Response) -> list[str]:
+    """Types of the events, in order; neighbours of one type once."""
+    found = [event["type"] for event in events(answer)]
+    return [kind for index, kind in enumerate(found) if index == 0 or found[index - 1] != kind]
+
+
+# Messages
+
+
+def test_messages_stream_has_every_event_in_its_place(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.next_chat(text="Let me see.", tool_calls=[LOOK_UP])
+    answer = message(http, stream=True, tools=[TOOL])
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert kinds(answer) == ["message_start", block[0], "ping", *block[1:], *block, "message_delta", "message_stop"]
+    called = [event["content_block"] for event in events(answer) if event["type"] == "content_block_start"][1]
+    assert called == {"type": "tool_use", "id": "toolu_0000010", "name": "look_up", "input": {}}
+    written = "".join(event["delta"].get("partial_json", "") for event in events(answer) if "delta" in event)
+    assert json.loads(written) == {"name": "cart"}
+    delta = events(answer)[-2]
+    assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+
+
+def test_messages_reports_what_the_marked_cache_read_and_wrote(http: httpx2.Client) -> None:
+    marked = {"role": "user", "content": [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]}
+    first, second = (message(http, marked).json()["usage"] for _ in range(2))
+    whole = first["input_tokens"] + first["cache_creation_input_tokens"]
+    assert (first["cache_read_input_tokens"], first["input_tokens"]) == (0, 0)
+    assert (second["cache_read_input_tokens"], second["cache_creation_input_tokens"]) == (whole, 0)
+    unmarked = message(http, USER).json()["usage"]
+    assert (unmarked["cache_read_input_tokens"], unmarked["cache_creation_input_tokens"]) == (0, 0)
+
+
+def test_messages_refuses_what_is_too_long_in_its_own_words(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.window = 100
+    long = {"role": "user", "content": "word " * 200}
+    refused = message(http, long)
+    assert refused.status_code == 400
+    body = refused.json()
+    tokens = simulator.log[-1].prompt_tokens
+    assert body["error"]["message"] == f"prompt is too long: {tokens} tokens > 100 maximum"
+    assert body["request_id"] == refused.headers["request-id"]
+    old = message(http, USER, model="claude-3-haiku").json()["error"]["message"]
+    assert old.startswith("input length and `max_tokens` exceed context limit: 13 + 1000 > 100, decrease")
+    assert message(http, long, beta="context-1m-2025-08-07").status_code == 200
+
+
+def test_messages_stops_where_the_window_ends(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.window = 40
+    simulator.next_chat(words=200)
+    assert message(http).json()["stop_reason"] == "model_context_window_exceeded"
+    simulator.next_chat(words=200)
+    assert message(http, max_tokens=5).json()["stop_reason"] == "max_tokens"
+
+
+def test_messages_tells_a_models_window_and_what_a_request_would_cost(
+    simulator: Simulator, http: httpx2.Client
+) -> None:
+    shown = http.get("/v1/models/claude-x", headers={"anthropic-version": "2023-06-01"}).json()
+    assert (shown["type"], shown["max_input_tokens"]) == ("model", simulator.window)
+    counted = http.post("/v1/messages/count_tokens", json={"model": "claude-x", "messages": [USER]}).json()
+    assert counted == {"input_tokens": message(http).json()["usage"]["input_tokens"]}
+
+
+def test_messages_faults_are_in_its_own_shape(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.next_chat(status=529)
+    overloaded = message(http)
+    assert overloaded.status_code == 529
+    assert overloaded.json()["error"] == {"type": "overloaded_error", "message": "Overloaded"}
+    simulator.next_chat(error_frame={"type": "overloaded_error", "message": "Overloaded"}, after=2)
+    assert events(message(http, stream=True))[-1] == {"type": "error", "error": overloaded.json()["error"]}
+
+
+def test_messages_compacts_itself_and_reads_its_block_from_there_on(http: httpx2.Client) -> None:
+    edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 5}}
+    beta = "compact-2026-01-12"
+    answer = message(http, beta=beta, stream=True, context_management={"edits": [edit]})
+    started = [event["content_block"] for event in events(answer) if event["type"] == "content_block_start"]
+    assert [block["type"] for block in started] == ["compaction", "text"]
+    usage = events(answer)[-2]["usage"]
+    assert [each["type"] for each in usage["iterations"]] == ["compaction", "message"]
+    assert events(answer)[0]["message"]["usage"]["input_tokens"] > usage["input_tokens"]
+    block = next(event["delta"] for event in events(answer) if event.get("delta", {}).get("type") == "compaction_delta")
+    kept = {"role": "assistant", "content": [{"type": "compaction", "content": block["content"]}]}
+    long = {"role": "user", "content": "word " * 500}
+    behind = message(http, long, kept, USER, beta=beta).json()["usage"]["input_tokens"]
+    assert behind < 100
+
+
+def test_messages_thread_is_kept_and_goes_on_once(http: httpx2.Client) -> None:
+    beta = "message-threads-2026-08-12"
+    first = message(http, beta=beta, thread={"type": "create"}).json()
+    again = {"type": "continue", "previous_message_id": first["id"]}
+    second = message(http, USER, beta=beta, thread=again)
+    assert second.json()["content"][0]["text"].startswith("Answer 2:")
+    assert message(http, USER, beta=beta, thread=again).json()["error"]["details"] == {
+        "error_code": "thread_already_continued"
+    }
+    lost = message(http, USER, beta=beta, thread={**again, "previous_message_id": "msg_x"})
+    assert lost.json()["error"]["details"] == {"error_code": "thread_not_found"}
+
+
+# Responses
+
+
+def test_responses_stream_has_every_event_in_its_place(simulator: Simulator, http: httpx2.Client) -> None:
+    simulator.next_chat(thinking="Hm.", text="Let me see.", tool_calls=[LOOK_UP])
+    answer = response(http, stream=True, reasoning={"summary": "auto"})
+    item = ["response.output_item.added", "response.output_item.done"]
+    thought = "response.reasoning_summary"
+    assert kinds(answer) == [
+        "response.created",
+        "response.in_progress",
+        item[0],
+        *(f"{thought}_{each}" for each in ("part.added", "text.delta", "text.done", "part.done")),
+        item[1],
+        item[0],
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        item[1],
+        item[0],
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        item[1],
+        "response.completed",
+    ]
+    assert [event["sequence_number"] for event in events(answer)] == list(range(len(events(answer))))
+    assert {event["output_index"] for event in events(answer) if "output_index" in event} == {0, 1, 2}
+
+
+def test_responses_calls_a_custom_tool_as_it_was_declared(simulator: Simulator, client: openai.OpenAI) -> None:
+    simulator.next_chat(tool_calls=[ScriptedCall(name="note", arguments="as it is")])
+    answer = client.responses.create(model="gpt-x", input="Hello", tools=[{"type": "custom", "name": "note"}])
+    [call] = answer.output
+    assert call.type == "custom_tool_call"
+    assert call.input == "as it is"
+
+
+def test_responses_overflow_is_a_status_or_an_event_of_a_stream_that_began(
+    simulator: Simulator, http: httpx2.Client
+) -> None:
+    long = {"role": "user", "content": "word " * 9_000}
+    assert response(http, long, stream=True).json() == {"error": OVERFLOW}
+    simulator.late_overflow = True
+    begun = response(http, long, stream=True)
+    assert begun.status_code == 200
+    assert events(begun)[-1] == {"type": "error", "sequence_number": 2, "error": OVERFLOW}
+
+
+def test_responses_keeps_what_is_stored_and_only_that(client: openai.OpenAI) -> None:
+    kept = client.responses.create(model="gpt-x", input="Hello")
+    again = client.responses.create(model="gpt-x", input="And?", previous_response_id=kept.id)
+    assert again.output_text.startswith("Answer 2:")
+    lost = client.responses.create(model="gpt-x", input="Hello", store=False)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model="gpt-x", input="And?", previous_response_id=lost.id)
+    assert refused.value.code == "previous_response_not_found"
+    conversation = client.conversations.create()
+    turns = [client.responses.create(model="gpt-x", input="Hello", conversation=conversation.id) for _ in range(2)]
+    assert turns[-1].output_text.startswith("Answer 2:")
+
+
+def test_responses_in_the_background_is_queued_and_then_done(client: openai.OpenAI) -> None:
+    queued = client.responses.create(model="gpt-x", input="Hello", background=True)
+    assert (queued.status, queued.output) == ("queued", [])
+    assert client.responses.retrieve(queued.id).output_text.startswith("Answer 1:")
+
+
+def test_responses_compacts_itself_in_three_ways(http: httpx2.Client) -> None:
+    said = {"role": "assistant", "content": "The cart holds two lamps and a chair for 120 euros."}
+    compacted = http.post("/v1/responses/compact", json={"model": "gpt-x", "input": [USER, said, USER]}).json()
+    assert [item["type"] for item in compacted["output"]] == ["message", "message", "compaction"]
+    answer = response(http, USER, said, {"type": "compaction_trigger"}, stream=True)
+    assert kinds(answer)[2:-1] == ["response.output_item.added", "response.output_item.done"]
+    assert [item["type"] for item in events(answer)[-1]["response"]["output"]] == ["compaction"]
+    entries = [{"type": "compaction", "compact_threshold": 10}]
+    behind = response(http, USER, said, USER, context_management=entries).json()["output"]
+    assert [item["type"] for item in behind] == ["message", "compaction"]
+    assert response(http, behind[-1], USER).status_code == 200
+    missing = http.post("/v1/responses/compact", json={"model": "gpt-nocompact", "input": "Hello"})
+    assert missing.status_code == 404
+
+
+def test_responses_tells_what_a_request_would_cost(client: openai.OpenAI) -> None:
+    counted = client.responses.input_tokens.count(model="gpt-x", input="Hello")
+    asked = client.responses.create(model="gpt-x", input="Hello")
+    assert asked.usage is not None
+    assert counted.input_tokens == asked.usage.input_tokens
+
+
+def test_summary_calls_are_known_in_every_format(simulator: Simulator, http: httpx2.Client) -> None:
+    headers = {"x-context-call": "summary"}
+    chat = {"model": "m", "messages": [USER]}
+    http.post("/v1/chat/completions", json=chat, headers=headers)
+    http.post("/v1/messages", json={**chat, "max_tokens": 99}, headers=headers)
+    http.post("/v1/responses", json={"model": "m", "input": [USER]}, headers=headers)
+    assert [record.status for record in simulator.summaries] == [200, 200, 200]
+    assert len({record.text for record in simulator.summaries}) == 1
+
+
+# The SDKs' own loops
+
+
+def test_anthropics_tool_runner_goes_through_calls_with_bound_thinking(
+    simulator: Simulator, server: RunningServer
+) -> None:
+    anthropic = pytest.importorskip("anthropic")
+
+    def look_up(name: str) -> str:
+        """Look something up.
+
+        Args:
+            name: what to look up
+        """
+        return f"found {name}"
+
+    with anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+        for thread in (False, True):
+            for _ in range(2):
+                simulator.next_chat(tool_calls=[LOOK_UP])
+            runner = client.beta.messages.tool_runner(
+                model="claude-bind",
+                max_tokens=2_000,
+                tools=[anthropic.beta_tool(look_up)],
+                messages=[USER],
+                thinking={"type": "enabled", "budget_tokens": 1_024},
+                **({} if thread else {"thread": False}),
+            )
+            assert [block.type for block in list(runner)[-1].content] == ["thinking", "text"]
+    assert {record.status for record in simulator.chats} == {200}
+    assert len(simulator.chats) == 6
+
+
+async def test_openais_agents_go_through_calls_with_bound_reasoning(
+    simulator: Simulator, server: RunningServer
+) -> None:
+    agents = pytest.importorskip("agents")
+    agents.set_tracing_disabled(True)
+
+    def look_up(name: str) -> str:
+        return f"found {name}"
+
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0) as client:
+        model = agents.OpenAIResponsesModel("gpt-think", client)
+        agent = agents.Agent(name="clerk", tools=[agents.function_tool(look_up)], model=model)
+        simulator.next_chat(tool_calls=[LOOK_UP, LOOK_UP])
+        first = await agents.Runner.run(agent, "Look it up.")
+        simulator.next_chat(tool_calls=[LOOK_UP])
+        streamed = agents.Runner.run_streamed(agent, [*first.to_input_list(), USER])
+        async for _ in streamed.stream_events():
+            pass
+    assert str(streamed.final_output).startswith("Answer 2:")
+    assert {record.status for record in simulator.chats} == {200}

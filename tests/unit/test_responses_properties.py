@@ -1,0 +1,243 @@
+"""Random histories of Responses, with items of every type, grown turn by turn and compacted by the real core: what
+would be sent is never what a strict provider refuses, and holds every byte of what it keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count as numbers
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.core.history.messages import Message
+from app.core.stages.fit import fit, truncations
+from app.core.stages.prune import prune
+from app.core.stages.repair import repair
+from app.core.view.reading import whole
+from app.core.view.verify import problems
+from app.core.view.view import Conversation, Costs, View
+from app.wire.reader import MessageReader
+from app.wire.responses.format import RESPONSES
+from tests.unit.conversations import IDENTITY, count, words
+from tests.unit.strict_items import PAIRS, refusals
+from tests.unit.test_view_properties import BUDGET, Shelf
+
+Item = dict[str, Any]
+PICTURE = {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+NOTES = "[Notes on messages "
+
+
+@dataclass
+class Writer:
+    """Writes items as a model, its tools and a client do."""
+
+    draw: st.DrawFn
+    ids: Any = field(default_factory=numbers)
+
+    def id(self, kind: str) -> str:
+        return f"{kind}_{next(self.ids)}"
+
+    def text(self, most: int = 400) -> str:
+        return words(self.draw(st.integers(1, most)), f"w{next(self.ids)}")
+
+    def chance(self, one_in: int) -> bool:
+        return self.draw(st.integers(1, one_in)) == 1
+
+    def user(self) -> Item:
+        content = self.text(900) if self.chance(2) else [{"type": "input_text", "text": self.text(900)}]
+        return {"role": "user", "content": content}
+
+    def answer(self) -> Item:
+        said = {"type": "output_text", "text": self.text(), "annotations": [], "logprobs": []}
+        return {"type": "message", "id": self.id("msg"), "role": "assistant", "status": "completed", "content": [said]}
+
+    def thought(self) -> Item:
+        return {"type": "reasoning", "id": self.id("rs"), "summary": [], "encrypted_content": "gAAA" * 9}
+
+    def thinking(self, items: list[Item]) -> list[Item]:
+        return [self.thought(), *items] if self.chance(2) else items
+
+    def placed(self) -> Item:
+        return self.draw(
+            st.sampled_from(
+                [
+                    {"type": "message", "role": "developer", "content": self.text(5)},
+                    {"role": "system", "content": self.text(5)},
+                    {"type": "additional_tools", "role": "developer", "tools": [{"type": "local_shell"}]},
+                    {"type": "configuration_update", "reasoning": {"effort": "low"}},
+                ]
+            )
+        )
+
+    def pair(self, family: str) -> tuple[Item, Item]:
+        """A call and its result."""
+        id_, text = self.id("call"), self.text()
+        held: dict[str, tuple[Item, Item]] = {
+            "function_call": ({"name": "find", "arguments": '{"a": 1}', "id": self.id("fc")}, {"output": text}),
+            "custom_tool_call": (
+                {"name": "patch", "input": self.text(40)},
+                {"output": [{"type": "input_text", "text": text}]},
+            ),
+            "computer_call": (
+                {"id": self.id("cu"), "action": {"type": "wait"}, "pending_safety_checks": [], "status": "completed"},
+                {"output": PICTURE},
+            ),
+            "local_shell_call": (
+                {"id": self.id("ls"), "action": {"type": "exec", "command": ["ls"], "env": {}}, "status": "completed"},
+                {"output": text},
+            ),
+            "shell_call": (
+                {"action": {"commands": ["ls", self.text(90)]}},
+                {"output": [{"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]},
+            ),
+            "apply_patch_call": (
+                {"operation": {"type": "create_file", "path": "a", "diff": self.text(90)}, "status": "completed"},
+                {"status": "completed", "output": text},
+            ),
+            "program": (
+                {"id": self.id("prog"), "code": "run()", "fingerprint": "f" * 40},
+                {"id": self.id("po"), "result": text, "status": "completed"},
+            ),
+            "tool_search_call": ({"arguments": {"q": "x"}}, {"tools": [{"type": "function", "name": "f"}]}),
+            "mcp_approval_request": (
+                {"name": "drop", "arguments": "{}", "server_label": "s"},
+                {"approve": self.chance(2), "reason": self.text(3)},
+            ),
+        }
+        call, result = (
+            {"type": type_} | rest for type_, rest in zip((family, PAIRS[family]), held[family], strict=True)
+        )
+        call["id" if family == "mcp_approval_request" else "call_id"] = id_
+        named = {"mcp_approval_request": "approval_request_id", "local_shell_call": "id"}
+        result[named.get(family, "call_id")] = id_
+        return call, result
+
+    def hosted(self) -> list[Item]:
+        id_, text = self.id("hosted"), self.text()
+        done = {"id": id_, "status": "completed"}
+        search = {"execution": "server", "call_id": None}
+        return self.draw(
+            st.sampled_from(
+                [
+                    [{"type": "web_search_call", "action": {"type": "search", "query": text}, **done}],
+                    [{"type": "file_search_call", "queries": ["q"], "results": [{"text": text}], **done}],
+                    [{"type": "code_interpreter_call", "code": text, "container_id": "c", "outputs": [], **done}],
+                    [{"type": "image_generation_call", "result": "iVBORw0KGgo=", **done}],
+                    [{"type": "mcp_list_tools", "id": id_, "server_label": "s", "tools": []}],
+                    [{"type": "mcp_call", "name": "m", "arguments": "{}", "server_label": "s", "output": text, **done}],
+                    [
+                        {"type": "tool_search_call", "arguments": {}, **search},
+                        {"type": "tool_search_output", "tools": [], **search},
+                    ],
+                    [{"type": "function_call_output", "name": "clock", "output": text}],
+                ]
+            )
+        )
+
+    def step(self) -> list[Item]:
+        """Calls in parallel, their results in any order, each behind its call; or what the provider did by itself."""
+        if self.chance(4):
+            return self.thinking(self.hosted())
+        families = self.draw(st.lists(st.sampled_from([*PAIRS]), min_size=1, max_size=3))
+        pairs = [self.pair(family) for family in families]
+        made: list[Item] = []
+        waiting: list[Item] = []
+        for call, result in pairs:
+            made += self.thinking([call])
+            waiting.append(result)
+            while waiting and self.chance(3):
+                made.append(waiting.pop(self.draw(st.integers(0, len(waiting) - 1))))
+        return [*made, *self.draw(st.permutations(waiting))]
+
+    def turn(self) -> list[Item]:
+        items = [self.user(), *([self.placed()] if self.chance(6) else [])]
+        for _ in range(self.draw(st.integers(0, 4))):
+            items += self.step()
+            if self.chance(4):
+                items += self.thinking([{**self.answer(), "phase": "commentary"}])
+        return [*items, *self.thinking([self.answer()])]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Item]]:
+    """Leading items, then turns; sometimes the provider has compacted what was before one of them."""
+    writer = Writer(draw)
+    turns = [writer.turn() for _ in range(draw(st.integers(4, 20)))]
+    if writer.chance(4):
+        turns[draw(st.integers(0, 3))].insert(0, {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"})
+    leading = [{"type": "message", "role": "developer", "content": "the rules"} for _ in range(draw(st.integers(0, 2)))]
+    return [leading, *turns]
+
+
+def body_of(items: Sequence[Item]) -> bytes:
+    return json.dumps({"instructions": "Be kind.", "model": "m", "input": list(items), "x": 1.50}).encode()
+
+
+def tokens(message: Message) -> int:
+    return sum(map(count, (*message.texts, *(call.arguments for call in (*message.calls, *message.settled))))) + 1
+
+
+def requests(history: Sequence[Sequence[Item]]) -> list[list[Item]]:
+    """What a client sends: the history up to each question, and in the middle of a turn, up to each step's end."""
+    past, sent = list(history[0]), list[list[Item]]()
+    for turn in history[1:]:
+        for place, item in enumerate(turn):
+            past.append(item)
+            if item.get("role") == "user" or (place == len(turn) - 2 and item["type"].endswith("_output")):
+                sent.append([*past])
+    return sent
+
+
+def judged(talk: Conversation, view: View, body: bytes, history: Sequence[Item]) -> list[Item]:
+    """The items that go, where nothing is wrong with them."""
+    payload = RESPONSES.read(body).with_messages(RESPONSES.render(talk, view))
+    sent: list[Item] = json.loads(payload)["input"]
+    assert refusals(sent, history) == []
+    assert json.loads(payload)["instructions"] == "Be kind."
+    instructions = [item for item in history if is_placed(item)]
+    assert [item for item in sent if is_placed(item)] == instructions
+    assert [item for item in history if item.get("role") == "user"][-1] in sent
+    return sent
+
+
+def is_placed(item: Item) -> bool:
+    return item.get("role") in ("developer", "system") or item["type"] == "configuration_update"
+
+
+def talk_of(body: bytes) -> Conversation:
+    read = MessageReader(IDENTITY, RESPONSES.message).read(RESPONSES.read(body).raw_messages)
+    return Conversation(read, IDENTITY, "t", lambda: Costs([tokens(message) for message in read], 0), None)
+
+
+@settings(max_examples=500, deadline=None)
+@given(histories())
+def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(history: list[list[Item]]) -> None:
+    shelf = Shelf()
+    for items in requests(history):
+        body = body_of(items)
+        assert refusals(items, items) == []
+        talk = talk_of(body)
+        view = shelf.view(talk)
+        assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []
+        sent = judged(talk, view, body, items)
+        own = [item for item in sent if item not in items]
+        assert all(set(item) == {"type", "role", "content"} and item["role"] == "user" for item in own)
+        assert len(own) == len(view.chunks)
+        assert all(json.dumps(item).encode() in body for item in sent if item not in own)
+
+
+@settings(max_examples=200, deadline=None)
+@given(histories(), st.integers(100, 4_000))
+def test_nothing_that_stages_cut_or_leave_out_is_refused(history: list[list[Item]], at_most: int) -> None:
+    items = requests(history)[-1]
+    body = body_of(items)
+    talk = talk_of(body)
+    cut = fit(talk, whole(talk), at_most, tokens)
+    for view in (cut, *truncations(talk, cut, at_most, tokens)):
+        judged(talk, repair(talk, view, tokens), body, items)
+    pruned = repair(talk, prune(talk, whole(talk), at_most, at_most // 2, tokens, stub=True), tokens)
+    assert not {"tool_pair_split", "bound_message_parted"} & set(problems(talk, pruned, BUDGET.limit))
+    judged(talk, pruned, body, items)

@@ -1,0 +1,226 @@
+"""What the simulated Responses API refuses, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.simulator.refusals import Refusal
+from app.simulator.responses.items import CALLS, MEMBERS, OUTPUTS, item_id
+from app.simulator.responses.judge import refusal_of
+from app.simulator.responses.sealing import seal
+
+USER: Any = {"role": "user", "content": "Hello"}
+CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": "{}"}
+OUTPUT: Any = {"type": "function_call_output", "call_id": "call_1", "output": "found"}
+REASONING: Any = {
+    "type": "reasoning",
+    "id": item_id("reasoning", 7, 0, bound=False),
+    "summary": [],
+    "encrypted_content": seal("reasoning", "Hm."),
+}
+SAID: Any = {
+    "type": "message",
+    "id": item_id("message", 7, 1, bound=True),
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "Well.", "annotations": [], "logprobs": []}],
+}
+COMPACTION: Any = {"type": "compaction", "encrypted_content": seal("compaction", "All of it.")}
+TRIGGER: Any = {"type": "compaction_trigger"}
+LOST = {name: value for name, value in REASONING.items() if name != "encrypted_content"}
+
+
+def request(*items: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "gpt-x", "input": list(items) or "Hello", **more}
+
+
+def refusal(asked: Any, **known: Any) -> Refusal:
+    found = refusal_of(asked, **known)
+    assert isinstance(found, Refusal)
+    return found
+
+
+REFUSED: Mapping[str, tuple[Any, str, str | None, str | None]] = {
+    "unknown parameter": (request(context={}), "Unknown parameter: 'context'.", "context", "unknown_parameter"),
+    "unknown member of an item": (
+        request({**USER, "x": 1}),
+        "Unknown parameter: 'input[0].x'.",
+        "input[0].x",
+        "unknown_parameter",
+    ),
+    "no model": ({"input": "x"}, "Missing required parameter: 'model'.", "model", "missing_required_parameter"),
+    "no call_id": (
+        request(USER, {"type": "function_call", "name": "f", "arguments": "{}"}),
+        "Missing required parameter: 'input[1].call_id'.",
+        "input[1].call_id",
+        "missing_required_parameter",
+    ),
+    "no summary": (
+        request({"type": "reasoning", "encrypted_content": "x"}),
+        "Missing required parameter: 'input[0].summary'.",
+        "input[0].summary",
+        "missing_required_parameter",
+    ),
+    "too few tokens": (
+        request(max_output_tokens=5),
+        "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 5 instead.",
+        "max_output_tokens",
+        "integer_below_min_value",
+    ),
+    "wrong role": (
+        request({"role": "tool", "content": "x"}),
+        "Invalid value: 'tool'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+        "input[0].role",
+        "invalid_value",
+    ),
+    "wrong part for a role": (
+        request(USER, {"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}),
+        "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
+        "input[1].content[0]",
+        "invalid_value",
+    ),
+    "id of another type": (
+        request({**CALL, "id": "x"}, OUTPUT),
+        "Invalid 'input[0].id': 'x'. Expected an ID that begins with 'fc'.",
+        "input[0].id",
+        "invalid_value",
+    ),
+    "duplicate": (
+        request(REASONING, SAID, REASONING, SAID),
+        f"Duplicate item found with id {REASONING['id']}. Remove duplicate items from your input and try again.",
+        "input",
+        None,
+    ),
+    "call without output": (request(CALL), "No tool output found for function call call_1.", "input", None),
+    "output before its call": (
+        request(OUTPUT, CALL),
+        "No tool call found for function call output with call_id call_1.",
+        "input",
+        None,
+    ),
+    "output of another family": (
+        request(CALL, {**OUTPUT, "type": "custom_tool_call_output"}),
+        "No tool call found for custom tool call output with call_id call_1.",
+        "input",
+        None,
+    ),
+    "reasoning alone": (
+        request(USER, REASONING),
+        f"Item '{REASONING['id']}' of type 'reasoning' was provided without its required following item.",
+        "input",
+        None,
+    ),
+    "reasoning before a user": (
+        request(REASONING, USER),
+        f"Item '{REASONING['id']}' of type 'reasoning' was provided without its required following item.",
+        "input",
+        None,
+    ),
+    "message without its reasoning": (
+        request(USER, SAID),
+        (
+            f"Item '{SAID['id']}' of type 'message' was provided without its required 'reasoning' item: "
+            f"'{REASONING['id']}'."
+        ),
+        "input",
+        None,
+    ),
+    "altered reasoning": (
+        request({**REASONING, "encrypted_content": REASONING["encrypted_content"][:-4] + "AAA="}, SAID),
+        (
+            "The encrypted content gAAA...AAA= could not be verified. "
+            "Reason: Encrypted content could not be decrypted or parsed."
+        ),
+        None,
+        "invalid_encrypted_content",
+    ),
+    "reasoning's content in a compaction": (
+        request({**COMPACTION, "encrypted_content": REASONING["encrypted_content"]}),
+        (
+            f"The encrypted content gAAA...{REASONING['encrypted_content'][-4:]} could not be verified. "
+            "Reason: Encrypted content could not be decrypted or parsed."
+        ),
+        None,
+        "invalid_encrypted_content",
+    ),
+    "trigger in the middle": (
+        request(TRIGGER, USER),
+        "A 'compaction_trigger' item must be the last item in 'input'.",
+        "input[0]",
+        "invalid_value",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asked", "message", "param", "code"), REFUSED.values(), ids=REFUSED)
+def test_request_is_refused_in_openais_words(asked: Any, message: str, param: str | None, code: str | None) -> None:
+    assert refusal(asked) == Refusal(message, param, code)
+
+
+@pytest.mark.parametrize("item", [LOST, {"type": "item_reference", "id": REASONING["id"]}, {"id": REASONING["id"]}])
+def test_what_the_provider_does_not_keep_is_not_found(item: Any) -> None:
+    assert refusal(request(item, SAID)).status == 404
+    assert refusal_of(request(item, SAID), stored={REASONING["id"]: REASONING}) is None
+
+
+ACCEPTED: Mapping[str, Any] = {
+    "string": request(),
+    "reasoning and what followed": request(USER, REASONING, SAID, USER),
+    "what followed, its id taken away": request(USER, {name: SAID[name] for name in SAID if name != "id"}),
+    "interleaved calls": request(
+        CALL, {**CALL, "call_id": "call_2"}, OUTPUT, USER, {**OUTPUT, "call_id": "call_2", "output": "x"}
+    ),
+    "output with a name only": request({"type": "function_call_output", "name": "clock", "output": "noon"}),
+    "shell answered by its id": request(
+        {"type": "local_shell_call", "id": "lsh_1", "call_id": "c", "action": {"type": "exec"}},
+        {"type": "local_shell_call_output", "id": "lsh_1", "output": "x"},
+    ),
+    "search that the provider ran": request({"type": "tool_search_call", "arguments": {}}),
+    "compaction": request(COMPACTION, USER, TRIGGER),
+}
+
+
+@pytest.mark.parametrize("asked", ACCEPTED.values(), ids=ACCEPTED)
+def test_request_is_accepted(asked: Any) -> None:
+    assert refusal_of(asked) is None
+
+
+MORE: Mapping[str, Mapping[str, Any]] = {
+    "function_call": {"name": "f", "arguments": "{}"},
+    "custom_tool_call": {"name": "f", "input": "x"},
+    "shell_call": {"action": {}},
+    "local_shell_call": {"action": {}},
+    "apply_patch_call": {"operation": {}, "status": "completed"},
+    "computer_call": {},
+    "tool_search_call": {"arguments": {}},
+    "program": {"id": "p", "code": "x", "fingerprint": "y"},
+}
+ANSWERS: Mapping[str, Any] = {
+    "id": "o",
+    "call_id": "c",
+    "output": "x",
+    "status": "completed",
+    "tools": [],
+    "result": "x",
+}
+
+
+@pytest.mark.parametrize(("output", "call"), [(output, calls[0]) for output, calls in OUTPUTS.items()])
+def test_calls_of_every_family_need_their_outputs_and_outputs_their_calls(output: str, call: str) -> None:
+    called = {"type": call, "call_id": "c", **MORE[call]}
+    answer = {"type": output, **{name: value for name, value in ANSWERS.items() if name in MEMBERS[output]}}
+    if output == "local_shell_call_output":
+        answer["id"] = "c"
+    assert refusal_of(request(called, answer)) is None
+    assert refusal(request(called)).message == f"No tool output found for {CALLS[call]} c."
+    assert refusal(request(answer)).message == f"No tool call found for {CALLS[call]} output with call_id c."
+
+
+def test_a_provider_without_compaction_knows_nothing_of_it() -> None:
+    entries = [{"type": "compaction", "compact_threshold": 1}]
+    assert refusal_of(request(context_management=entries)) is None
+    assert refusal({**request(context_management=entries), "model": "gpt-nocompact"}).param == "context_management"
+    for item in (TRIGGER, COMPACTION):
+        assert refusal({**request(item), "model": "gpt-nocompact"}).code == "invalid_value"

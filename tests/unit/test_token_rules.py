@@ -1,0 +1,224 @@
+"""The rules of counting that a format has of its own, with a token a character."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.core.tokens.calibration import prior_for, whole_ratio
+from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
+from app.core.tokens.estimate import byte_bound, estimate, unit_tokens
+from app.core.tokens.pictures import Area
+from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
+from app.core.tokens.typescript import functions_text
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.messages import tokens as messages_format
+from app.wire.messages.format import MESSAGES
+from app.wire.responses import tokens as responses_format
+
+items, blocks = responses_format.token_rules, messages_format.token_rules
+
+n = len
+TOOL = Tool("look_up", "Look it up.", {"type": "object"})
+TOOLS = Declarations(tools=(TOOL,))
+HEADED = f"# Tools\n\n## functions\n\n{functions_text([TOOL])}"
+FORMAT = ResponseFormat("Reply", "", {"type": "object"})
+FORMAT_TEXT = '# Response Formats\n\n## Reply\n\n{"type":"object"}'
+ASKED = Message(Kind.USER, "user", ("hi",), b"", b"")
+ORDER = Message(Kind.INSTRUCTIONS, "system", ("be kind",), b"", b"")
+
+
+def said(*texts: str, **members: Any) -> Message:
+    return Message(Kind.ASSISTANT, "assistant", texts, b"", b"", **members)
+
+
+def result(text: str, *ids: str) -> Message:
+    return Message(Kind.RESULT, "user", (text,), b"", b"", answers=ids)
+
+
+def beside(rules: CountingRules, declarations: Declarations, *messages: Message) -> int:
+    """What is declared costs, beside the messages and what opens the reply."""
+    return estimate(messages, declarations, rules, n) - estimate(messages, Declarations(), rules, n)
+
+
+# OpenAI's models, item by item
+
+
+@pytest.mark.parametrize("before", [(), (ORDER,)], ids=["alone", "behind instructions"])
+@pytest.mark.parametrize(("model", "around"), [("gpt-4o", -3), ("gpt-5", 3), ("openai.gpt-5.6-luna", 3), ("o3", -3)])
+def test_tools_cost_the_same_wherever_they_stand(before: tuple[Message, ...], model: str, around: int) -> None:
+    assert beside(items(model), TOOLS, *before, ASKED) == n(HEADED) + around
+
+
+def test_gpt_5_has_no_preamble_to_its_tools_item_by_item() -> None:
+    chat, apart = (beside(rules, TOOLS, ASKED) for rules in (rules_for("gpt-5"), items("gpt-5")))
+    assert chat - apart == 82
+
+
+def test_a_call_costs_one_more_item_by_item() -> None:
+    call = said(calls=(ToolCall("1", "f", "{}"),))
+    for model in ("gpt-4.1", "gpt-5.4"):
+        assert unit_tokens([call], items(model), n)[0] == unit_tokens([call], rules_for(model), n)[0] + 1
+
+
+@pytest.mark.parametrize("tools", [(), (TOOL,)], ids=["no tools", "tools"])
+@pytest.mark.parametrize(("model", "around"), [("gpt-4o", 1), ("gpt-5", 0)])
+def test_a_schema_costs_its_text_and_earlier_answers_nothing(tools: tuple[Tool, ...], model: str, around: int) -> None:
+    with_schema = Declarations(tools=tools, response_format=FORMAT)
+    history = (ASKED, said("hello"), ASKED)
+    without = beside(items(model), Declarations(tools=tools), *history)
+    assert beside(items(model), with_schema, *history) - without == n(FORMAT_TEXT) + around
+
+
+def test_encrypted_reasoning_costs_by_its_length_and_nothing_in_later_turns() -> None:
+    rules, thought = items("gpt-5"), said(sealed=True, bound=True, encrypted=7_400)
+    call = said(calls=(ToolCall("1", "f", "{}"),))
+    open_turn = estimate((ASKED, thought, call, result("x", "1")), Declarations(), rules, n)
+    assert open_turn - estimate((ASKED, call, result("x", "1")), Declarations(), rules, n) == 1_000
+    over = (said("done"), ASKED)
+    assert estimate((ASKED, thought, *over), Declarations(), rules, n) == estimate(
+        (ASKED, *over), Declarations(), rules, n
+    )
+
+
+def test_what_the_provider_made_of_a_history_it_compacted_costs_in_every_turn() -> None:
+    made = replace(ORDER, encrypted=7_400, sealed=True, texts=())
+    rules = items("gpt-5")
+    assert unit_tokens([made], rules, n) == (1_000,)
+    assert estimate((made, ASKED), Declarations(), rules, n) - estimate((ASKED,), Declarations(), rules, n) == 1_000
+
+
+def test_what_is_shorter_than_its_wrapping_costs_nothing() -> None:
+    assert Encrypted(1_000, 6.4).tokens(999) == 0
+
+
+def test_grok_reads_its_earlier_reasoning_again_and_has_a_preamble() -> None:
+    rules, thought = items("grok-4.3"), said(sealed=True, encrypted=580)
+    history = (ASKED, thought, said("done"), ASKED)
+    assert estimate(history, Declarations(), rules, n) - estimate(history[2:], Declarations(), rules, n) == 100 + (
+        estimate((ASKED,), Declarations(), rules, n) - rules.reply_prime
+    )
+    assert rules.reply_prime == rules_for("grok-4.3").reply_prime + 185
+    assert (prior_for("grok-4.3", f"3/o200k_base/{WHOLE}", tools=True).offset) == 0
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "deepseek-v4-flash", "llama-3.3-70b"])
+def test_what_has_a_template_of_its_own_counts_alike_in_every_format(model: str) -> None:
+    assert replace(items(model), forgets=False) == blocks(model) == rules_for(model)
+
+
+def test_codex_s_own_small_model_is_an_o4_mini() -> None:
+    assert items("codex-mini-latest") == items("o4-mini")
+    assert items("gpt-5.1-codex-max") == items("gpt-5.1")
+    assert items("openai/ft:gpt-4o:org::id") == items("gpt-4o")
+
+
+# Claude, block by block
+
+
+def claude(model: str, tokens: int) -> int:
+    """Its own tokens in those of an estimate."""
+    return round(tokens / whole_ratio(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "preamble", "must_call"),
+    [
+        ("claude-sonnet-4-5-20250929", 497, 589),
+        ("claude-sonnet-4.6", 497, 589),
+        ("claude-sonnet-4-20250514", 346, 313),
+        ("us.anthropic.claude-3-5-haiku-20241022-v1:0", 264, 340),
+        ("claude-3-opus-20240229", 530, 281),
+        ("claude-opus-4-8", 290, 410),
+        ("claude-opus-5", 286, 406),
+        ("claude-sonnet-5", 354, 474),
+    ],
+)
+def test_tools_stand_behind_the_preamble_that_is_told_of_the_model(model: str, preamble: int, must_call: int) -> None:
+    text = f'"Look it up.", "look_up", {json.dumps(TOOL.parameters)}'
+    rules = blocks(model)
+    assert beside(rules, TOOLS, ASKED) == claude(model, preamble) + n(text)
+    assert beside(rules, replace(TOOLS, must_call=True), ASKED) == claude(model, must_call) + n(text)
+
+
+def test_calls_and_results_are_written_one_by_one() -> None:
+    rules = replace(rules_for("claude-opus-4"), message=2, one_by_one=OneByOne(0, 0, call=20, result=10))
+    caller = said("ok", calls=(ToolCall("1", "f", '{"a": 1}'), ToolCall("2", "g", "{}")))
+    assert unit_tokens([caller, result("onetwo", "1", "2")], rules, n) == (
+        2 + n("assistant") + n("ok") + 20 + n('f{"a": 1}') + 20 + n("g{}"),
+        2 + n("user") + n("onetwo") + 2 * 10,
+    )
+
+
+def test_a_picture_costs_by_its_area_up_to_a_bound() -> None:
+    picture = Area(750, 1_600)
+    assert (picture.tokens(640, 480, ""), picture.tokens(8_000, 8_000, "high")) == (410, 1_600)
+    shown = replace(ASKED, media=(Media("image", 10, "", 750, 100), Media("file", 10)))
+    rules = replace(blocks("claude-opus-4"), pictures=picture, file=1_500)
+    assert byte_bound([shown], rules) - byte_bound([ASKED], rules) == 100 + 1_500
+
+
+@pytest.mark.parametrize(
+    ("model", "forgets"),
+    [
+        ("claude-sonnet-4-5", True),
+        ("claude-opus-4-1", True),
+        ("claude-opus-4-5", False),
+        ("claude-sonnet-4-6", False),
+        ("claude-fable-5", False),
+    ],
+)
+def test_thoughts_of_earlier_turns_cost_nothing_up_to_a_version(model: str, forgets: bool) -> None:
+    rules, history = blocks(model), (ASKED, said("done", thoughts=("hmm hmm",), sealed=True), ASKED)
+    plain = (ASKED, said("done"), ASKED)
+    cost = estimate(history, Declarations(), rules, n) - estimate(plain, Declarations(), rules, n)
+    assert cost == (0 if forgets else n("hmm hmm"))
+
+
+def test_a_signature_tells_of_thoughts_that_are_not_shown() -> None:
+    rules = replace(blocks("claude-opus-5"), encrypted=Encrypted(250, 5))
+    assert unit_tokens([said("done", encrypted=1_250, sealed=True)], rules, n)[0] == (
+        unit_tokens([said("done")], rules, n)[0] + 200
+    )
+
+
+def test_a_tool_with_a_schema_without_an_end_is_counted_without_it() -> None:
+    endless: dict[str, Any] = {}
+    for _ in range(100_000):
+        endless = {"items": endless}
+    rules = blocks("claude-opus-5")
+    deep, flat = (Declarations(tools=(Tool("f", "", schema),)) for schema in (endless, {}))
+    assert beside(rules, deep, ASKED) <= beside(rules, flat, ASKED)
+
+
+# Both
+
+
+def test_the_older_format_counts_by_the_models_rules_alone() -> None:
+    for model in ("gpt-4o", "gpt-5", "claude-opus-5", "grok-4"):
+        assert CHAT_COMPLETIONS.token_rules(model) == rules_for(model)
+        assert not CHAT_COMPLETIONS.token_rules(model).variant
+
+
+@pytest.mark.parametrize(("model", "ratio"), [("claude-sonnet-4-6", 1.12), ("claude-opus-4-7", 1.40), ("claude", 1.40)])
+def test_where_the_estimate_holds_the_fixed_parts_a_prior_is_a_ratio_alone(model: str, ratio: float) -> None:
+    for tools in (False, True):
+        prior = prior_for(model, f"3/o200k_base/{WHOLE}", tools)
+        assert (prior.ratio, prior.offset) == (ratio, 0)
+        assert prior_for(model, "3/o200k_base", tools).ratio != ratio
+
+
+def test_a_request_to_claude_is_read_as_it_is_counted() -> None:
+    assert MESSAGES.token_rules("claude-opus-5") == blocks("claude-opus-5")
+    tools = [{"name": "f", "input_schema": {}}]
+    body = {"model": "claude-opus-5", "max_tokens": 9, "messages": [], "tools": tools}
+    for choice, must_call in (("auto", False), ("any", True), ("tool", True)):
+        request = MESSAGES.read(json.dumps(body | {"tool_choice": {"type": choice, "name": "f"}}).encode())
+        assert request.declarations().must_call is must_call
+    thinking = [{"type": "thinking", "thinking": "", "signature": "abc"}, {"type": "redacted_thinking", "data": "de"}]
+    read = MESSAGES.message(json.dumps({"role": "assistant", "content": thinking}).encode()).message
+    assert read.encrypted == 5
