@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 
+from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -32,6 +33,7 @@ from app.wire.responses.payload import render
 from app.wire.responses.request import PATH, ResponsesRequest, read_request
 from app.wire.responses.streamed import as_stream
 from app.wire.responses.summaries import ResponsesSummaries
+from app.wire.responses.tokens import token_rules
 
 
 class Responses:
@@ -47,6 +49,9 @@ class Responses:
 
     def model_in(self, body: bytes) -> str:
         return model_in(body)
+
+    def token_rules(self, model: str, host: str = "") -> CountingRules:
+        return token_rules(model, host)
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         return read_item(raw, ignore)

@@ -11,7 +11,7 @@ import msgspec
 
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.wire.format import Manners
+from app.wire.format import Headers, Manners
 from app.wire.responses.items import INSTRUCTIONS
 from app.wire.responses.request import PATH, as_item
 from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
@@ -45,6 +45,7 @@ class ResponsesSummaries:
     """The dialect: asked with `input`, answered with the messages of `output`."""
 
     target = PATH
+    headers: Headers = ()
     own_members = MEMBERS
     optional = OPTIONAL
 
