@@ -27,7 +27,7 @@ class Ties:
         if not conversation.history.holds_ties and (view is None or not job.ties):
             return decision
         prints = await self._prints(job)
-        now, news = await job.beside(self._work, lambda: tie(conversation, view, prints, job.cost))
+        now, news = await job.beside(self._work, lambda: tie(conversation, view, prints, job.cost, thinks=job.ties))
         place = conversation.chain.digests[-1]
         if keep and job.ties and news is not None and news not in prints.get(place, ()):
             await self._keep(job, place, news)

@@ -33,12 +33,15 @@ def tied_places(conversation: Conversation) -> tuple[bytes, ...]:
     return (*(chain[index] for index, message in enumerate(messages) if message.tied), chain[len(messages)])
 
 
-def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cost) -> tuple[View | None, bytes | None]:
+def tie(
+    conversation: Conversation, view: View | None, prints: Prints, cost: Cost, *, thinks: bool = True
+) -> tuple[View | None, bytes | None]:
     """The view as its provider takes it, None for the history itself; and the print that is to be kept of it, None
-    where that need not be."""
+    where that need not be. `thinks`: the model is to, and only then its thoughts of the turn under way are demanded."""
     chain, messages = conversation.chain, conversation.transcript.messages
     plain = _plain_prints(messages)
-    latest = conversation.transcript.last_user
+    begun = (turn for turn in reversed(conversation.transcript.turn_starts) if not messages[turn].answers)
+    latest = next(begun, -1)  # A message with results goes on with the turn that they belong to.
     untied: set[int] = set()
     saved, drops, stood = 0, False, b""
     for index, said in _sent(conversation, view or whole(conversation)):
@@ -46,8 +49,9 @@ def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cos
         if index is not None and messages[index].tied:
             # With several of them nobody knows which was answered.
             holds = prints.get(chain[index], frozenset({plain[index]})) == {stood}
-            drops = drops or (not holds and index > latest)
-            if not holds and index <= latest:
+            if not holds and thinks and index > latest:
+                drops = True
+            elif not holds:
                 untied.add(index)
                 saved += cost(messages[index]) - cost(replace(messages[index], thoughts=()))
         stood = _next(stood, said, holds)

@@ -29,7 +29,7 @@ from app.wire.messages.editor import MessageEditor
 from app.wire.messages.errors import own_error, own_error_frame, refusal_frame
 from app.wire.messages.messages import read_message
 from app.wire.messages.payload import render
-from app.wire.messages.request import PATH, MessagesRequest, read_request, window_asked
+from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, window_asked
 from app.wire.messages.streamed import as_stream
 from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
@@ -58,6 +58,9 @@ class Messages:
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
+
+    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        return dropping(payload, headers)
 
     def messages_in(self, payload: bytes) -> bytes:
         return RawObject(payload).raw("messages") or b"[]"

@@ -79,6 +79,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
             len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
         ),
         sealed=bool(blocks) and all(map(is_sealed, blocks)),
+        tied=any(block.get("type") in SEALED for block in blocks),
         # A turn was paused before the provider's own result, which the assistant's next message begins with.
         bound=any(block.get("id") not in returned for block in served),
     )

@@ -1,10 +1,8 @@
 """Payloads: a view as messages. What is verbatim keeps its bytes, as far as a provider takes it where it stands now.
 
-What was legal in the client's history may not be so behind a summary, and three things are seen to here. Thinking is
-signed over all that stands before it: behind the first change it is left out, but for a turn that is still open, whose
-calls a provider wants together with it. Instructions among the messages may only stand behind a user's message and
-before an assistant's, or last: where their neighbours are gone they wait for the next such place. And a history begins
-with a user's message.
+What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions
+among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
+gone they wait for the next such place. And a history begins with a user's message.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import Kind
 from app.core.summary import prompts
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
 from app.wire.members import RawObject, split_array
@@ -44,7 +42,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     """
     instructions = [message.raw for message in conversation.instructions]
     messages = conversation.transcript.messages
-    if view.parts == (Verbatim(0, len(messages)),):
+    if view.parts == (Verbatim(0, len(messages)),) and not view.untied:
         return [*instructions, *(message.raw for message in messages)]
     entries = list(_entries(conversation, view))
     begun = "user" if any(not is_beside(raw) for raw in instructions) else ""
@@ -57,10 +55,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 def _entries(conversation: Conversation, view: View) -> Iterator[_Entry]:
     messages = conversation.transcript.messages
-    open_from = _open_from(messages)
-    changed = False
     for part in view.parts:
-        changed = changed or not isinstance(part, Verbatim)
         match part:
             case Summary():
                 yield _said(prompts.chunk_text(part.chunk), _mark_of(conversation, view, part))
@@ -77,7 +72,7 @@ def _entries(conversation: Conversation, view: View) -> Iterator[_Entry]:
             case _:
                 continue
         for index, raw in kept.items():
-            left = _without_thinking(raw) if changed and index < open_from else raw
+            left = _without_thinking(raw) if index in view.untied else raw
             if left:
                 yield _Entry(left, messages[index].role, index)
 
@@ -85,12 +80,6 @@ def _entries(conversation: Conversation, view: View) -> Iterator[_Entry]:
 def _said(text: str, mark: object = None) -> _Entry:
     block = {"type": "text", "text": text, **({MARK: mark} if mark else {})}
     return _Entry(msgspec.json.encode({"role": "user", "content": [block]}), "user")
-
-
-def _open_from(messages: Sequence[Message]) -> int:
-    """Where the turn begins that the model has not ended; the history's end where it has to begin one."""
-    asked = (i for i in range(len(messages) - 1, -1, -1) if messages[i].kind is Kind.USER and not messages[i].answers)
-    return next(asked, 0)
 
 
 def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:

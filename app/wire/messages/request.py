@@ -35,6 +35,8 @@ COMPACTION_PROMPTS = (
 """How the last text of a request begins with which a client compacts its history itself."""
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 """At the end of what Claude Code called its user, before that was JSON."""
+BETAS = b"anthropic-beta"
+BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
@@ -94,6 +96,11 @@ class MessagesRequest:
             threshold=self.threshold if threshold is None else threshold,
             focus=self.focus if focus is None else focus,
         )
+
+    @property
+    def ties(self) -> bool:
+        """Whether the answer may hold thinking, which is signed over the prompt."""
+        return _thinking(self.source).get("type") not in (None, "disabled")
 
     @property
     def is_typical(self) -> bool:
@@ -174,7 +181,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
 
 def window_asked(headers: Headers) -> int | None:
     """The window that a beta is about: `context-1m-2025-08-07`."""
-    betas = (value for name, value in headers if name == b"anthropic-beta")
+    betas = (value for name, value in headers if name == BETAS)
     found = next((found for value in betas if (found := _WINDOW.search(value))), None)
     return int(found[1]) * 1_000_000 if found else None
 
@@ -214,6 +221,21 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
         if texts and texts[-1].lstrip().startswith(COMPACTION_PROMPTS):
             return Reason(Code.CLIENT_COMPACTION)
     return None
+
+
+def _thinking(source: RawObject) -> Json:
+    thinking = source.value("thinking")
+    return thinking if isinstance(thinking, dict) else {}
+
+
+def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+    """The same request, of which the provider leaves out thinking that is signed over another prompt."""
+    source = RawObject(payload)
+    thinking = {**_thinking(source), "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    betas = [value for name, value in headers if name == BETAS]
+    told = b",".join(betas if any(BINDING_CONTROLS in value for value in betas) else [*betas, BINDING_CONTROLS])
+    others = [(name, value) for name, value in headers if name != BETAS]
+    return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, told)]
 
 
 def _edits(source: RawObject) -> list[Json]:

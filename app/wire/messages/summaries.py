@@ -43,6 +43,7 @@ class MessagesSummaries:
     headers: Headers = ((b"anthropic-version", b"2023-06-01"),)
     own_members = MEMBERS
     optional = OPTIONAL
+    headers: Headers = ((b"anthropic-version", b"2023-06-01"),)
 
     def cap(self, model: str) -> str:  # noqa: ARG002 - all models of this format have the same
         return CAP

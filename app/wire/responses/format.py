@@ -59,6 +59,10 @@ class Responses:
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
 
+    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
+        """No thoughts are tied in this format: what is encrypted is taken anywhere."""
+        return payload, headers
+
     def messages_in(self, payload: bytes) -> bytes:
         return RawObject(payload).raw("input") or b"[]"
 

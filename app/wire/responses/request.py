@@ -103,6 +103,10 @@ class ResponsesRequest:
         )
 
     @property
+    def ties(self) -> bool:
+        return False
+
+    @property
     def is_typical(self) -> bool:
         """Whether what the prompt costs is known: not with text that the provider adds or takes away.
 

@@ -48,6 +48,7 @@ class ResponsesSummaries:
     headers: Headers = ()
     own_members = MEMBERS
     optional = OPTIONAL
+    headers: Headers = ()
 
     def cap(self, model: str) -> str:  # noqa: ARG002 - there is one for all
         return CAP
