@@ -40,7 +40,6 @@ class MessagesSummaries:
     """The dialect: asked with `messages`, answered with the texts of one message."""
 
     target = PATH
-    headers: Headers = ((b"anthropic-version", b"2023-06-01"),)
     own_members = MEMBERS
     optional = OPTIONAL
     headers: Headers = ((b"anthropic-version", b"2023-06-01"),)

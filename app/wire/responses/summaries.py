@@ -45,7 +45,6 @@ class ResponsesSummaries:
     """The dialect: asked with `input`, answered with the messages of `output`."""
 
     target = PATH
-    headers: Headers = ()
     own_members = MEMBERS
     optional = OPTIONAL
     headers: Headers = ()
