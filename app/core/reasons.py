@@ -82,8 +82,7 @@ class Code(StrEnum):
 
     SUMMARY_IN_BACKGROUND = (
         "summary_in_background",
-        "the request did not wait, as it fits well or was shortened (`actions`): the summary that is due is made after its"
-        " answer, or already",
+        "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
     )
 
     # The summariser gave no answer.
