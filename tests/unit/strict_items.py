@@ -126,7 +126,13 @@ def _parted(items: Sequence[Item], history: Sequence[Item]) -> Iterable[str]:
     for place, item in enumerate(items):
         before = items[place - 1] if place else {}
         if item.get("type") == "reasoning" and item["id"] in followers:
-            if place + 1 >= len(items) or items[place + 1] != followers[item["id"]]:
+            if place + 1 >= len(items) or not _is_same(items[place + 1], followers[item["id"]]):
                 yield f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
         elif (thought := thought_of.get(item.get("id", ""))) is not None and before.get("id") != thought:
             yield f"Item '{item['id']}' was provided without its required 'reasoning' item: '{thought}'."
+
+
+def _is_same(item: Item, made: Item) -> bool:
+    """Whether an item is the one that was made; what it says may have been shortened."""
+    names = ("type", "id", "call_id", "role")
+    return all(item.get(name) == made.get(name) for name in names)

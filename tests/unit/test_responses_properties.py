@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count as numbers
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -34,17 +35,17 @@ NOTES = "[Notes on messages "
 class Writer:
     """Writes items as a model, its tools and a client do."""
 
-    draw: st.DrawFn
+    random: Random
     ids: Any = field(default_factory=numbers)
 
     def id(self, kind: str) -> str:
         return f"{kind}_{next(self.ids)}"
 
     def text(self, most: int = 400) -> str:
-        return words(self.draw(st.integers(1, most)), f"w{next(self.ids)}")
+        return words(self.random.randint(1, most), f"w{next(self.ids)}")
 
     def chance(self, one_in: int) -> bool:
-        return self.draw(st.integers(1, one_in)) == 1
+        return self.random.randint(1, one_in) == 1
 
     def user(self) -> Item:
         content = self.text(900) if self.chance(2) else [{"type": "input_text", "text": self.text(900)}]
@@ -61,15 +62,13 @@ class Writer:
         return [self.thought(), *items] if self.chance(2) else items
 
     def placed(self) -> Item:
-        return self.draw(
-            st.sampled_from(
-                [
-                    {"type": "message", "role": "developer", "content": self.text(5)},
-                    {"role": "system", "content": self.text(5)},
-                    {"type": "additional_tools", "role": "developer", "tools": [{"type": "local_shell"}]},
-                    {"type": "configuration_update", "reasoning": {"effort": "low"}},
-                ]
-            )
+        return self.random.choice(
+            [
+                {"type": "message", "role": "developer", "content": self.text(5)},
+                {"role": "system", "content": self.text(5)},
+                {"type": "additional_tools", "role": "developer", "tools": [{"type": "local_shell"}]},
+                {"type": "configuration_update", "reasoning": {"effort": "low"}},
+            ]
         )
 
     def pair(self, family: str) -> tuple[Item, Item]:
@@ -119,29 +118,27 @@ class Writer:
         id_, text = self.id("hosted"), self.text()
         done = {"id": id_, "status": "completed"}
         search = {"execution": "server", "call_id": None}
-        return self.draw(
-            st.sampled_from(
+        return self.random.choice(
+            [
+                [{"type": "web_search_call", "action": {"type": "search", "query": text}, **done}],
+                [{"type": "file_search_call", "queries": ["q"], "results": [{"text": text}], **done}],
+                [{"type": "code_interpreter_call", "code": text, "container_id": "c", "outputs": [], **done}],
+                [{"type": "image_generation_call", "result": "iVBORw0KGgo=", **done}],
+                [{"type": "mcp_list_tools", "id": id_, "server_label": "s", "tools": []}],
+                [{"type": "mcp_call", "name": "m", "arguments": "{}", "server_label": "s", "output": text, **done}],
                 [
-                    [{"type": "web_search_call", "action": {"type": "search", "query": text}, **done}],
-                    [{"type": "file_search_call", "queries": ["q"], "results": [{"text": text}], **done}],
-                    [{"type": "code_interpreter_call", "code": text, "container_id": "c", "outputs": [], **done}],
-                    [{"type": "image_generation_call", "result": "iVBORw0KGgo=", **done}],
-                    [{"type": "mcp_list_tools", "id": id_, "server_label": "s", "tools": []}],
-                    [{"type": "mcp_call", "name": "m", "arguments": "{}", "server_label": "s", "output": text, **done}],
-                    [
-                        {"type": "tool_search_call", "arguments": {}, **search},
-                        {"type": "tool_search_output", "tools": [], **search},
-                    ],
-                    [{"type": "function_call_output", "name": "clock", "output": text}],
-                ]
-            )
+                    {"type": "tool_search_call", "arguments": {}, **search},
+                    {"type": "tool_search_output", "tools": [], **search},
+                ],
+                [{"type": "function_call_output", "name": "clock", "output": text}],
+            ]
         )
 
     def step(self) -> list[Item]:
         """Calls in parallel, their results in any order, each behind its call; or what the provider did by itself."""
         if self.chance(4):
             return self.thinking(self.hosted())
-        families = self.draw(st.lists(st.sampled_from([*PAIRS]), min_size=1, max_size=3))
+        families = self.random.choices([*PAIRS], k=self.random.randint(1, 3))
         pairs = [self.pair(family) for family in families]
         made: list[Item] = []
         waiting: list[Item] = []
@@ -149,27 +146,30 @@ class Writer:
             made += self.thinking([call])
             waiting.append(result)
             while waiting and self.chance(3):
-                made.append(waiting.pop(self.draw(st.integers(0, len(waiting) - 1))))
-        return [*made, *self.draw(st.permutations(waiting))]
+                made.append(waiting.pop(self.random.randrange(len(waiting))))
+        return [*made, *self.random.sample(waiting, len(waiting))]
 
     def turn(self) -> list[Item]:
         items = [self.user(), *([self.placed()] if self.chance(6) else [])]
-        for _ in range(self.draw(st.integers(0, 4))):
+        for _ in range(self.random.randint(0, 4)):
             items += self.step()
             if self.chance(4):
                 items += self.thinking([{**self.answer(), "phase": "commentary"}])
         return [*items, *self.thinking([self.answer()])]
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> list[list[Item]]:
+def written(seed: int) -> list[list[Item]]:
     """Leading items, then turns; sometimes the provider has compacted what was before one of them."""
-    writer = Writer(draw)
-    turns = [writer.turn() for _ in range(draw(st.integers(4, 20)))]
+    writer = Writer(Random(seed))
+    turns = [writer.turn() for _ in range(writer.random.randint(4, 16))]
     if writer.chance(4):
-        turns[draw(st.integers(0, 3))].insert(0, {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"})
-    leading = [{"type": "message", "role": "developer", "content": "the rules"} for _ in range(draw(st.integers(0, 2)))]
-    return [leading, *turns]
+        turns[writer.random.randint(0, 3)].insert(0, {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"})
+    rules = {"type": "message", "role": "developer", "content": "the rules"}
+    return [[rules] * writer.random.randint(0, 2), *turns]
+
+
+SEEDS = st.integers(0, 1 << 40)
+"""Of histories: drawing each word would take longer than all that is tried with it."""
 
 
 def body_of(items: Sequence[Item]) -> bytes:
@@ -186,7 +186,7 @@ def requests(history: Sequence[Sequence[Item]]) -> list[list[Item]]:
     for turn in history[1:]:
         for place, item in enumerate(turn):
             past.append(item)
-            if item.get("role") == "user" or (place == len(turn) - 2 and item["type"].endswith("_output")):
+            if item.get("role") == "user" or (place == len(turn) - 2 and item.get("type", "").endswith("_output")):
                 sent.append([*past])
     return sent
 
@@ -195,7 +195,8 @@ def judged(talk: Conversation, view: View, body: bytes, history: Sequence[Item])
     """The items that go, where nothing is wrong with them."""
     payload = RESPONSES.read(body).with_messages(RESPONSES.render(talk, view))
     sent: list[Item] = json.loads(payload)["input"]
-    assert refusals(sent, history) == []
+    found = refusals(sent, history)
+    assert found == [], found
     assert json.loads(payload)["instructions"] == "Be kind."
     instructions = [item for item in history if is_placed(item)]
     assert [item for item in sent if is_placed(item)] == instructions
@@ -204,7 +205,7 @@ def judged(talk: Conversation, view: View, body: bytes, history: Sequence[Item])
 
 
 def is_placed(item: Item) -> bool:
-    return item.get("role") in ("developer", "system") or item["type"] == "configuration_update"
+    return item.get("role") in ("developer", "system") or item.get("type") == "configuration_update"
 
 
 def talk_of(body: bytes) -> Conversation:
@@ -213,9 +214,9 @@ def talk_of(body: bytes) -> Conversation:
 
 
 @settings(max_examples=500, deadline=None)
-@given(histories())
-def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(history: list[list[Item]]) -> None:
-    shelf = Shelf()
+@given(SEEDS)
+def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int) -> None:
+    shelf, history = Shelf(), written(seed)
     for items in requests(history):
         body = body_of(items)
         assert refusals(items, items) == []
@@ -230,8 +231,9 @@ def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(history: l
 
 
 @settings(max_examples=200, deadline=None)
-@given(histories(), st.integers(100, 4_000))
-def test_nothing_that_stages_cut_or_leave_out_is_refused(history: list[list[Item]], at_most: int) -> None:
+@given(SEEDS, st.integers(100, 4_000))
+def test_nothing_that_stages_cut_or_leave_out_is_refused(seed: int, at_most: int) -> None:
+    history = written(seed)
     items = requests(history)[-1]
     body = body_of(items)
     talk = talk_of(body)

@@ -36,10 +36,12 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
     "compaction/job.py": {"summary": PURPOSE},
     "compaction/leased.py": {"background": PURPOSE},
+    "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},
+    "core/limits/overflow.py": {"request_too_large": "what was too large for what: not the window, but a rate"},
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/stages/prune.py": {"other": "in a stub: messages of a role that nobody knows"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},
@@ -48,9 +50,12 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "tool": "in the notes: a call whose tool has no name",
         "error": "a member of what tools answer, which is no format's",
     },
+    "core/tokens/calibration.py": {"grok": "a family of models"},
     "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING},
     "core/tokens/pictures.py": {"audio": COUNTING, "image": COUNTING, "low": COUNTING},
-    "core/tokens/typescript.py": dict.fromkeys(("description", "format", "null", "object", "type"), COUNTING),
+    "core/tokens/typescript.py": dict.fromkeys(
+        ("description", "format", "items", "null", "object", "title", "type"), COUNTING
+    ),
     "core/tokens/usage.py": {**dict.fromkeys(("background", "message", "summary"), PURPOSE), "prompt": "an amount"},
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
@@ -58,7 +63,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/exchange.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/options.py": {"compaction": "an option of the `context` object, which is Steno's own"},
-    "proxy/origins.py": {"file": PAGES, "name": PAGES},
+    "proxy/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "proxy/report.py": dict.fromkeys(("actions", "context", "conversation_id", "messages", "reason", "status"), REPORT),
 }
 

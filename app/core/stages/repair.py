@@ -38,10 +38,6 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
             elif not message.answers:
                 answered = set()
-            if now is part and message.calls and not message.calls[0].by_place:
-                following, is_last = _following(conversation, items, place + 1)
-                now, asked = _with_calls(index, part, message, following, is_last, cost)
-                answered |= asked
         elif index is None and not isinstance(part, Pruned):
             answered = set()
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)

@@ -1,0 +1,435 @@
+"""Responses: items in, core messages out, and items again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.core.history.messages import Kind, Media, Message
+from app.core.reasons import Code
+from app.core.view.reading import whole
+from app.core.view.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View
+from app.errors import UpstreamDisconnected
+from app.wire.format import ContextMembers, Manners
+from app.wire.reader import MessageReader
+from app.wire.responses.format import RESPONSES
+from app.wire.sse import frames_in
+from tests.conformance.responses import BEGINNING, SAMPLES, STREAM, ends, frame, response
+from tests.unit.conversations import IDENTITY
+
+STATUS = b'"context_status":"full"'
+TOLD = ContextMembers(STATUS, STATUS + b',"context":{}')
+ERROR = UpstreamDisconnected("The provider's stream ended.")
+
+
+def read(item: Mapping[str, Any] | bytes) -> Message:
+    raw = item if isinstance(item, bytes) else json.dumps(item).encode()
+    return RESPONSES.message(raw).message
+
+
+def body(**members: Any) -> bytes:
+    return json.dumps({"model": "m", **members}).encode()
+
+
+def talk(*items: Mapping[str, Any], **members: Any) -> Conversation:
+    raw = RESPONSES.read(body(input=items, **members)).raw_messages
+    read_ = MessageReader(IDENTITY, RESPONSES.message).read(raw)
+    return Conversation(read_, IDENTITY, "t", lambda: Costs([1] * len(read_), 0), None)
+
+
+def rendered(conversation: Conversation, *parts: Any) -> list[Any]:
+    return [json.loads(raw) for raw in RESPONSES.render(conversation, View(parts, 1))]
+
+
+USER = {"role": "user", "content": "q"}
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "arguments"),
+    [
+        ({"type": "function_call", "name": "f", "arguments": '{"a":1}'}, "f", '{"a":1}'),
+        ({"type": "custom_tool_call", "name": "f", "input": "run"}, "f", "run"),
+        ({"type": "computer_call", "action": {"type": "wait"}}, "computer", '{"type":"wait"}'),
+        ({"type": "computer_call", "actions": [{"type": "wait"}]}, "computer", '[{"type":"wait"}]'),
+        ({"type": "local_shell_call", "action": {"command": ["ls"]}}, "local_shell", '{"command":["ls"]}'),
+        ({"type": "shell_call", "action": {"commands": ["ls"]}}, "shell", '{"commands":["ls"]}'),
+        ({"type": "apply_patch_call", "operation": {"diff": "+a"}}, "apply_patch", '{"diff":"+a"}'),
+        ({"type": "program", "code": "run()", "fingerprint": "x"}, "program", "run()"),
+        ({"type": "tool_search_call", "arguments": {"q": "a"}}, "tool_search", '{"q":"a"}'),
+    ],
+)
+def test_calls_of_every_family_are_read(call: dict[str, Any], name: str, arguments: str) -> None:
+    message = read({"call_id": "c", "id": "i", **call})
+    assert message.kind is Kind.ASSISTANT
+    assert [(made.id, made.name, made.arguments) for made in message.calls] == [("c", name, arguments)]
+    assert message.sealed is (name == "program")
+
+
+@pytest.mark.parametrize(
+    ("result", "texts"),
+    [
+        ({"type": "function_call_output", "call_id": "c", "output": "a"}, ("a",)),
+        ({"type": "custom_tool_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "a"}]}, ("a",)),
+        ({"type": "local_shell_call_output", "id": "c", "output": "a"}, ("a",)),
+        ({"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "a", "stderr": "b"}]}, ("a", "b")),
+        ({"type": "apply_patch_call_output", "call_id": "c", "status": "completed"}, ()),
+        ({"type": "program_output", "call_id": "c", "result": "a"}, ("a",)),
+        ({"type": "mcp_approval_response", "approval_request_id": "c", "approve": True}, ("approved",)),
+        ({"type": "mcp_approval_response", "approval_request_id": "c", "reason": "no"}, ("denied", "no")),
+        ({"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}}, ()),
+        ({"type": "tool_search_output", "call_id": "c", "tools": []}, ("[]",)),
+    ],
+)
+def test_results_of_every_family_are_read(result: dict[str, Any], texts: tuple[str, ...]) -> None:
+    message = read(result)
+    assert (message.kind, message.answers, message.texts) == (Kind.RESULT, ("c",), texts)
+    assert message.sealed is (result["type"] == "tool_search_output")
+
+
+def test_a_request_for_approval_is_a_call_that_is_named_by_its_id() -> None:
+    [call] = read({"type": "mcp_approval_request", "id": "c", "name": "drop", "arguments": "{}"}).calls
+    assert (call.id, call.name) == ("c", "drop")
+
+
+def test_a_result_without_an_id_answers_no_call() -> None:
+    message = read({"type": "function_call_output", "name": "clock", "output": "noon"})
+    assert (message.name, message.answers, message.is_paired) == ("clock", (), False)
+
+
+def test_a_providers_own_search_for_tools_is_followed_by_what_it_found() -> None:
+    found = talk(USER, {"type": "tool_search_call", "arguments": {}}, {"type": "tool_search_output", "tools": []}, USER)
+    assert found.transcript.cuts == (0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "texts"),
+    [
+        ({"type": "web_search_call", "action": {"query": "a"}}, "web_search", ()),
+        (
+            {"type": "file_search_call", "queries": ["q"], "results": [{"filename": "f", "text": "a"}]},
+            "file_search",
+            ("f", "a"),
+        ),
+        (
+            {"type": "code_interpreter_call", "code": "1", "outputs": [{"type": "logs", "logs": "a"}]},
+            "code_interpreter",
+            ("a",),
+        ),
+        (
+            {"type": "mcp_call", "name": "m", "arguments": "{}", "output": "a", "error": {"code": 1}},
+            "m",
+            ("a", '{"code":1}'),
+        ),
+        (
+            {"type": "image_generation_call", "result": "iVBORw0KGgo=", "revised_prompt": "a cat"},
+            "image_generation",
+            (),
+        ),
+    ],
+)
+def test_what_a_providers_own_tool_did_is_one_item(item: dict[str, Any], name: str, texts: tuple[str, ...]) -> None:
+    message = read({"id": "i", **item})
+    assert (message.kind, message.texts, message.calls) == (Kind.ASSISTANT, texts, ())
+    assert [call.name for call in message.settled] == [name]
+    assert [media.kind for media in message.media] == (["image"] if name == "image_generation" else [])
+
+
+def test_reasoning_is_sealed_and_bound_and_its_size_is_known() -> None:
+    message = read({**THOUGHT, "encrypted_content": "x" * 7})
+    assert (message.sealed, message.bound, message.thoughts, message.encrypted) == (True, True, ("Hm.",), 7)
+
+
+def test_lists_of_tools_are_sealed_and_what_runs_the_model_is_instructions() -> None:
+    for item in ({"type": "additional_tools", "role": "developer", "tools": [{}]}, {"type": "configuration_update"}):
+        assert (read(item).kind, read(item).sealed) == (Kind.INSTRUCTIONS, True)
+    assert read({"type": "mcp_list_tools", "id": "i", "tools": [{}]}).sealed
+
+
+def test_an_unknown_item_is_kept_and_told_whole() -> None:
+    message = read({"type": "x_new", "held": 1})
+    assert (message.kind, message.role, message.texts) == (Kind.OTHER, "x_new", ('{"type":"x_new","held":1}',))
+
+
+def test_pictures_files_and_recordings_are_media() -> None:
+    parts = [
+        {"type": "input_image", "image_url": "data:image/gif;base64,R0lGODlhAgADAAAA" + "A" * 40, "detail": "low"},
+        {"type": "input_file", "file_data": "abc"},
+        {"type": "input_audio", "input_audio": {"data": "A" * 8, "format": "pcm16"}},
+    ]
+    image, file, audio = read({"role": "user", "content": [{"type": "input_text", "text": "a"}, *parts]}).media
+    assert (image.kind, image.width, image.height, image.detail) == ("image", 2, 3, "low")
+    assert file == Media("file", 3)
+    assert (audio.kind, audio.seconds) == ("audio", 6 / 48_000)
+
+
+@pytest.mark.parametrize("raw", [b"1", b"{}", b'"a', b'{"role":1}', b'"instructions":1', b"[]"])
+def test_what_is_no_item_is_unreadable(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read(raw)
+
+
+# Requests
+
+
+def test_a_text_is_one_user_message_and_goes_as_it_came() -> None:
+    request = RESPONSES.read(b'{"model":"m", "input":"say \\u00e9", "instructions":null}')
+    assert request.raw_messages == (b'"say \\u00e9"',)
+    assert request.with_messages(request.raw_messages) == request.untouched == request.body
+
+
+def test_a_text_becomes_an_item_where_it_is_not_alone() -> None:
+    request = RESPONSES.read(b'{"model":"m", "input":"hi", "instructions": "Be kind."}')
+    found = MessageReader(IDENTITY, RESPONSES.message).read(request.raw_messages)
+    conversation = Conversation(found, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
+    sent = request.with_messages(
+        RESPONSES.render(conversation, View((Note("pinned_text", "Mind.", 1), Verbatim(0, 1)), 1))
+    )
+    note, item = json.loads(sent)["input"]
+    assert note["content"][0]["text"] == "Mind."
+    assert item == {"type": "message", "role": "user", "content": "hi"}
+    assert json.loads(sent)["instructions"] == "Be kind."
+    [joined] = RESPONSES.render(conversation, View((Note("stub", "Gone.", 1), Verbatim(0, 1)), 1), alternate=True)[1:]
+    assert [part["text"] for part in json.loads(joined)["content"]] == ["Gone.", "hi"]
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, Code.SERVER_STATE),
+        ({"conversation": "conv_1"}, Code.SERVER_STATE),
+        ({"input": [USER, {"type": "item_reference", "id": "msg_1"}]}, Code.SERVER_STATE),
+        ({"input": [USER, {"id": "msg_1"}]}, Code.SERVER_STATE),
+        ({"prompt": {"id": "p"}}, Code.PROMPT_TEMPLATE),
+        ({"background": True}, Code.BACKGROUND),
+        ({"context_management": [{"type": "compaction", "compact_threshold": 9}]}, Code.NATIVE_COMPACTION),
+        ({"input": [USER, {"type": "compaction_trigger"}]}, Code.NATIVE_COMPACTION),
+        ({"client_metadata": {"x-codex-turn-metadata": '{"request_kind":"compaction"}'}}, Code.CLIENT_COMPACTION),
+        (
+            {"input": [{"role": "user", "content": "You are performing a CONTEXT CHECKPOINT COMPACTION. Go."}]},
+            Code.CLIENT_COMPACTION,
+        ),
+        ({"client_metadata": {"x-codex-turn-metadata": '{"request_kind":"turn"}'}}, None),
+        ({"client_metadata": {"x-codex-turn-metadata": "{"}}, None),
+        (
+            {
+                "input": [
+                    {"role": "user", "content": "item_reference, You are performing a CONTEXT CHECKPOINT COMPACTION"}
+                ]
+            },
+            None,
+        ),
+        ({"input": [USER, THOUGHT, {"role": "assistant", "content": "a"}], "store": True}, None),
+        ({"previous_response_id": None, "conversation": None, "prompt": None, "context_management": []}, None),
+    ],
+)
+def test_what_somebody_else_keeps_or_compacts_is_handed_off(members: dict[str, Any], code: Code | None) -> None:
+    handed = RESPONSES.read(body(**{"input": [USER], **members})).hands_off
+    assert (handed and handed.code) == code
+
+
+def test_a_template_of_the_providers_may_stand_for_model_and_input() -> None:
+    request = RESPONSES.read(b'{"prompt":{"id":"p"}}')
+    assert (request.model, request.raw_messages) == ("", ())
+
+
+def test_a_prompt_of_unknown_size_is_not_typical() -> None:
+    for members in (
+        {"truncation": "auto"},
+        {"tools": [{"type": "web_search"}]},
+        {"text": {"format": {"type": "json_schema"}}},
+    ):
+        assert not RESPONSES.read(body(input="a", **members)).is_typical
+    assert RESPONSES.read(body(input="a", truncation="disabled", tools=[{"type": "custom"}])).is_typical
+
+
+def test_declarations_are_read() -> None:
+    schema = {"type": "json_schema", "name": "s", "schema": {"type": "object"}}
+    tools = [{"type": "function", "name": "f", "description": "d", "parameters": {}}, {"type": "web_search"}]
+    told = RESPONSES.read(
+        body(input="a", tools=tools, tool_choice={"type": "function", "name": "f"}, text={"format": schema})
+    )
+    read_ = told.declarations()
+    assert [tool.name for tool in read_.tools] == ["f"]
+    assert read_.others == ('{"type": "web_search"}',)
+    assert read_.forced == "f"
+    assert read_.response_format is not None
+    assert read_.response_format.name == "s"
+
+
+def test_names_of_the_cache_and_of_the_user_are_found() -> None:
+    request = RESPONSES.read(body(input="a", prompt_cache_key="k", user="u", max_output_tokens=7))
+    assert (request.cache_key, request.end_user, request.output) == (("prompt_cache_key", b'"k"'), ("user", b'"u"'), 7)
+
+
+# A provider's compaction
+
+COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"}
+RULES = {"role": "developer", "content": "the rules"}
+
+
+def test_what_a_provider_compacted_is_one_message_that_leads_and_never_moves() -> None:
+    items = [RULES, USER, {"role": "assistant", "content": "a"}, COMPACTION, USER]
+    request = RESPONSES.read(body(input=items, instructions="Be kind.", context={"pin": [1, 4]}))
+    compacted = talk(*items, instructions="Be kind.")
+    assert [message.texts for message in compacted.instructions] == [("Be kind.",), ("the rules",)]
+    assert compacted.instructions[1].encrypted == 4
+    assert len(compacted.transcript) == 1
+    assert json.loads(request.with_messages(RESPONSES.render(compacted, whole(compacted))))["input"] == items
+    assert request.pins == (1, 2)
+
+
+def test_only_the_last_compaction_counts_and_the_word_alone_is_none() -> None:
+    later = {**COMPACTION, "id": "cmp_2"}
+    assert len(talk(COMPACTION, USER, later, USER, {"role": "user", "content": 'a "compaction"'}).transcript) == 2
+
+
+# Rendering
+
+
+def test_who_stands_behind_reasoning_that_is_gone_loses_its_id() -> None:
+    said = {"type": "message", "id": "msg_1", "role": "developer", "content": "a"}
+    conversation = talk(USER, THOUGHT, said, USER)
+    left = rendered(conversation, Pruned(0, 2), Carried(2), Verbatim(3, 4))
+    assert left == [{"type": "message", "role": "developer", "content": "a"}, USER]
+    assert rendered(conversation, Verbatim(0, 4)) == [USER, THOUGHT, said, USER]
+
+
+@pytest.mark.parametrize(
+    ("call", "member", "held"),
+    [
+        ({"type": "function_call", "arguments": "{}"}, "arguments", '{"_shortened":"a"}'),
+        ({"type": "custom_tool_call", "input": "b"}, "input", '{"_shortened":"a"}'),
+        ({"type": "tool_search_call", "arguments": {"q": 1}}, "arguments", {"_shortened": "a"}),
+        (
+            {"type": "apply_patch_call", "operation": {"type": "create_file", "diff": "b"}},
+            "operation",
+            {"type": "create_file", "diff": '{"_shortened":"a"}'},
+        ),
+        ({"type": "shell_call", "action": {"commands": ["b"]}}, "action", {"commands": ['{"_shortened":"a"}']}),
+    ],
+)
+def test_arguments_that_were_cut_stand_where_the_family_takes_a_text(
+    call: dict[str, Any], member: str, held: Any
+) -> None:
+    conversation = talk({"call_id": "c", "name": "f", **call}, USER)
+    kept = Altered(0, (), 1, "shortened", ((0, '{"_shortened":"a"}'),))
+    assert rendered(conversation, kept)[0][member] == held
+    same = Altered(0, (), 1, "shortened", ((0, conversation.transcript.messages[0].calls[0].arguments),))
+    assert RESPONSES.render(conversation, View((same,), 1))[0] == conversation.transcript.messages[0].raw
+
+
+def test_an_object_that_takes_no_long_text_is_sealed_where_it_is_long() -> None:
+    assert read({"type": "computer_call", "call_id": "c", "action": {"type": "type", "text": "a" * 300}}).sealed
+
+
+def test_parts_that_are_left_empty_go_but_for_the_last() -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
+    conversation = talk({"type": "function_call_output", "call_id": "c", "output": parts}, USER)
+    assert rendered(conversation, Altered(0, ("cut", ""), 1, "trimmed"))[0]["output"] == [
+        {"type": "input_text", "text": "cut"}
+    ]
+    assert len(rendered(conversation, Altered(0, ("", ""), 1, "trimmed"))[0]["output"]) == 1
+    denied = talk({"type": "mcp_approval_response", "approval_request_id": "c", "approve": False, "reason": "no"}, USER)
+    left = rendered(denied, Altered(0, ("x", "cut"), 1, "trimmed"))[0]
+    assert (left["approve"], left["reason"]) == (False, "cut")
+
+
+# Streams
+
+
+def edited(editor: Any, *frames: bytes) -> list[dict[str, Any]]:
+    out = b"".join(editor.edit(each) for each in frames)
+    return [json.loads(each.partition(b"data: ")[2]) for each in frames_in(out) if b"data: " in each]
+
+
+def request(**members: Any) -> Any:
+    return RESPONSES.read(body(input="a", stream=True, **members))
+
+
+def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> None:
+    early = RESPONSES.early(request(), "chunk", "cmp_1")
+    assert early.started({}).startswith(b": compaction_started ")
+    early.completed({"status": "full"}, STATUS)
+    told = edited(RESPONSES.editor(TOLD, request(), early), *STREAM)
+    assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
+    assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]
+
+
+def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_answers_are_kept() -> None:
+    stored = RESPONSES.early(request(), "start", "cmp_1")
+    assert stored.started({}).startswith(b": ")
+    early = RESPONSES.early(request(store=False), "start", "cmp_1")
+    own = [early.started({}), early.failed({}, STATUS)]
+    editor = RESPONSES.editor(TOLD, request(), early)
+    frames = [*own, *(each for sent in STREAM if (each := editor.edit(sent)))]
+    SAMPLES.check_stream(frames)
+    assert editor.quiet(b"".join(STREAM), 0) == 0
+
+
+@pytest.mark.parametrize("seen", [2, 4, 6])
+def test_an_error_of_ours_goes_on_with_the_providers_numbers_and_id(seen: int) -> None:
+    editor = RESPONSES.editor(TOLD)
+    frames = [editor.edit(each) for each in STREAM[:seen]]
+    quiet = b"".join(STREAM[seen:6])
+    if seen == 4:
+        assert editor.quiet(quiet, 0) == len(quiet)
+        frames += frames_in(quiet)
+    frames += [editor.edit(each) for each in frames_in(RESPONSES.error_frame(ERROR))]
+    told = edited(RESPONSES.editor(), *frames)
+    assert [each["sequence_number"] for each in told] == list(range(len(told)))
+    assert [each["type"] for each in told[-2:]] == ["error", "response.failed"]
+    assert told[-1]["response"]["id"] == "resp_theirs"
+    assert told[-1]["response"]["error"]["message"] == told[-2]["message"] == told[-2]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        frame("error", 2, code="context_length_exceeded", message="Too long.", param="input"),
+        ends(2, "failed", error={"code": "context_length_exceeded", "message": "Too long."}),
+        b'data: {"error":{"code":"context_length_exceeded","message":"Too long."}}\n\n',
+    ],
+)
+def test_an_error_before_the_first_item_is_a_refusal(error: bytes) -> None:
+    editor = RESPONSES.editor()
+    edited(editor, *BEGINNING[:3], error)
+    assert not editor.begun
+    assert b"context_length_exceeded" in editor.refusal
+    assert editor.failed
+    assert editor.complete
+    later = RESPONSES.editor()
+    edited(later, *BEGINNING, error)
+    assert later.failed
+    assert not later.refusal
+
+
+async def test_a_response_with_items_of_all_kinds_becomes_a_stream() -> None:
+    said = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    output = [
+        {"type": "reasoning", "id": "rs", "summary": []},
+        said,
+        {"type": "custom_tool_call", "id": "ct", "call_id": "c", "name": "n", "input": "run"},
+    ]
+    whole_ = json.dumps(response("incomplete", output)).encode()
+
+    async def pieces() -> Any:
+        yield whole_
+
+    stream = RESPONSES.as_stream(request(), pieces(), is_stream=False, headers=())
+    frames = frames_in(b"".join([each async for each in stream]))
+    SAMPLES.check_stream(frames)
+    told = edited(RESPONSES.editor(), *frames)
+    assert told[-1]["type"] == "response.incomplete"
+    assert [each["item"] for each in told if each["type"] == "response.output_item.done"] == output
+    assert [each["delta"] for each in told if "delta" in each] == ["No.", "run"]
+
+
+def test_a_summary_call_asks_for_as_many_tokens_as_are_allowed_at_least() -> None:
+    options = RESPONSES.summaries.options(Manners("max_output_tokens"), "m", 5, 8_000, {})
+    assert options == {"max_output_tokens": 16, "stream": True, "store": False}
