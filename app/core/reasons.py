@@ -82,7 +82,7 @@ class Code(StrEnum):
 
     SUMMARY_IN_BACKGROUND = (
         "summary_in_background",
-        "no wait, as the request fits well or was shortened: its summary is made after the answer, or already",
+        "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
     )
 
     # The summariser gave no answer.

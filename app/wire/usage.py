@@ -37,20 +37,21 @@ class Usage:
 
 
 def usage_of(said: object) -> Usage | None:
-    """None where nothing was said."""
+    """None where nothing was said. Where the model read several prompts for one answer, none of them is the one that
+    was sent: nothing is learnt from them."""
     if not said:
         return None
-    if calls := _calls_with_compaction(said):
-        # What it says of the whole is the last call's alone, and that had another prompt than ours.
+    calls = _iterations(said)
+    if any(call.get("type") == "compaction" for call in calls):
+        # What it says of the whole is the last call's alone.
         return Usage(_sum([read_usage(call) for call in calls]), None)
-    return Usage(read_usage(said), prompt_tokens(said))
+    return Usage(read_usage(said), prompt_tokens(said) if len(calls) <= 1 else None)
 
 
-def _calls_with_compaction(said: object) -> list[Members]:
-    """The calls that the provider made of one, where it compacted the conversation itself; none otherwise."""
+def _iterations(said: object) -> list[Members]:
+    """The calls that the provider made of one."""
     told = said.get("iterations") if isinstance(said, dict) else None
-    calls = [call for call in told if isinstance(call, dict)] if isinstance(told, list) else []
-    return calls if any(call.get("type") == "compaction" for call in calls) else []
+    return [call for call in told if isinstance(call, dict)] if isinstance(told, list) else []
 
 
 def _sum(calls: Iterable[Tokens]) -> Tokens:

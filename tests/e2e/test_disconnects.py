@@ -45,7 +45,7 @@ LEAVING: dict[str, tuple[bytes, tuple[Any, ...]]] = {
     "stream, before the status": (request_bytes(chat(stream=True)), ("hang",)),
     "stream, in silence": (request_bytes(chat(stream=True)), (stream_head() + chunked(FRAME % b"a"), "hang")),
     "unreadable body": (request_bytes(b"{"), ("hang",)),
-    "another path": (request_bytes(b"{}", target="/v1/responses"), (stream_head() + chunked(b"data: 1\n\n"), "hang")),
+    "another path": (request_bytes(b"{}", target="/v1/completions"), (stream_head() + chunked(b"data: 1\n\n"), "hang")),
     "without a body": (request_bytes(None, method="GET", target="/v1/models"), ("hang",)),
 }
 
@@ -207,7 +207,7 @@ def slow_client(steno: Steno) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/completions"])
 def test_client_that_takes_nothing_is_given_up(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:

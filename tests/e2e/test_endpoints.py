@@ -472,7 +472,7 @@ def test_request_from_another_machine_needs_a_key() -> None:
     assert closed.tenant([(b"api-key", b"sk-a")], "10.0.0.7") == tenants[0]
 
 
-@pytest.mark.parametrize("target", [CHAT, "/v1/models", "/v1/responses", "/context/conversations"])
+@pytest.mark.parametrize("target", [CHAT, "/v1/models", "/v1/completions", "/context/conversations"])
 @pytest.mark.parametrize(("peer", "status"), [("10.0.0.7", 401), ("127.0.0.1", 502)])
 async def test_no_path_serves_other_machines_without_a_key(
     monkeypatch: pytest.MonkeyPatch, target: str, peer: str, status: int
@@ -539,7 +539,7 @@ def test_key_is_never_in_the_commands_log(scripted: ScriptedProvider, serve: Cal
     for body in (chat([question]), chat(longer, model="gpt-4"), chat(longer, model="gpt-4", stream=True)) * 2:
         for request in (
             request_bytes(body, authorization, usual=False),
-            request_bytes(body, authorization, target="/v1/responses", usual=False),
+            request_bytes(body, authorization, target="/v1/completions", usual=False),
         ):
             with connected(serving.url) as connection:
                 connection.sendall(request)

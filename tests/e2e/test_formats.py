@@ -144,6 +144,19 @@ def test_a_summariser_in_another_format_reads_a_transcript_where_the_conversatio
     assert shown
 
 
+def test_a_fallback_in_another_format_reads_a_transcript_of_what_the_first_was_shown(
+    steno: StartSteno, scripted: ScriptedProvider, other: ScriptedProvider
+) -> None:
+    for _ in range(2):  # The call is made once more.
+        scripted.then(answer(b"{}", status=b"500 Internal Server Error"))
+    upstreams = {"writer": at(other, formats=["chat_completions"])}
+    ask(steno(upstreams=upstreams, summary={"style": "prefix", "fallbacks": [{"upstream": "writer"}]}), chat(LONG))
+    shown, quoted = (json.loads(first(provider).body)["messages"] for provider in (scripted, other))
+    assert LONG[0] in shown
+    assert LONG[0] not in quoted
+    assert asked(other) == [(CHAT, True)]
+
+
 def test_a_summariser_whose_path_is_not_there_is_asked_in_another_format_the_next_time(
     steno: StartSteno, other: ScriptedProvider
 ) -> None:
@@ -310,6 +323,16 @@ def test_counting_makes_no_summary(steno: StartSteno, scripted: ScriptedProvider
     counted = ask(steno(), chat(LONG), b"x-context-count: forwarded", target=COUNT)
     assert counted.status == 200
     assert asked(scripted) == [(COUNT, False)]
+
+
+def test_counting_leaves_no_trace(steno: StartSteno) -> None:
+    """What was only counted is no conversation that the next request goes on with."""
+    running, history = steno(), LONG[:3]
+    counted = ask(running, chat(history), b"x-context-count: forwarded", target=COUNT)
+    asked_for = ask(running, chat(history))
+    ids = [told.header("x-context-conversation-id") for told in (counted, asked_for)]
+    assert None not in ids
+    assert ids[0] != ids[1]
 
 
 def test_a_request_to_count_passes_as_it_came_without_the_header(steno: StartSteno, scripted: ScriptedProvider) -> None:

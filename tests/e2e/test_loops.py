@@ -38,7 +38,7 @@ PATHS: dict[str, Any] = {
     "a stream": request_bytes(chat(stream=True)),
     "a long chat, with its summary": request_bytes(chat(long_history())),
     "an unreadable chat": request_bytes(b"{"),
-    "another path": request_bytes(chat(), target="/v1/responses"),
+    "another path": request_bytes(chat(), target="/v1/completions"),
     "a list of models": request_bytes(None, method="GET", target="/v1/models"),
 }
 

@@ -135,7 +135,7 @@ def test_too_many_or_too_large_headers_are_refused(
     assert not scripted.requests
 
 
-@pytest.mark.parametrize("target", [CHAT, "/v1/responses", "/v1/models", "/context/conversations"])
+@pytest.mark.parametrize("target", [CHAT, "/v1/completions", "/v1/models", "/context/conversations"])
 @pytest.mark.parametrize("name", ["x_forwarded_for", "X-Context_Preset", "api_key", "content_length", "x_real-ip"])
 def test_header_that_servers_may_take_for_a_known_one_is_refused_by_name(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str, name: str
@@ -149,7 +149,7 @@ def test_header_that_servers_may_take_for_a_known_one_is_refused_by_name(
     assert not scripted.requests
 
 
-@pytest.mark.parametrize("target", [CHAT, "/v1/responses", "/v1/models"])
+@pytest.mark.parametrize("target", [CHAT, "/v1/completions", "/v1/models"])
 def test_other_headers_with_underscores_pass_as_they_are(
     scripted: ScriptedProvider, before_scripted: StartSteno, target: str
 ) -> None:

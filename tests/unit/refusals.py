@@ -84,6 +84,7 @@ OVERFLOWS = [
         208_321,
     ),
     Refused("anthropic, no numbers", openai("Prompt is too long"), status=413),
+    Refused("anthropic, by the size", openai("Request size exceeds model context window"), status=413),
     Refused("bedrock", {"message": "Input is too long for requested model."}),
     Refused(
         "bedrock, titan",
@@ -626,6 +627,8 @@ NEGATIVES = [
             " for claude-3-5-sonnet-20241022"
         ),
     ),
+    Other("anthropic's bytes", openai("Request exceeds the maximum size"), status=413),
+    Other("anthropic's marks", openai("A maximum of 4 blocks with cache_control may be provided. Found 5.")),
     Other("anthropic's cache", openai("The prompt is too short to cache: the minimum number of tokens is 1024")),
     Other(
         "cohere's output cap",

@@ -101,7 +101,7 @@ async def judged(*compactions: Compaction) -> Code | None:
 
     job.beside = at_once
     nothing: Any = None
-    compactor = Compactor(*[nothing] * 9, holder="here")
+    compactor = Compactor(*(nothing,) * 9, "here")
     for _ in range(VAIN_PASSES):
         request = progress(job=job)
         for compaction in compactions:

@@ -42,6 +42,9 @@ def check_arguments(request: Any, betas: Collection[str], required: Collection[s
             raise Refused(Refusal(f"{name}: Input should be a valid boolean"))
     _check_system(request.get("system"))
     _check_tools(request.get("tools"))
+    for name in ("tool_choice", "compaction", "thread"):
+        if request.get(name) is not None:
+            _require(name, request[name], "valid dictionary")
     _check_thinking(request)
     _check_edits(request, betas)
     _check_messages(request["messages"], str(model), betas)
@@ -118,6 +121,7 @@ def _check_thinking(request: Mapping[str, Any]) -> None:
     kind = thinking.get("type")
     if kind not in kinds:
         raise Refused(missing("thinking.type") if kind is None else wrong_tag("thinking", str(kind), kinds))
+    _require(f"thinking.{kind}.block_binding", thinking.get("block_binding") or {}, "valid dictionary")
     if kind == "enabled":
         _check_thinking_budget(thinking.get("budget_tokens"), request.get("max_tokens"))
     forced = (request.get("tool_choice") or {}).get("type") in ("any", "tool")
@@ -146,10 +150,15 @@ def _check_edits(request: Mapping[str, Any], betas: Collection[str]) -> None:
         for kind, starts in _EDITS.items()
         if has_beta(betas, starts) and (kind != "compact_20260112" or compacts(request["model"]))
     )
-    for index, edit in enumerate(managed.get("edits") or ()):
-        kind = edit.get("type") if isinstance(edit, dict) else None
-        if kind not in known:
-            raise Refused(wrong_tag(f"context_management.edits.{index}", str(kind), known))
+    _require("context_management.edits", managed.get("edits", []), "valid list")
+    for index, edit in enumerate(managed.get("edits", [])):
+        path = f"context_management.edits.{index}"
+        _require(path, edit, "valid dictionary")
+        if edit.get("type") not in known:
+            raise Refused(wrong_tag(path, str(edit.get("type")), known))
+        if (trigger := edit.get("trigger")) is not None and edit["type"] == "compact_20260112":
+            _require(f"{path}.trigger", trigger, "valid dictionary")
+            _require(f"{path}.trigger.value", trigger.get("value"), "valid integer")
 
 
 def _check_messages(messages: Any, model: str, betas: Collection[str]) -> None:
@@ -163,7 +172,7 @@ def _check_messages(messages: Any, model: str, betas: Collection[str]) -> None:
         role = message.get("role")
         if role is None:
             raise Refused(missing(f"{path}.role"))
-        if role not in SAID_BY:
+        if not isinstance(role, str) or role not in SAID_BY:
             raise Refused(Refusal(f"{path}.role: Input should be 'user', 'assistant' or 'system'"))
         for name in message:
             if name not in (_SYSTEM_MESSAGE if role == "system" else _MESSAGE):
@@ -190,6 +199,7 @@ def _check_block(path: str, block: Any, allowed: Collection[str], role: str = ""
     kind = block.get("type")
     if kind is None:
         raise Refused(missing(f"{path}.type"))
+    _require(f"{path}.type", kind, "string")
     if kind not in allowed:
         sayers = [each for each, kinds in SAID_BY.items() if kind in kinds]
         if role and sayers and kind != "compaction":

@@ -68,6 +68,9 @@ def check_arguments(request: Any) -> Mapping[str, Any]:
         if not isinstance(entry, dict) or entry.get("type") != "compaction":
             kind = str(entry.get("type") if isinstance(entry, dict) else entry)
             raise Refused(wrong_value(f"context_management[{index}].type", kind, ("compaction",)))
+        if not isinstance(entry.get("compact_threshold", 0), int | None):
+            path = f"context_management[{index}].compact_threshold"
+            raise Refused(wrong_type(path, "an integer", entry["compact_threshold"]))
     return given
 
 
@@ -117,7 +120,7 @@ def _check_tools(given: Mapping[str, Any]) -> None:
     if isinstance(choice, str) and choice not in ("none", "auto", "required"):
         raise Refused(wrong_value("tool_choice", choice, ("none", "auto", "required")))
     if isinstance(choice, dict) and choice.get("type") == "function":
-        names = {tool.get("name") for tool in given.get("tools", ())}
+        names = [tool.get("name") for tool in given.get("tools", ())]
         if choice.get("name") not in names:
             text = f"Tool choice '{choice.get('name')}' not found in 'tools' parameter."
             raise Refused(Refusal(text, "tool_choice"))

@@ -116,13 +116,31 @@ def edited(raw: bytes, edit: Edit) -> bytes:
     message = decoded_message(raw)
     if not isinstance(message.get("content"), list):
         return raw
-    content = RawObject(raw).raw("content") or b"[]"
     kept, changed = [], False
-    for block, element in zip(message["content"], split_array(content), strict=True):
+    for block, element in zip(message["content"], raw_blocks(raw), strict=True):
         left = edit(block) if isinstance(block, dict) else block
         changed = changed or left is not block
         if left is not None:
             kept.append(element if left is block else msgspec.json.encode(left))
     if not kept:
         return b""
-    return RawObject(raw).spliced({"content": b"[%b]" % b",".join(kept)}) if changed else raw
+    return with_content(raw, b"[%b]" % b",".join(kept)) if changed else raw
+
+
+def raw_blocks(raw: bytes) -> list[bytes]:
+    """A message's blocks, each with its own bytes; a text is one block of text."""
+    try:
+        content = RawObject(raw).raw("content") or b"[]"
+    except Unreadable:  # A key that stands twice, for one: as it was read, with the last of them.
+        content = msgspec.json.encode(decoded_message(raw).get("content") or [])
+    if content.startswith(b"["):
+        return split_array(content)
+    return [msgspec.json.encode(block) for block in blocks_of(decoded_message(raw).get("content"))]
+
+
+def with_content(raw: bytes, content: bytes) -> bytes:
+    """A message with another content; the rest keeps its bytes."""
+    try:
+        return RawObject(raw).spliced({"content": content})
+    except Unreadable:
+        return msgspec.json.encode({**decoded_message(raw), "content": msgspec.Raw(content)})

@@ -34,22 +34,23 @@ def in_order(raw_messages: Sequence[bytes]) -> list[bytes]:
     """The messages without the marks of an hour that came behind one of five minutes, as others were moved."""
     if not any(b'"ttl"' in raw for raw in raw_messages):
         return list(raw_messages)
-    kept: list[bytes] = []
-    short = False
-    for raw in raw_messages:
-        marks = list(_marked(blocks_of(decoded_message(raw).get("content")))) if MARK.encode() in raw else []
-        lengths = [_is_long(block[MARK]) for block in marks]
-        kept.append(edited(raw, _without_mark) if short and any(lengths) else raw)
-        short = short or not all(lengths)
-    return kept
+    is_short = False
+
+    def edit(block: dict[str, Any]) -> dict[str, Any]:
+        nonlocal is_short
+        left = block
+        if isinstance(content := block.get("content"), list):
+            inner = [edit(held) if isinstance(held, dict) else held for held in content]
+            if any(now is not was for now, was in zip(inner, content, strict=True)):
+                left = {**left, "content": inner}
+        if mark := block.get(MARK):
+            if is_short and _is_long(mark):
+                return {key: value for key, value in left.items() if key != MARK}
+            is_short = is_short or not _is_long(mark)
+        return left
+
+    return [edited(raw, edit) if MARK.encode() in raw else raw for raw in raw_messages]
 
 
 def _is_long(mark: object) -> bool:
     return isinstance(mark, Mapping) and mark.get("ttl") == _LONG
-
-
-def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
-    left = {key: value for key, value in block.items() if key != MARK}
-    if isinstance(content := block.get("content"), list):
-        left["content"] = [_without_mark(inner) if isinstance(inner, dict) else inner for inner in content]
-    return left

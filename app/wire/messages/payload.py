@@ -7,7 +7,7 @@ gone they wait for the next such place. And a history begins with a user's messa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +16,18 @@ import msgspec
 from app.core.history.messages import Kind
 from app.core.summary import prompts
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
-from app.wire.members import RawObject, split_array
-from app.wire.messages.content import MARK, SEALED, blocks_of, decoded_message, edited, is_result, texts_in
+from app.wire.messages.content import (
+    MARK,
+    SEALED,
+    decoded_message,
+    edited,
+    is_result,
+    raw_blocks,
+    texts_in,
+    with_content,
+)
 from app.wire.messages.marks import in_order, last_mark
 from app.wire.messages.messages import is_beside, written
-
-Json = Mapping[str, Any]
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
 
@@ -103,7 +109,7 @@ def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] 
     """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
     remaining = iter(texts)
     if isinstance(decoded_message(raw).get("content"), str):
-        return RawObject(raw).spliced({"content": msgspec.json.encode(next(remaining))})
+        return with_content(raw, msgspec.json.encode(next(remaining)))
     left = None if calls is None else dict(calls)
     called = iter(range(len(raw)))
 
@@ -185,14 +191,7 @@ def _alternating(entries: Sequence[_Entry]) -> list[_Entry]:
 
 def _joined(first: _Entry, second: _Entry) -> _Entry:
     """Both in one; the one that is no note keeps its other members."""
-    blocks = [*_raw_blocks(first.raw), *_raw_blocks(second.raw)]
+    blocks = [*raw_blocks(first.raw), *raw_blocks(second.raw)]
     blocks.sort(key=lambda block: not is_result(decoded_message(block)))
     kept = first if second.index is None else second
-    return replace(kept, raw=RawObject(kept.raw).spliced({"content": b"[%b]" % b",".join(blocks)}))
-
-
-def _raw_blocks(raw: bytes) -> list[bytes]:
-    content = RawObject(raw).raw("content") or b"[]"
-    if content.startswith(b"["):
-        return split_array(content)
-    return [msgspec.json.encode(block) for block in blocks_of(decoded_message(raw).get("content"))]
+    return replace(kept, raw=with_content(kept.raw, b"[%b]" % b",".join(blocks)))

@@ -1,0 +1,541 @@
+"""Messages, beyond what every format has to keep: its own blocks, its order, its marks and its beginnings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from app.core.history.messages import Kind, Message
+from app.core.reasons import Code
+from app.core.summary.prompts import chunk_text, quote_messages
+from app.core.view.view import (
+    Altered,
+    Carried,
+    Conversation,
+    Costs,
+    Note,
+    Part,
+    Pinned,
+    Pruned,
+    Summary,
+    Verbatim,
+    View,
+)
+from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
+from app.wire.beginnings import Beginnings
+from app.wire.format import ContextMembers
+from app.wire.members import Unreadable
+from app.wire.messages.early import PING
+from app.wire.messages.format import MESSAGES
+from app.wire.messages.payload import OPENER
+from app.wire.messages.request import MessagesRequest, read_request
+from app.wire.reader import MessageReader
+from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
+from tests.unit.conversations import IDENTITY, chunk, count
+
+EPHEMERAL = {"type": "ephemeral"}
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"type": "web_search_result", "title": "T"}]}
+TOLD = ContextMembers(b'"context_status":"full"', b'"context_status":"full","context":{"status":"full"}')
+
+
+def block(said: str, **members: Any) -> dict[str, Any]:
+    return {"type": "text", "text": said, **members}
+
+
+def use(id_: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id_, "name": f"tool_{id_}", "input": {"a": 1}}
+
+
+def result(id_: str, content: Any = "r") -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id_, "content": content}
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content[0] if isinstance(content[0], str) else list(content)}
+
+
+def assistant(*content: Any) -> dict[str, Any]:
+    return {**user(*content), "role": "assistant"}
+
+
+def system(said: str = "mind") -> dict[str, Any]:
+    return {"role": "system", "content": said}
+
+
+def body(*messages: Any, **members: Any) -> bytes:
+    return json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages, **members}).encode()
+
+
+def request(*messages: Any, **members: Any) -> MessagesRequest:
+    return read_request(body(*(messages or (user("q"),)), **members))
+
+
+def read(*messages: Any, **members: Any) -> tuple[Message, ...]:
+    return MessageReader(IDENTITY, MESSAGES.message).read(request(*messages, **members).raw_messages)
+
+
+def talk_of(*messages: Any, **members: Any) -> Conversation:
+    history = read(*messages, **members)
+    return Conversation(history, IDENTITY, "t", lambda: Costs([count(m.text) for m in history], 0), None)
+
+
+def rendered(talk: Conversation, *parts: Part, alternate: bool = False) -> list[Any]:
+    return [json.loads(raw) for raw in MESSAGES.render(talk, View(parts, 1), alternate)]
+
+
+def summary(talk: Conversation, stop: int, **changes: Any) -> Summary:
+    return Summary(chunk(talk, 0, stop, **changes))
+
+
+def noted(talk: Conversation, stop: int, **members: Any) -> dict[str, Any]:
+    return user(block(chunk_text(chunk(talk, 0, stop)), **members))
+
+
+# Requests
+
+
+def test_the_system_stands_beside_the_messages_and_goes_back_there() -> None:
+    for given in ("be brief", [block("be brief", cache_control=EPHEMERAL)]):
+        asked = request(user("q"), system=given)
+        assert [json.loads(raw) for raw in asked.raw_messages] == [given, user("q")]
+        changed = json.loads(asked.with_messages([asked.raw_messages[0], b'{"role":"user","content":"n"}']))
+        assert (changed["system"], changed["messages"]) == (given, [user("n")])
+    assert [m.kind for m in read(user("q"), system=None)] == [Kind.USER]
+    assert json.loads(request(user("q")).with_messages([])) == json.loads(body())
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({}, None),
+        ({"thread": None, "container": "c", "compaction": None}, None),
+        ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, None),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, None),
+        ({"context_management": [7]}, None),
+        ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, Code.NATIVE_COMPACTION),
+        ({"compaction": {"type": "summarize"}}, Code.NATIVE_COMPACTION),
+        ({"thread": {"type": "create"}}, Code.SERVER_STATE),
+    ],
+)
+def test_what_somebody_else_keeps_or_compacts_is_handed_off(members: dict[str, Any], code: Code | None) -> None:
+    reason = request(**members).hands_off
+    assert (reason.code if reason else None) is code
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "You are performing a CONTEXT CHECKPOINT COMPACTION. Go.",
+        "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
+    ],
+)
+def test_a_clients_own_compaction_is_left_alone(prompt: str) -> None:
+    for last in (user(prompt), user(result("a"), block(prompt))):
+        reason = request(user("q"), last).hands_off
+        assert reason is not None
+        assert reason.code is Code.CLIENT_COMPACTION
+    assert request(user(prompt), assistant("a"), user("q")).hands_off is None
+    assert request(user(f"They said: {prompt}")).hands_off is None
+
+
+def test_a_conversation_is_named_by_what_its_client_sends() -> None:
+    named = {"user_id": json.dumps({"device_id": "d", "session_id": "s1"}), "session_id": "s2", "conversation_id": "s3"}
+    names = request(conversation_id="s4", metadata=named).names
+    assert names == (
+        ("conversation_id", b'"s4"'),
+        ("metadata.conversation_id", b'"s3"'),
+        ("metadata.session_id", b'"s2"'),
+        ("metadata.user_id", b'"s1"'),
+    )
+    session = "01234567-89ab-cdef-0123-456789abcdef"
+    older = request(metadata={"user_id": f"user_ff_account__session_{session}"})
+    assert older.names == (("metadata.user_id", f'"{session}"'.encode()),)
+    for user_id in ("ann", 7, "{}", "[]", '{"session_id":7}'):
+        assert request(metadata={"user_id": user_id}).names == ()
+    assert request(metadata=[]).names == ()
+    assert request(metadata={"user_id": "ann"}).end_user == ("metadata.user_id", b'"ann"')
+    assert request().end_user is None
+    assert request().cache_key is None
+
+
+def test_only_prompts_of_known_cost_are_typical() -> None:
+    own = {"name": "f", "input_schema": {}}
+    keeps = {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}
+    assert request(tools=[own, {**own, "type": "custom"}], mcp_servers=[], **keeps).is_typical
+    for members in (
+        {"tools": [own, {"type": "web_search_20250305", "name": "web_search"}]},
+        {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        {"mcp_servers": [{"url": "u"}]},
+        {"container": "c"},
+    ):
+        assert not request(**members).is_typical, members
+
+
+def test_declarations_are_read_tolerantly() -> None:
+    own = {"name": "f", "description": "d", "input_schema": {"type": "object"}}
+    read_ = request(
+        tools=[own, {"type": "bash_20250124"}, 7],
+        tool_choice={"type": "tool", "name": "f"},
+        output_config={"format": {"type": "json_schema", "schema": {"a": 1}}},
+    ).declarations()
+    assert [(tool.name, tool.description, tool.parameters) for tool in read_.tools] == [("f", "d", {"type": "object"})]
+    assert read_.others == ('{"type": "bash_20250124"}',)
+    assert (read_.choice, read_.forced) == ("tool", "f")
+    assert read_.response_format is not None
+    assert read_.response_format.schema == {"a": 1}
+    assert request(tool_choice=7).declarations().others == ()
+    assert read_request(body()[:-1] + b', "tools": 1e999}').declarations().others == ("1e999",)
+    assert request(tools=[own], tool_choice={"type": "none"}).forbids_tools
+
+
+def test_a_beta_asks_for_a_window() -> None:
+    assert MESSAGES.window_asked([(b"anthropic-beta", b"x-1,context-1m-2025-08-07")]) == 1_000_000
+    assert MESSAGES.window_asked([(b"anthropic-beta", b"x-1"), (b"accept", b"context-1m-2025-08-07")]) is None
+
+
+def test_a_request_that_begins_like_the_one_before_is_read_on_from_there() -> None:
+    beginnings, long = Beginnings(), user("q" * 40_000)
+    read_request(body(long), beginnings=beginnings)
+    again = read_request(body(long, assistant("a"), user("b")), beginnings=beginnings)
+    assert [json.loads(raw) for raw in again.raw_messages] == [long, assistant("a"), user("b")]
+
+
+@pytest.mark.parametrize("messages", [[7], [{"content": "a"}], [{"role": 7}]])
+def test_what_is_no_message_is_unreadable(messages: list[Any]) -> None:
+    with pytest.raises(Unreadable):
+        read(*messages)
+
+
+def test_a_threshold_of_another_format_is_not_taken_for_one() -> None:
+    assert request(context_management=[{"type": "compaction", "compact_threshold": 9}]).threshold is None
+    with pytest.raises(InvalidRequest):
+        request(context={"nope": 1})
+
+
+# Messages
+
+
+def test_results_and_a_question_may_stand_in_one_message() -> None:
+    alone, mixed = read(user(result("a"), result("b")), user(result("a"), block("and so")))
+    assert (alone.kind, alone.answers) == (Kind.RESULT, ("a", "b"))
+    assert (mixed.kind, mixed.answers, mixed.texts) == (Kind.USER, ("a",), ("r", "and so"))
+
+
+def test_texts_and_pictures_are_read_wherever_they_stand() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "data": "iVBORw0KGgo="}}
+    plain = {"type": "document", "source": {"type": "text", "data": "d"}}
+    held = {"type": "document", "source": {"type": "content", "content": [block("e"), picture]}}
+    file = {"type": "document", "source": {"type": "base64", "data": "JVBE"}}
+    found = {"type": "search_result", "source": "s", "title": "t", "content": [block("f")]}
+    [message] = read(
+        user(plain, held, file, found, result("a", [block("g"), picture]), {"type": "x_new", "of": ["12"]})
+    )
+    assert message.texts == ("d", "e", "f", "g")
+    assert [media.kind for media in message.media] == ["image", "file", "image", "x_new"]
+
+
+def test_thinking_is_counted_and_neither_quoted_nor_part_of_what_a_message_means() -> None:
+    thinking, plain, alone = read(assistant(THOUGHT, block("a")), assistant("a"), assistant(THOUGHT))
+    assert thinking.thoughts == ("Hm.",)
+    assert "Hm." not in quote_messages([thinking], 0, (), "abcdef01")
+    assert thinking.digest == plain.digest
+    assert not thinking.sealed
+    assert alone.sealed
+
+
+def test_what_the_provider_calls_and_answers_itself_is_settled_and_a_pause_is_bound_to_what_follows() -> None:
+    [whole] = read(assistant(SEARCH, FOUND, block("a")))
+    assert ([call.name for call in whole.settled], whole.calls, whole.texts) == (["web_search"], (), ("T", "a"))
+    assert not whole.bound
+    talk = talk_of(user("q"), assistant(SEARCH), assistant(FOUND, block("a")), user("b"))
+    assert talk.transcript.messages[1].bound
+    assert talk.transcript.cuts == (0, 1, 3)
+
+
+def test_listed_tools_of_a_server_are_text_that_is_never_quoted() -> None:
+    [listed] = read(
+        assistant({"type": "mcp_tool_listing", "mcp_server_name": "m", "tools": [{"name": "f"}]}, block("a"))
+    )
+    assert listed.thoughts == ('[{"name":"f"}]',)
+    assert listed.media == ()
+
+
+def test_what_a_provider_compacted_is_instructions_and_read_from_there_on_only() -> None:
+    kept = {"type": "compaction", "content": "so far"}
+    gone = [user("q"), system(), assistant("a"), user("b")]
+    history = [*gone, assistant(kept, block("c"), use("a")), user(result("a")), user("d")]
+    asked = request(*history, system="s")
+    beside, compacted, last = read(*history, system="s")
+    assert (beside.kind, compacted.kind, last.kind) == (Kind.INSTRUCTIONS, Kind.INSTRUCTIONS, Kind.USER)
+    assert compacted.texts == ("so far", "c", "r")
+    assert compacted.raw in asked.body
+    talk = talk_of(*history, system="s")
+    assert len(talk.instructions) == 2
+    assert MESSAGES.render(talk, View((Verbatim(0, 1),), 1)) == list(asked.raw_messages)
+    assert json.loads(asked.with_messages(asked.raw_messages))["messages"] == history
+    failed = read(user("q"), assistant({"type": "compaction", "content": None}, block("a")), user("b"))
+    assert [message.kind for message in failed] == [Kind.USER, Kind.ASSISTANT, Kind.USER]
+
+
+# Payloads
+
+
+def test_thinking_behind_a_change_is_left_out_but_for_an_open_turn() -> None:
+    history = [user("q"), assistant(THOUGHT, block("a")), user("b"), assistant(THOUGHT, use("a")), user(result("a"))]
+    talk = talk_of(*history, assistant(THOUGHT), user(result("a")))
+    sent = rendered(talk, summary(talk, 1), Verbatim(1, 7))
+    assert sent[1] == assistant(block("a"))
+    assert sent[2:] == [*history[2:], assistant(THOUGHT), user(result("a"))]
+    closed = talk_of(*history, assistant(THOUGHT), user("c"))
+    assert rendered(closed, summary(closed, 1), Verbatim(1, 7))[3:] == [assistant(use("a")), history[4], user("c")]
+    masked = Altered(4, ("cut",), 1, "masked")
+    assert rendered(closed, Verbatim(0, 4), masked, Verbatim(5, 7))[:4] == history[:4], "before the change it may stay"
+
+
+def test_instructions_wait_for_a_place_where_they_may_stand() -> None:
+    talk = talk_of(user("q"), system("one"), system("two"), assistant("a"), user("b"), assistant("c"))
+    note = noted(talk, 4)
+    carried = summary(talk, 4, carried=(1, 2)), Carried(1), Carried(2)
+    placed = [user("b"), system("one"), system("two"), assistant("c")]
+    assert rendered(talk, *carried, Verbatim(4, 6)) == [note, *placed]
+    assert rendered(talk, Pruned(0, 1), Verbatim(1, 3), Pruned(3, 4), Verbatim(4, 6)) == placed
+    ended = talk_of(user("q"), system("one"), assistant("a"), user("b"))
+    assert rendered(ended, summary(ended, 3, carried=(1,)), Carried(1), Verbatim(3, 4))[1:] == [
+        user("b"),
+        system("one"),
+    ]
+    kept = rendered(talk, Verbatim(0, 1), Pruned(1, 1), Verbatim(3, 4), Verbatim(1, 3), Verbatim(5, 6))
+    assert kept == [user("q"), system("one"), system("two"), assistant("a"), assistant("c")]
+
+
+def test_a_history_begins_with_a_users_message() -> None:
+    talk = talk_of(user("q"), assistant("a"), user("b"))
+    assert rendered(talk, Pruned(0, 1), Verbatim(1, 3)) == [user(block(OPENER)), assistant("a"), user("b")]
+    greeted = talk_of(assistant("hello"), user("q"), assistant("a"), user("b"))
+    assert rendered(greeted, Verbatim(0, 1), Pruned(1, 3), Verbatim(3, 4)) == [assistant("hello"), user("b")]
+
+
+def test_the_mark_of_what_a_summary_stands_for_goes_to_the_summary() -> None:
+    long = {**EPHEMERAL, "ttl": "1h"}
+    talk = talk_of(
+        user(block("q", cache_control=long)),
+        assistant("a"),
+        user(result("x", [block("r", cache_control=long)])),
+        user("b"),
+    )
+    assert rendered(talk, summary(talk, 3), Verbatim(3, 4))[0] == noted(talk, 3, cache_control=long)
+    pinned = rendered(talk, summary(talk, 3), Pinned(2, 3), Verbatim(3, 4))
+    assert pinned[0] == noted(talk, 3, cache_control=long), "the last of those that are gone"
+    unmarked = talk_of(user("q"), assistant("a"), user("b"))
+    assert rendered(unmarked, summary(unmarked, 2), Verbatim(2, 3))[0] == noted(unmarked, 2)
+
+
+def test_no_mark_of_an_hour_comes_behind_one_of_five_minutes() -> None:
+    long = {**EPHEMERAL, "ttl": "1h"}
+    talk = talk_of(user(block("q", cache_control=long)), assistant(block("a", cache_control=EPHEMERAL)), user("b"))
+    sent = rendered(talk, summary(talk, 2, carried=(0,)), Carried(0), Verbatim(2, 3))
+    assert sent == [noted(talk, 2, cache_control=EPHEMERAL), user(block("q")), user("b")]
+
+
+def test_joined_messages_have_their_results_first() -> None:
+    talk = talk_of(user("q"), assistant(use("a")), user(result("a"), block("b", x_own=1)), assistant("c"), user("d"))
+    note = Note("stub", "n", 1)
+    sent = rendered(talk, Verbatim(0, 2), note, Verbatim(2, 5), alternate=True)
+    assert sent[2] == user(result("a"), block("n"), block("b", x_own=1))
+    assert rendered(talk, note, Verbatim(4, 5), alternate=True) == [user(block("n"), block("d"))]
+    neighbours = talk_of(user("q"), user("b"), assistant("a"), user("c"))
+    assert rendered(neighbours, Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 4), alternate=True)[0] == user("q")
+
+
+def test_what_is_altered_keeps_the_bytes_of_what_is_not() -> None:
+    raw = b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"long"},'
+    raw += b'{"type":"text","text":"more"}]}, {"x":1.50} ,{"type":"tool_result","tool_use_id":"b","content":"kept"}]}'
+    read_ = MessageReader(IDENTITY, MESSAGES.message).read([b'{"role":"user","content":"q"}', raw])
+    talk = Conversation(read_, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
+    altered = Altered(1, ("l", "", "kept"), 1, "masked")
+    [_, sent] = MESSAGES.render(talk, View((Verbatim(0, 1), altered), 1))
+    assert json.loads(sent)["content"][0]["content"] == [block("l")]
+    assert b'{"x":1.50},{"type":"tool_result","tool_use_id":"b","content":"kept"}' in sent
+    plain = talk_of(user("q"), user("long"))
+    assert rendered(plain, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user("l")
+
+
+def test_a_message_whose_keys_stand_twice_is_written_as_it_was_read() -> None:
+    raw = b'{"role":"user","content":"gone","content":[{"type":"text","text":"long"}]}'
+    read_ = MessageReader(IDENTITY, MESSAGES.message).read([b'{"role":"user","content":"q"}', raw])
+    talk = Conversation(read_, IDENTITY, "t", lambda: Costs([1, 1], 0), None)
+    assert rendered(talk, Verbatim(0, 1), Altered(1, ("l",), 1, "shortened"))[1] == user(block("l"))
+    assert rendered(talk, Note("stub", "n", 1), Verbatim(1, 2), alternate=True) == [user(block("n"), block("long"))]
+
+
+# Answers
+
+
+def edited(*frames: bytes, shape: str = "off") -> list[bytes]:
+    asked = request(stream=True)
+    early = MESSAGES.early(asked, shape, "cmp_1") if shape != "off" else None  # type: ignore[arg-type]
+    editor = MESSAGES.editor(TOLD, asked, early)
+    return [left for each in frames if (left := editor.edit(each))]
+
+
+def told(frame_: bytes) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(frame_.split(b"data: ", 1)[1])
+    return said
+
+
+def test_a_beginning_of_ours_takes_the_place_of_the_providers() -> None:
+    asked = request(stream=True)
+    early = MESSAGES.early(asked, "start", "cmp_1")
+    begun = told(early.started({}))
+    assert begun["message"]["model"] == "claude-sonnet-4-5"
+    assert begun["compaction"]["type"] == "compaction_started"
+    assert early.keep_alive() == PING
+    sent = edited(*STREAM, shape="start")
+    assert not any(b"message_start" in each for each in sent)
+    [ended] = [told(each) for each in sent if b"message_delta" in each]
+    assert ended["usage"] == {
+        "output_tokens": 9,
+        "input_tokens": 6,
+        "cache_creation_input_tokens": 4,
+        "cache_read_input_tokens": 60,
+    }
+    assert ended["context"]["provider"] == {"id": "msg_theirs", "model": "claude-sonnet-4-5-2025"}
+
+
+@pytest.mark.parametrize("usage", [b', "usage": {"input_tokens": 7, "output_tokens": 9}', b""])
+def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage: bytes) -> None:
+    end = b'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}%b}\n\n' % usage
+    sent = edited(start(input_tokens=6), *text(0, "t"), end, shape="start")
+    assert told(sent[-1])["usage"]["input_tokens"] == (7 if usage else 6)
+
+
+def test_early_frames_say_nothing_that_a_client_could_take_for_another_event() -> None:
+    asked = request(stream=True)
+    early = MESSAGES.early(asked, "chunk", "cmp_1")
+    for each in (early.started({}), early.completed({}, TOLD.status), early.failed({})):
+        assert each.startswith(b"event: ping\n")
+        assert told(each)["type"] == "ping"
+    named = MESSAGES.early(asked, "named", "cmp_1")
+    assert named.started({}).startswith(b"event: context_compaction_started\n")
+    assert named.keep_alive().startswith(b":")
+
+
+def test_only_the_first_end_is_told_and_an_interim_one_is_none() -> None:
+    interim = frame("message_delta", delta={"stop_reason": None}, usage={"output_tokens": 1})
+    sent = edited(start(), interim, delta("end_turn"), delta("end_turn"), frame("message_stop"))
+    assert [b'"context":' in each for each in sent] == [False, False, True, False, False]
+
+
+def test_a_stream_that_begins_with_a_ping_has_not_begun() -> None:
+    editor = MESSAGES.editor(TOLD)
+    editor.edit(PING)
+    assert not editor.begun
+    editor.edit(frame("error", error={"type": "overloaded_error", "message": "Overloaded"}))
+    assert editor.refusal
+
+
+def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
+    editor = MESSAGES.editor(TOLD)
+    iterations = [{"type": "compaction", "input_tokens": 55_000}, {"type": "message", "input_tokens": 220}]
+    editor.whole(WHOLE.replace(b'"usage":{', b'"usage":{"iterations":%b,' % json.dumps(iterations).encode()))
+    assert editor.usage is not None
+    assert editor.usage.prompt is None
+    assert editor.usage.tokens.prompt == 12
+
+
+async def _chunks(*pieces: bytes) -> Any:
+    for piece in pieces:
+        yield piece
+
+
+async def _streamed(whole: bytes) -> list[dict[str, Any]]:
+    stream = MESSAGES.as_stream(request(stream=True), _chunks(whole), is_stream=False, headers=())
+    together = b"".join([piece async for piece in stream])
+    return [told(each) for each in together.split(b"\n\n")[:-1]]
+
+
+def _regrown(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks, put together as clients do it."""
+    blocks: list[dict[str, Any]] = []
+    inputs: dict[int, str] = {}
+    for each in frames:
+        if each["type"] == "content_block_start":
+            blocks.append(each["content_block"])
+        elif each["type"] == "content_block_delta":
+            kind, held = each["delta"]["type"], each["delta"]
+            if kind == "input_json_delta":
+                inputs[each["index"]] = inputs.get(each["index"], "") + held["partial_json"]
+            else:
+                name = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
+                blocks[each["index"]][name] += held[name]
+    for index, written in inputs.items():
+        blocks[index]["input"] = json.loads(written)
+    return blocks
+
+
+async def test_a_message_in_one_piece_grows_together_again_in_its_stream() -> None:
+    content = [THOUGHT, block("a"), use("c"), SEARCH, FOUND, block("")]
+    whole = {"id": "m", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use"}
+    frames = await _streamed(json.dumps({**whole, "usage": {"input_tokens": 3}}).encode())
+    assert _regrown(frames) == content
+    assert frames[0]["message"]["stop_reason"] is None
+    assert frames[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("whole", [b"{}", b'{"content":7}', b'{"content":[7]}', b"[]"])
+async def test_what_is_no_message_is_no_stream(whole: bytes) -> None:
+    with pytest.raises(UpstreamUnreadable):
+        await _streamed(whole)
+
+
+async def test_an_error_with_status_200_becomes_an_error_frame() -> None:
+    [only] = await _streamed(json.dumps({"type": "error", "error": {"type": "api_error", "message": "Oh."}}).encode())
+    assert (only["type"], only["error"]["message"]) == ("error", "Oh.")
+
+
+# Errors
+
+
+def test_a_refusal_of_ours_has_the_formats_types() -> None:
+    held = json.loads(MESSAGES.error(BodyTooLarge("Too large.", "messages")))
+    assert held == {
+        "type": "error",
+        "error": {
+            "type": "request_too_large",
+            "message": "Too large.",
+            "code": "request_too_large",
+            "param": "messages",
+        },
+    }
+    assert MESSAGES.error_frame(BodyTooLarge("Too large.")).startswith(b"event: error\n")
+
+
+def test_a_providers_refusal_keeps_its_type_and_the_wording_that_clients_recover_by() -> None:
+    said = {"type": "invalid_request_error", "message": "prompt is too long: 274468 tokens > 200000 maximum"}
+    held = told(MESSAGES.refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
+    assert {name: held["error"][name] for name in said} == said
+    assert told(MESSAGES.refusal_frame(529, (), b"<p>", 0.0))["error"]["type"] == "api_error"
+    assert told(MESSAGES.refusal_frame(418, (), b"<p>", 0.0))["error"]["type"] == "invalid_request_error"
+
+
+# Summary calls
+
+
+def test_a_continuing_call_stands_behind_the_same_beginning() -> None:
+    asked = request(user("q"), assistant("a"), system="s", tools=[{"name": "f"}], tool_choice={"type": "any"})
+    held = json.loads(MESSAGES.summaries.continuing(asked.raw_messages, asked.cached, "Write.", "m", {"max_tokens": 9}))
+    assert held == {
+        "model": "m",
+        "tools": [{"name": "f"}],
+        "system": "s",
+        "messages": [user("q"), assistant("a"), user("Write.")],
+        "max_tokens": 9,
+    }
+    without = json.loads(MESSAGES.summaries.continuing(asked.raw_messages[1:], {}, "Write.", "m", {}))
+    assert "system" not in without
