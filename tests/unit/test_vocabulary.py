@@ -41,7 +41,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},
-    "core/limits/overflow.py": {"request_too_large": "what was too large for what: not the window, but a rate"},
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/stages/prune.py": {"other": "in a stub: messages of a role that nobody knows"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},
