@@ -21,7 +21,7 @@ from app.wire.messages.content import (
     SEALED,
     decoded_message,
     edited,
-    is_result,
+    is_raw_result,
     raw_blocks,
     texts_in,
     with_content,
@@ -178,6 +178,6 @@ def _alternating(entries: Sequence[_Entry]) -> list[_Entry]:
 def _joined(first: _Entry, second: _Entry) -> _Entry:
     """Both in one; the one that is no note keeps its other members."""
     blocks = [*raw_blocks(first.raw), *raw_blocks(second.raw)]
-    blocks.sort(key=lambda block: not is_result(decoded_message(block)))
+    blocks.sort(key=lambda block: not is_raw_result(block))
     kept = first if second.index is None else second
     return replace(kept, raw=with_content(kept.raw, b"[%b]" % b",".join(blocks)))
