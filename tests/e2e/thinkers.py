@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice, pairwise
 from random import Random
@@ -166,7 +166,7 @@ async def turn(client: httpx2.AsyncClient, thinker: Thinker, urls: Iterator[str]
         if answered.status_code != 200:
             thinker.refusals.append(answered.text)
             return
-        answer = streamed_message(answered.text) if thinker.streams else answered.json()
+        answer = message_of(events_in(answered.text)) if thinker.streams else answered.json()
         context = answer.get("context") or {}
         thinker.made.append(frozenset(context.get("chunks", ())))
         thinker.acts.append(tuple(context.get("actions", ())))
@@ -174,31 +174,39 @@ async def turn(client: httpx2.AsyncClient, thinker: Thinker, urls: Iterator[str]
             return
 
 
-def streamed_message(text: str) -> Json:
-    """The message that a stream tells, with what its last event says of the context."""
+def events_in(text: str) -> list[Json]:
+    """The data of a stream's frames."""
+    found = (frame.partition("data: ")[2] for frame in text.split("\n\n"))
+    return [json.loads(data) for data in found if data]
+
+
+def message_of(events: Iterable[Json]) -> Json:
+    """The message that a stream tells, with what its last event says of the context. Raises what an event of an error
+    says."""
+    message: Json = {}
     blocks: list[Json] = []
-    context: Json = {}
-    for frame in text.split("\n\n"):
-        _, _, data = frame.partition("data: ")
-        if not data:
-            continue
-        match json.loads(data):
+    for event in events:
+        match event:
+            case {"type": "message_start", "message": begun}:
+                assert not message, "it began twice"
+                message = {**begun, "context_status": event.get("context_status")}
             case {"type": "content_block_start", "content_block": block}:
                 blocks.append({**block, "written": ""})
             case {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": piece}}:
                 blocks[-1]["written"] += piece
-            case {"type": "content_block_delta", "delta": delta}:
-                [(key, piece)] = [(key, piece) for key, piece in delta.items() if key != "type"]
+            case {"type": "content_block_delta", "delta": {"type": _, **grown}}:
+                [(key, piece)] = grown.items()
                 blocks[-1][key] += piece
-            case {"type": "message_delta", **members}:
-                context = members.get("context", {})
+            case {"type": "message_delta", "delta": ended, **members}:
+                usage = {**message["usage"], **members.pop("usage", {})}
+                message |= {**ended, **members, "usage": usage}
             case {"type": "error", "error": error}:
                 raise AssertionError(error)
     for block in blocks:
         written = block.pop("written")
         if block["type"] == "tool_use":
             block["input"] = json.loads(written)
-    return {"content": blocks, "context": context}
+    return {**message, "content": blocks}
 
 
 def payloads_by_thinker(records: Sequence[Record]) -> dict[str, list[Json]]:
