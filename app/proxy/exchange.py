@@ -29,7 +29,7 @@ from app.proxy.asgi import (
     read_body,
     until_disconnect,
 )
-from app.proxy.bypass import bypassed, log_bypass, unless_told
+from app.proxy.bypass import PASSES_WHERE_IT_FITS, bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.early import EarlyStream
 from app.proxy.facts import Facts
@@ -109,7 +109,7 @@ class Exchange:
         try:
             request = await self._read()
             handed_off = request.hands_off
-            facts = None if handed_off else await self._take_in(request)
+            facts = None if handed_off and await self._passes(request, handed_off) else await self._take_in(request)
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -124,6 +124,13 @@ class Exchange:
                 await self._serve(facts)
             elif handed_off is not None:
                 await self._bypass(handed_off, request.untouched)
+
+    async def _passes(self, request: WireRequest, handed_off: Reason) -> bool:
+        """Whether somebody else's history goes as it came. Who compacts it has grown it behind our summaries."""
+        if handed_off.code not in PASSES_WHERE_IT_FITS:
+            return True
+        job = (await take_in(self.services, request, self.caller, remember=False)).job
+        return not job.compaction or job.conversation.is_within(job.budget.limit)
 
     async def _take_in(self, request: WireRequest) -> Facts:
         return await take_in(self.services, request, self.caller, remember=self.remembers)
