@@ -14,10 +14,6 @@ from app.wire.paths import Uncompacted
 
 log = structlog.get_logger("steno.bypass")
 
-PASSES_WHERE_IT_FITS = frozenset({Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION})
-"""Somebody else is about to compact the history, and is handed all of it, unless it is too long to be read by a model:
-behind our summaries a client is told of small prompts only, and its history may have outgrown every window."""
-
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
     """Why what is posted there passes."""

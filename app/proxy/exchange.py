@@ -29,7 +29,7 @@ from app.proxy.asgi import (
     read_body,
     until_disconnect,
 )
-from app.proxy.bypass import PASSES_WHERE_IT_FITS, bypassed, log_bypass, unless_told
+from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.early import EarlyStream
 from app.proxy.facts import Facts
@@ -109,7 +109,9 @@ class Exchange:
         try:
             request = await self._read()
             handed_off = request.hands_off
-            facts = None if handed_off and await self._passes(request, handed_off) else await self._take_in(request)
+            facts = await self._take_in(request) if handed_off is None or _passes_where_it_fits(handed_off) else None
+            if facts is not None and handed_off is not None:
+                facts = _as_client_wants(facts)
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -124,13 +126,6 @@ class Exchange:
                 await self._serve(facts)
             elif handed_off is not None:
                 await self._bypass(handed_off, request.untouched)
-
-    async def _passes(self, request: WireRequest, handed_off: Reason) -> bool:
-        """Whether somebody else's history goes as it came. Who compacts it has grown it behind our summaries."""
-        if handed_off.code not in PASSES_WHERE_IT_FITS:
-            return True
-        job = (await take_in(self.services, request, self.caller, remember=False)).job
-        return not job.compaction or job.conversation.is_within(job.budget.limit)
 
     async def _take_in(self, request: WireRequest) -> Facts:
         return await take_in(self.services, request, self.caller, remember=self.remembers)
@@ -309,3 +304,22 @@ class Exchange:
     @property
     def _relay(self) -> Relay:
         return Relay(self.answer, self.record, self.caller.format)
+
+
+def _passes_where_it_fits(handed_off: Reason) -> bool:
+    """Whether somebody else is about to compact the history. Behind our summaries a client is told of small prompts
+    only: when it turns to that, its history may have outgrown every window."""
+    return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)
+
+
+def _as_client_wants(facts: Facts) -> Facts | None:
+    """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
+
+    Where it would overflow it is compacted all the same, or the client could not go on at all.
+    """
+    job = facts.job
+    if not job.conversation.is_within(job.budget.limit):
+        return facts
+    if not job.conversation.history.holds_ties:
+        return None
+    return replace(facts, job=replace(job, compaction=False))
