@@ -109,7 +109,7 @@ class Exchange:
         try:
             request = await self._read()
             handed_off = request.hands_off
-            facts = await self._take_in(request) if handed_off is None or _is_clients(handed_off) else None
+            facts = await self._take_in(request) if handed_off is None or _passes_where_it_fits(handed_off) else None
             if facts is not None and handed_off is not None:
                 facts = _as_client_wants(facts)
         except Unreadable as error:
@@ -306,12 +306,14 @@ class Exchange:
         return Relay(self.answer, self.record, self.caller.format)
 
 
-def _is_clients(handed_off: Reason) -> bool:
-    return handed_off.code is Code.CLIENT_COMPACTION
+def _passes_where_it_fits(handed_off: Reason) -> bool:
+    """Whether somebody else is about to compact the history. Behind our summaries a client is told of small prompts
+    only: when it turns to that, its history may have outgrown every window."""
+    return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)
 
 
 def _as_client_wants(facts: Facts) -> Facts | None:
-    """A request with which the client compacts its history itself: None where it can pass, which has the whole of it.
+    """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
 
     Where it would overflow it is compacted all the same, or the client could not go on at all.
     """

@@ -14,7 +14,7 @@ from app.providers.upstream import RelayedAnswer, UpstreamAnswer
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
-from app.proxy.peeking import FIRST_PIECE_SECONDS, peek_refusal, read_refusal, refusal_in
+from app.proxy.peeking import first_error, peek_refusal, read_refusal
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
@@ -81,8 +81,7 @@ class Forwarding:
                 observed.lacks_path()
             return refused
         if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            beginning = await answering.beginning(FIRST_PIECE_SECONDS)
-            if error := refusal_in(observed.facts.format.editor(), beginning):
+            if error := await first_error(answering, observed.facts.format):
                 await observed.refusal(answering.status, answering.headers, error, first_frame=True)
         return answering
 

@@ -372,6 +372,10 @@ class WireFormat(Protocol):
         """Where a client posts its requests."""
 
     @property
+    def opens_early(self) -> bool:
+        """Whether a provider opens its stream before it has looked at the prompt."""
+
+    @property
     def summaries(self) -> SummaryDialect: ...
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:

@@ -39,6 +39,7 @@ from app.wire.model import model_in
 class Messages:
     name = "messages"
     path = PATH
+    opens_early = False
     summaries: SummaryDialect = MessagesSummaries()
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> MessagesRequest:

@@ -39,6 +39,7 @@ from app.wire.responses.tokens import token_rules
 class Responses:
     name = "responses"
     path = PATH
+    opens_early = True
     summaries: SummaryDialect = ResponsesSummaries()
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ResponsesRequest:
