@@ -164,7 +164,7 @@ class Code(StrEnum):
     )
     BACKGROUND = "background", "the provider answers this request later, and elsewhere (`bypassed`)"
     NATIVE_COMPACTION = "native_compaction", "the client asks the provider to compact this history (`bypassed`)"
-    CLIENT_COMPACTION = "client_compaction", "with this request the client compacts its history itself (`bypassed`)"
+    CLIENT_COMPACTION = "client_compaction", "with this request the client compacts its history itself, and it fits (`bypassed`)"
     SUMMARY_CALL = "summary_call", "a summary call of another Steno, which is left alone (`bypassed`)"
     INTERNAL_ERROR = "internal_error", "Steno failed; what came was forwarded, and the log says why"
 

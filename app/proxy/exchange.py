@@ -109,7 +109,9 @@ class Exchange:
         try:
             request = await self._read()
             handed_off = request.hands_off
-            facts = None if handed_off else await self._take_in(request)
+            facts = await self._take_in(request) if handed_off is None or _is_clients(handed_off) else None
+            if facts is not None and handed_off is not None:
+                facts = _as_client_wants(facts)
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -302,3 +304,20 @@ class Exchange:
     @property
     def _relay(self) -> Relay:
         return Relay(self.answer, self.record, self.caller.format)
+
+
+def _is_clients(handed_off: Reason) -> bool:
+    return handed_off.code is Code.CLIENT_COMPACTION
+
+
+def _as_client_wants(facts: Facts) -> Facts | None:
+    """A request with which the client compacts its history itself: None where it can pass, which has the whole of it.
+
+    Where it would overflow it is compacted all the same, or the client could not go on at all.
+    """
+    job = facts.job
+    if not job.conversation.is_within(job.budget.limit):
+        return facts
+    if not job.conversation.history.holds_ties:
+        return None
+    return replace(facts, job=replace(job, compaction=False))

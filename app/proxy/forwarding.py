@@ -14,7 +14,7 @@ from app.providers.upstream import RelayedAnswer, UpstreamAnswer
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
-from app.proxy.peeking import FIRST_PIECE_SECONDS, read_refusal, refusal_in
+from app.proxy.peeking import FIRST_PIECE_SECONDS, peek_refusal, read_refusal, refusal_in
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
@@ -76,7 +76,7 @@ class Forwarding:
             await refused.close()
             return await self._send_observed(observed, milestones)
         if answering.status in STATUSES:
-            refused = await read_refusal(answering)
+            refused = await peek_refusal(answering)
             if says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused

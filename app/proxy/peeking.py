@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from app.errors import StenoError
 from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
 from app.wire.format import AnswerEditor
 from app.wire.sse import FrameSplitter, may_tell_error
@@ -20,6 +21,8 @@ class PeekedAnswer:
     answering: UpstreamAnswer
     rest: AsyncIterator[bytes]
     read: bytes = b""
+    broken: StenoError | None = None
+    """Why it broke off where it was read."""
 
     @property
     def status(self) -> int:
@@ -32,6 +35,8 @@ class PeekedAnswer:
     async def chunks(self) -> AsyncIterator[bytes]:
         if self.read:
             yield self.read
+        if self.broken is not None:
+            raise self.broken
         async for chunk in self.rest:
             yield chunk
 
@@ -43,6 +48,17 @@ async def read_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
     """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
     peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
     await read_into(body, peeked.rest, LONGEST_REFUSAL)
+    peeked.read = bytes(body)
+    return peeked
+
+
+async def peek_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
+    """Likewise, for whoever has no need of the body: where it breaks off, whoever passes it on meets that."""
+    peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
+    try:
+        await read_into(body, peeked.rest, LONGEST_REFUSAL)
+    except StenoError as error:
+        peeked.broken = error
     peeked.read = bytes(body)
     return peeked
 
