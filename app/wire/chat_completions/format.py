@@ -43,6 +43,7 @@ class ChatCompletions:
     name = "chat_completions"
     path = PATH
     summaries: SummaryDialect = ChatSummaries()
+    native = None
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
         return read_request(body, bounds, beginnings)
