@@ -222,7 +222,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         )
         among = windows.answered.__contains__
         usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
-        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url), usage, Unspoken(among))
+        incapable: Sightings[tuple[str, str], bool] = Sightings(INCAPABLE_SECONDS, counts=among)
+        calibrations, unspoken = Calibrations(store, at.base_url), Unspoken(among)
+        return Provider(name, at, upstream, formats, windows, calibrations, usage, unspoken, incapable)
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
