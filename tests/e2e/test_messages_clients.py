@@ -223,8 +223,8 @@ class Heard:
     @property
     def compactions(self) -> list[str]:
         """What is told of them, by frames that the client shows."""
-        told = (getattr(event, "compaction", None) for event in self.events)
-        return [each["type"] for each in told if each]
+        told = (getattr(event, "compaction", None) or {"type": event.type} for event in self.events)
+        return [each["type"] for each in told if each["type"].startswith("compaction")]
 
 
 def hear(client: anthropic.Anthropic, **changes: Any) -> Heard:
