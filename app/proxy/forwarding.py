@@ -80,9 +80,9 @@ class Forwarding:
             if says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused
-        if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            if error := await first_error(answering, observed.facts.format):
-                await observed.refusal(answering.status, answering.headers, error, first_frame=True)
+        is_stream = media_type(answering.headers) == EVENT_STREAM
+        if is_stream and observed.could_overflow and (error := await first_error(answering, observed.facts.format)):
+            await observed.refusal(answering.status, answering.headers, error, first_frame=True)
         return answering
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:

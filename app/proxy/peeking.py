@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from time import monotonic
 
@@ -66,13 +66,12 @@ async def peek_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
 
 
 async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
-    """The error that a stream begins with; empty if it begins with anything else. Raises the upstream errors."""
+    """What `refusal_in` finds in a stream. Raises the upstream errors."""
     until = monotonic() + FIRST_PIECE_SECONDS
     editor, splitter, seen = format_.editor(), FrameSplitter(), 0
     beginning = await answering.beginning(FIRST_PIECE_SECONDS)
     while may_tell_error(beginning) or format_.opens_early:
-        _edit_up_to_error(editor, splitter, beginning[seen:])
-        if editor.refusal or editor.begun or not format_.opens_early:
+        if refusal_in(editor, splitter.feed(beginning[seen:])) or editor.begun or not format_.opens_early:
             break
         seen, left = len(beginning), until - monotonic()
         beginning = await answering.beginning(left, seen) if left > 0 else beginning
@@ -81,8 +80,11 @@ async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
     return editor.refusal
 
 
-def _edit_up_to_error(editor: AnswerEditor, splitter: FrameSplitter, piece: bytes) -> None:
-    for frame in splitter.feed(piece):
+def refusal_in(editor: AnswerEditor, frames: Iterable[bytes]) -> bytes:
+    """The error that a stream begins with; empty if it begins with anything else. `editor`: a new one, or one that has
+    seen the frames before."""
+    for frame in frames:
         editor.edit(frame)
         if editor.refusal or editor.begun:
             break
+    return editor.refusal

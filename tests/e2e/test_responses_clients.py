@@ -5,8 +5,6 @@ The provider behind it refuses what the real one does: calls without outputs, re
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from itertools import count, cycle
 from typing import Any
 
@@ -16,13 +14,10 @@ import pytest
 from app.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import NOTES, compactions
 from tests.e2e.conftest import TABLES
-from tests.e2e.histories import turns
-from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.running import WINDOW, StartSteno
 
 MODEL = "gpt-think"
 COMPACTIONS = 5
-LONG: Any = turns(15)
-"""About 6,300 tokens, written as messages, which are items too: over the trigger, and within the window."""
 TOOLS: Any = [
     {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}, "strict": False},
     {"type": "custom", "name": "note"},
@@ -81,7 +76,7 @@ class Talk:
             for call in reversed(asked):
                 found = f"{call.call_id}: ORD-{number:04d} {FILLER * 8}"
                 self.items.append({"type": f"{call.type}_output", "call_id": call.call_id, "output": found})
-        assert response.output_text == self._simulator.chats[-1].text
+        assert self.items[-1].content[0].text == self._simulator.chats[-1].text
 
     def _ask(self) -> Any:
         asked: Any = {"model": MODEL, "input": self.items, "tools": TOOLS, "instructions": self._instructions, **SEALED}
