@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import time
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -145,8 +145,7 @@ def _usage(made: MadeCompaction) -> dict[str, Any]:
 
 
 def _own(request: WireRequest) -> ResponsesRequest:
-    assert isinstance(request, ResponsesRequest)
-    return request
+    return cast("ResponsesRequest", request)
 
 
 def _elements(request: WireRequest) -> Sequence[bytes]:
