@@ -45,7 +45,7 @@ class ResponsesCompaction:
         return _closed(_own(request), ())
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
-        elements = _elements(request)
+        elements = _own(request).source.elements("input")
         place = max(place for place, raw in enumerate(elements) if is_reference(raw))
         items = [*filter(_stays, elements[:place]), note(text), *elements[place + 1 :]]
         return _own(request).source.spliced({"input": _array(items)})
