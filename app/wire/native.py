@@ -78,8 +78,7 @@ class AnswerExtension(Protocol):
     it has nothing to do with pass as they are."""
 
     def frame_closes(self, frame: bytes) -> WireRequest | None:
-        """The history with the answer in it, where this frame ends the answer and a compaction is to stand behind it.
-        """
+        """The history with the answer in it, where this frame ends that and a compaction is to stand behind it."""
 
     def body_closes(self, body: bytes) -> WireRequest | None:
         """The same for an answer in one piece."""
@@ -117,8 +116,7 @@ class NativeCompaction(Protocol):
         """The body with the text in place of its whole history, less what asks for a compaction."""
 
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:
-        """The answer in one piece that is a compaction and nothing else. `request` as the client sent it, `path` where.
-        """
+        """The answer in one piece that is a compaction and nothing else, to a request as it was sent to that path."""
 
     def extension(self, request: WireRequest, made: MadeCompaction | None) -> AnswerExtension:
         """For the answer to a request that asks no more. `made`: what stands first; None where it is to stand last."""

@@ -23,7 +23,7 @@ from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Verbatim, View
 
 LEAST_ASKED = 1_000
-"""Tokens. A summary that was asked for is made of less, too: it is judged as if it stood for so much."""
+"""Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,9 @@ class ChunkMaker:
 
         A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
         """
-        replaces = max(source.replaces, LEAST_ASKED) if self.plan.asked else source.replaces
+        replaces, least = source.replaces, MINIMUM_TOKENS
+        if self.plan.asked and replaces < LEAST_ASKED:
+            replaces, least = LEAST_ASKED, 1
         aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * replaces)))
         refused: Reasons = ()
         too_long = False
@@ -177,7 +179,7 @@ class ChunkMaker:
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
-            found = objection(reply, self.count(text), room, replaces)
+            found = objection(reply, self.count(text), room, replaces, least)
             if found is None:
                 model = reply.model or chunk.model
                 return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))

@@ -1,12 +1,12 @@
-"""The provider's own compaction: a request that is nothing else, or an edit with a threshold; answered with a block that
-the client sends back."""
+"""The provider's own compaction: a request that is nothing else, or an edit with a threshold; answered with a block
+that the client sends back."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -95,7 +95,8 @@ class MessagesCompaction:
         )
 
     def extension(self, request: WireRequest, made: MadeCompaction | None) -> CompactionBefore:  # noqa: ARG002 - it is first
-        assert made is not None
+        if made is None:
+            raise ValueError("It stands before the answer, and is made before.")
         return CompactionBefore(made)
 
 
@@ -201,8 +202,7 @@ def _raw_content(told: RawObject) -> Sequence[bytes]:
 
 
 def _own(request: WireRequest) -> MessagesRequest:
-    assert isinstance(request, MessagesRequest)
-    return request
+    return cast("MessagesRequest", request)
 
 
 def _holds_reference(raw: bytes) -> bool:

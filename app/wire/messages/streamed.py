@@ -75,9 +75,9 @@ def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
         emptied["input"] = b"{}"
         deltas.append({"type": "input_json_delta", "partial_json": (block.raw("input") or b"{}").decode()})
     if kind == "compaction":
-        told = {name: msgspec.Raw(raw) for name in ("content", "encrypted_content") if (raw := block.raw(name))}
-        emptied = dict.fromkeys(told, b"null")
-        deltas.append({"type": "compaction_delta", **told})
+        held = {name: msgspec.Raw(block.raw(name) or b"null") for name in ("content", "encrypted_content")}
+        emptied = {name: b"null" for name in held if name in block}
+        deltas.append({"type": "compaction_delta", **held})
     yield _event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
     for told in deltas:
         yield _event("content_block_delta", index=index, delta=told)

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import time
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -45,7 +45,7 @@ class ResponsesCompaction:
         return _closed(_own(request), ())
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
-        elements = _elements(request)
+        elements = _own(request).source.elements("input")
         place = max(place for place, raw in enumerate(elements) if is_reference(raw))
         items = [*filter(_stays, elements[:place]), note(text), *elements[place + 1 :]]
         return _own(request).source.spliced({"input": _array(items)})
@@ -145,8 +145,7 @@ def _usage(made: MadeCompaction) -> dict[str, Any]:
 
 
 def _own(request: WireRequest) -> ResponsesRequest:
-    assert isinstance(request, ResponsesRequest)
-    return request
+    return cast("ResponsesRequest", request)
 
 
 def _elements(request: WireRequest) -> Sequence[bytes]:
