@@ -294,7 +294,9 @@ def _lifespan(
         gc.collect()
         heap.give_back()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
+        # Everybody waits for a young pass: with 50,000 new objects it takes 8 ms, with 5,000 less than one, and the sum
+        # is the same.
+        gc.set_threshold(5_000, 50, 50)
         try:
             yield
         finally:

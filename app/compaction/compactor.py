@@ -180,12 +180,13 @@ class Compactor:
 
     async def look(self, job: Job) -> Decision:
         """What would be sent now with what is stored: nothing is made, and no summary is imagined."""
-        if (early := self.at_once(job)) is not None:
-            return early
+        if (early := self._untouched(job)) is not None:
+            return await self._ties.tied(job, early, keep=False)
         try:
-            return await self._settle(await self._looked_at(job))
+            decision = await self._settle(await self._looked_at(job))
         except StoreUnavailable:
             return Decision(None, why=because(Code.STORAGE))
+        return await self._ties.tied(job, decision, keep=False)
 
     async def _looked_at(self, job: Job) -> Progress:
         """With what is stored, and with a mask that is due; nothing is kept of it."""
@@ -195,14 +196,13 @@ class Compactor:
             progress.case = progress.case.with_boundaries([boundary])
         return progress
 
-    async def make_ahead(self, job: Job) -> None:
+    async def make_ahead(self, job: Job, target: int) -> None:
         """The compaction that is due by the job's trigger, for requests to come. It waits for nobody else's, and what
-        failed is not tried again before a request that needs it has."""
+        failed is not tried again before a request that needs it has. `target`: what a mask has to reach then."""
         progress = await begin(job, self._work)
         try:
             await self._read(progress)
-            # A mask is put where it is needed, and when: that takes nobody's time.
-            if await progress.is_settled() or await self._due_mask(progress) is not None:
+            if await progress.is_settled() or await self._waits_for_mask(progress, target):
                 return
             plan = await progress.due_plan()
             if plan is None or self._setbacks.failed_last(job.undertaking(plan)):
@@ -214,6 +214,14 @@ class Compactor:
         except StoreUnavailable:
             return
         await self._judge(progress)
+
+    async def _waits_for_mask(self, progress: Progress, target: int) -> bool:
+        """Whether a mask will do. It is put where it is needed, and when: that takes nobody's time."""
+        planned = progress.case
+        progress.case = replace(planned, budget=replace(planned.budget, target=target))
+        boundary = await self._due_mask(progress)
+        progress.case = planned
+        return boundary is not None
 
     def comes_back(self, job: Job) -> bool:
         """Whether the conversation is likely to: then what it will need is made in the background."""

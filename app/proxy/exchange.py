@@ -118,7 +118,9 @@ class Exchange:
             if request.referred is not None:
                 request = await self._resolved(request, request.referred)
             handed_off = self._hands_off(request)
-            facts = None if handed_off else await self._take_in(request)
+            facts = await self._take_in(request) if handed_off is None or _passes_where_it_fits(handed_off) else None
+            if facts is not None and handed_off is not None:
+                facts = _as_client_wants(facts)
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -340,3 +342,22 @@ class Exchange:
     @property
     def _relay(self) -> Relay:
         return Relay(self.answer, self.record, self.caller.format)
+
+
+def _passes_where_it_fits(handed_off: Reason) -> bool:
+    """Whether somebody else is about to compact the history. Behind our summaries a client is told of small prompts
+    only: when it turns to that, its history may have outgrown every window."""
+    return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)
+
+
+def _as_client_wants(facts: Facts) -> Facts | None:
+    """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
+
+    Where it would overflow it is compacted all the same, or the client could not go on at all.
+    """
+    job = facts.job
+    if not job.conversation.is_within(job.budget.limit):
+        return facts
+    if not job.conversation.history.holds_ties:
+        return None
+    return replace(facts, job=replace(job, compaction=False))

@@ -381,6 +381,10 @@ class WireFormat(Protocol):
         """Where a client posts its requests."""
 
     @property
+    def opens_early(self) -> bool:
+        """Whether a provider opens its stream before it has looked at the prompt."""
+
+    @property
     def summaries(self) -> SummaryDialect: ...
 
     @property

@@ -111,3 +111,17 @@ def test_plan_and_compact_show_it(steno: StartSteno) -> None:
         ),
     )
     assert [part["kind"] for part in covered.json["parts"]][:2] == ["instructions", "summarized"]
+
+
+OWN_COMPACTION = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. Your task is to create a detailed summary."
+
+
+@pytest.mark.parametrize(("times", "status", "reason"), [(1, "bypassed", "client_compaction"), (2, "summarized", None)])
+def test_a_clients_own_compaction_is_left_alone_unless_it_would_overflow(
+    steno: StartSteno, scripted: ScriptedProvider, times: int, status: str, reason: str | None
+) -> None:
+    asked = body([*long_history() * times, {"role": "user", "content": OWN_COMPACTION}])
+    answered = ask(steno(), asked)
+    assert (answered.status, answered.header("x-context-status")) == (200, status)
+    assert answered.header("x-context-reason") == reason
+    assert (json.loads(scripted.requests[-1].body) == asked) == (times == 1)

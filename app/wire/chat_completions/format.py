@@ -42,6 +42,7 @@ _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 class ChatCompletions:
     name = "chat_completions"
     path = PATH
+    opens_early = False
     summaries: SummaryDialect = ChatSummaries()
     native = None
 

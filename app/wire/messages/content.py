@@ -56,6 +56,12 @@ def blocks_of(content: object) -> list[dict[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
+def is_raw_result(raw: bytes) -> bool:
+    """Whether a block, as it stands in a message, is one; whatever else stands there is none."""
+    block = _decoded(raw)
+    return isinstance(block, dict) and is_result(block)
+
+
 def is_result(block: Json) -> bool:
     return block.get("type") == _RESULT
 

@@ -41,6 +41,7 @@ from app.wire.native import NativeCompaction
 class Messages:
     name = "messages"
     path = PATH
+    opens_early = False
     summaries: SummaryDialect = MessagesSummaries()
     native: NativeCompaction | None = MessagesCompaction()
 

@@ -41,6 +41,7 @@ from app.wire.responses.tokens import token_rules
 class Responses:
     name = "responses"
     path = PATH
+    opens_early = True
     summaries: SummaryDialect = ResponsesSummaries()
     native: NativeCompaction | None = ResponsesCompaction()
 
