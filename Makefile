@@ -14,6 +14,7 @@ BACKGROUND ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
+HISTORIES ?= 1000
 MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
@@ -30,7 +31,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema thinking lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -114,6 +115,10 @@ chaos: dev-env ## kill, pause and cut off four processes and their database; opt
 poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
+
+thinking: dev-env ## a thousand histories whose thinking is bound to its prefix, and what is harder; options: HISTORIES=1000
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_messages_thinking.py -rP $(PYTEST_ARGS)
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables

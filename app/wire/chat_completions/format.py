@@ -44,6 +44,7 @@ class ChatCompletions:
     path = PATH
     opens_early = False
     summaries: SummaryDialect = ChatSummaries()
+    native = None
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
         return read_request(body, bounds, beginnings)
