@@ -158,7 +158,10 @@ class Compactor:
 
     async def look(self, job: Job) -> Decision:
         """What would be sent now with what is stored: nothing is made, and no summary is imagined."""
-        if (early := self.at_once(job)) is not None:
+        return await self._ties.tied(job, await self._looked(job), keep=False)
+
+    async def _looked(self, job: Job) -> Decision:
+        if (early := self._untouched(job)) is not None:
             return early
         try:
             return await self._settle(await self._looked_at(job))
