@@ -30,8 +30,9 @@ from pathlib import Path
 
 import httpx2
 
-from app.replay.evidence import common_prefix, messages_of
+from app.replay.formats.known import CHAT_COMPLETIONS
 from app.replay.recordings import Recording, UnreadableRecording, chain, read_recordings
+from app.replay.sent import common_prefix
 from app.replay.tables import Grid
 from app.settings import load
 from app.simulator import Fault, Record, Simulator
@@ -159,7 +160,7 @@ def prefix_kept(talks: Sequence[Sequence[bytes]]) -> float:
     """Share of the previous payloads' bytes with which the next ones begin, over several conversations' bodies."""
     kept = previous = 0
     for bodies in talks:
-        payloads = (messages_of(body).removesuffix(b"]") for body in bodies)
+        payloads = (CHAT_COMPLETIONS.prompt_of(body).removesuffix(b"]") for body in bodies)
         for one, other in pairwise(payloads):
             kept += common_prefix(one, other)
             previous += len(one)

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -27,6 +27,7 @@ Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, suc
 Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
 Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
 DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
+Written = Literal["messages", "responses"]
 Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
 
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
@@ -70,13 +71,14 @@ def _refuse(*problems: tuple[object, str]) -> None:
 
 
 def _need_client() -> None:
-    """The official OpenAI client, which replaying needs, is an extra."""
+    """The official clients, which replaying needs, are an extra."""
     try:
+        import anthropic  # noqa: F401
         import openai  # noqa: F401
     except ModuleNotFoundError as error:
-        if error.name != "openai":
+        if error.name not in ("anthropic", "openai"):
             raise
-        _fail("replaying needs the official OpenAI client: pip install 'steno[replay]'")
+        _fail("replaying needs the official clients of OpenAI and Anthropic: pip install 'steno[replay]'")
 
 
 def _keep_quiet() -> None:
@@ -171,6 +173,9 @@ def demo(
 def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
     window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+    written: Annotated[
+        Written | None, typer.Option("--as", help="Hold Chat Completions in this format; otherwise as recorded.")
+    ] = None,
     chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
     stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
@@ -200,7 +205,13 @@ def replay(
     from app.store import StoreError
 
     options = replaying.Options(
-        window, stream, upstream, model, database_url, "json" if as_json else "markdown" if markdown else "table"
+        window=window,
+        stream=stream,
+        upstream=upstream,
+        model=model,
+        database_url=database_url,
+        format="json" if as_json else "markdown" if markdown else "table",
+        written=written,
     )
     try:
         status = replaying.replay(files, chain, limit, preset, presets, recall, options)

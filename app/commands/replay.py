@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from app.replay.converting import converted
+from app.replay.formats.known import FORMATS
 from app.replay.player import Played, Player
 from app.replay.presets import MAY_REFUSE, chosen, settings_of
 from app.replay.recall import Distribution, Reached, Recall
@@ -51,6 +53,8 @@ class Options:
     model: str | None = None
     database_url: str | None = None
     format: Format = "table"
+    written: str | None = None
+    """The name of the format to play in; None: as recorded."""
 
 
 def replay(
@@ -76,7 +80,7 @@ def replay(
 
 def replay_files(files: Sequence[Path], length: int, limit: int | None, preset: str | None, options: Options) -> int:
     """Replays each file and prints its table. The exit status. Raises `UnreadableRecording`."""
-    read = _read(files, length, limit)
+    read = _read(files, length, limit, options)
     tallies: list[Tally] = []
     with stage(*_place(options), settings_of(preset)) as set_up, _progress() as bar:
         player = _player(options, set_up)
@@ -95,7 +99,7 @@ def compare_presets(
     files: Sequence[Path], length: int, limit: int | None, presets: Sequence[str], options: Options
 ) -> int:
     """Replays the same recordings once for each preset, each with a database of its own. The exit status."""
-    recordings = [recording for _, read in _read(files, length, limit) for recording in read]
+    recordings = [recording for _, read in _read(files, length, limit, options) for recording in read]
     tallies = [(preset, _played(recordings, preset, options)) for preset in presets]
     if options.format == "json":
         _print_json([{"preset": preset, **tally.as_json()} for preset, tally in tallies])
@@ -107,7 +111,7 @@ def compare_presets(
 
 def measure_recall(files: Sequence[Path], limit: int | None, presets: Sequence[str], options: Options) -> int:
     """What of the conversations' questions could be answered after each of them, and at which cost. The exit status."""
-    recordings = [recording for _, read in _read(files, 1, limit) for recording in read if recording.questions]
+    recordings = [recording for _, read in _read(files, 1, limit, options) for recording in read if recording.questions]
     if not recordings:
         raise UnreadableRecording(f'{_names(files)}: no conversation has questions ("qa") whose evidence is in it.')
     asked = [recording.followed_by_a_question() for recording in recordings]
@@ -158,8 +162,14 @@ def _played(
         return _player(options, set_up).play(recordings, tally, answered)
 
 
-def _read(files: Sequence[Path], length: int, limit: int | None) -> list[tuple[Path, list[Recording]]]:
-    return [(file, chain(read_recordings(file), length)[:limit]) for file in files]
+def _read(
+    files: Sequence[Path], length: int, limit: int | None, options: Options
+) -> list[tuple[Path, list[Recording]]]:
+    return [(file, _as_asked(chain(read_recordings(file), length)[:limit], options)) for file in files]
+
+
+def _as_asked(recordings: Sequence[Recording], options: Options) -> list[Recording]:
+    return [converted(each, FORMATS[options.written]) if options.written else each for each in recordings]
 
 
 def _place(options: Options) -> tuple[str, int, str | None, str | None]:

@@ -68,7 +68,7 @@ class Background:
         ahead = budget_ahead(budget, shares, conversation.transcript, self._requests_meanwhile(job))
         # What was sent without its summary may have been made small enough not to look like it.
         if is_missed or (sent > ahead.trigger.tokens and self._is_news(job)):
-            self._begin(replace(job, budget=ahead))
+            self._begin(replace(job, budget=ahead), budget.target)
 
     def _requests_meanwhile(self, job: Job) -> int:
         first = job.routes[0]
@@ -80,7 +80,7 @@ class Background:
         looked = self._looked.get(job.place)
         return looked is None or abs(job.conversation.tokens - looked) >= LOOKED_AT_GROWTH * job.budget.limit
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Job, target: int) -> None:
         place = job.place
         if self._room.is_taken(place):
             return
@@ -91,12 +91,12 @@ class Background:
         self._looked.keep(place, job.conversation.tokens)
         # `job` is all that is kept of the request.
         ahead = replace(job, purpose="background", wait_seconds=LONGEST_SECONDS)
-        work = self._tasks.start(self._make(ahead), f"background compaction for {job.request_id}")
+        work = self._tasks.start(self._make(ahead, target), f"background compaction for {job.request_id}")
         work.add_done_callback(lambda _: self._room.leave(place))
 
-    async def _make(self, job: Job) -> None:
+    async def _make(self, job: Job, target: int) -> None:
         try:
-            await self._compactor.make_ahead(job)
+            await self._compactor.make_ahead(job, target)
         except Exception:
             log.exception(
                 "a background compaction failed", request_id=job.request_id, conversation_id=job.conversation_id

@@ -16,7 +16,7 @@ from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
-from app.proxy.peeking import FIRST_PIECE_SECONDS, read_refusal, refusal_in
+from app.proxy.peeking import first_error, peek_refusal, read_refusal
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
@@ -85,14 +85,13 @@ class Forwarding:
             await refused.close()
             return await self._send_observed(observed, milestones)
         if answering.status in STATUSES:
-            refused = await read_refusal(answering)
+            refused = await peek_refusal(answering)
             if says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused
-        if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            beginning = await answering.beginning(FIRST_PIECE_SECONDS)
-            if error := refusal_in(observed.facts.format.editor(), beginning):
-                await observed.refusal(answering.status, answering.headers, error, first_frame=True)
+        is_stream = media_type(answering.headers) == EVENT_STREAM
+        if is_stream and observed.could_overflow and (error := await first_error(answering, observed.facts.format)):
+            await observed.refusal(answering.status, answering.headers, error, first_frame=True)
         return answering
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.replay.evidence import (
-    INSTRUCTION_ROLES,
     Named,
     Report,
-    SentMessage,
     SentMessages,
     ShownSection,
     SummaryCall,
-    common_prefix,
-    messages_of,
     sections_of,
     split_pairs,
 )
+from app.replay.formats.known import format_at
+from app.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from app.simulator import Record
 
 KEPT_SHARE = 0.95
@@ -106,7 +104,7 @@ class SummaryCalls:
 
     def add(self, record: Record) -> SummaryCall:
         text = (record.text or "").rpartition("</think>")[2].strip()
-        call = SummaryCall(record.sequence, sections_of(record.body), text)
+        call = SummaryCall(record.sequence, sections_of(record.body, format_at(record.target)), text)
         if text and record.status is not None and record.status < 300:
             self._by_text.setdefault(text, []).append(call)
         return call
@@ -215,7 +213,7 @@ class Judge:
         further = max(walk.summarised, default=-1) > self._summarised
         taken_up = further and not self._seen.issuperset(call.sequence for call in walk.standing)
         reduced = {**dict.fromkeys(walk.pruned, b""), **{i: walk.places[i].raw for i in walk.reduced}}
-        payload = messages_of(record.body).removesuffix(b"]")
+        payload = self._reader.format.prompt_of(record.body).removesuffix(b"]")
         kept = common_prefix(self._previous, payload) if self._previous else 0
         comparison = _Comparison(self._previous, kept, made or taken_up, reduced != self._reduced)
         if _is_accepted(record):
@@ -356,7 +354,7 @@ class _Walk:
     def _is_next(self, message: SentMessage) -> bool:
         """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
         expected = self.history[self._position]
-        if message.raw == expected.raw:
+        if message.raw == expected.raw or message.is_loosened(expected):
             self._keep(self._position)
         elif message.reduces(expected) or (self._position in self.named.repaired and message.repairs(expected)):
             self.reduced.append(self._position)
@@ -395,7 +393,7 @@ class _Walk:
         after = place + len(covered.carried)
         followed = 0
         for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
-            if message.raw != expected.raw and not message.reduces(expected):
+            if message.raw != expected.raw and not message.is_loosened(expected) and not message.reduces(expected):
                 break
             followed += 1
         if followed == 0 and after < len(self.payload):
@@ -449,8 +447,15 @@ class _Walk:
             yield replace(before, carried=tuple(i for i in before.carried if i != released))
             if not section.quoted:  # It stands behind the summary there too, and may go on to.
                 yield before
-        if self._is_quoted(section, before.stop):
-            yield replace(before, stop=before.stop + 1)
+        index = self._next_shown(before.stop)
+        if self._is_quoted(section, index):
+            yield replace(before, stop=index + 1)
+
+    def _next_shown(self, index: int) -> int:
+        """The first message from there on that a call may be shown."""
+        while index < len(self.history) and self.history[index].sealed:
+            index += 1
+        return index
 
     def _is_quoted(self, section: ShownSection, index: int) -> bool:
         if index >= len(self.history):

@@ -1,26 +1,28 @@
-"""The player: holds a recorded conversation again, turn by turn, through the official SDK."""
+"""The player: holds a recorded conversation again, turn by turn, through the official client of its format."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import httpx2
-import openai
 
-from app.replay.evidence import Report, SentMessage, SentMessages
+from app.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
+from app.replay.evidence import Report, SentMessages
+from app.replay.formats.known import FORMATS
 from app.replay.judge import Judge, SummaryCalls, Verdict, Violation
 from app.replay.recordings import Recording
+from app.replay.sent import SentMessage
 from app.replay.stage import LoggingProvider
 from app.replay.tally import Tally
 from app.simulator import Record
 
 MESSAGE_TOKENS = 4
 """A message beside its texts: 3 and its role."""
-ANSWER_SECONDS = 600.0
 COVERAGE_SECONDS = 10.0
 """Steno stores what was done to a request shortly after it has answered."""
 COVERAGE_PAUSE = 0.02
@@ -44,14 +46,6 @@ class Played:
     """The summary calls made for it, as the provider logged them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    failure: str | None = None
-    """Why the client got none."""
-    context: Mapping[str, Any] = field(default_factory=dict)
-    """What it tells of the context."""
-
-
 def _nobody(_: Played) -> None:
     """For callers who want only the tally."""
 
@@ -72,7 +66,7 @@ class Player:
 
     def __post_init__(self) -> None:
         self._sent = b""
-        self._reader = SentMessages()
+        self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
         self._tokens: dict[bytes, int] = {}
         self._rest: httpx2.Client
 
@@ -81,31 +75,31 @@ class Player:
     ) -> Tally:
         """Plays all of them, one after the other; `answered` is called after each request."""
         began = time.monotonic()
-
-        def keep(request: httpx2.Request) -> None:
-            self._sent = request.content
-
-        http = openai.DefaultHttpxClient(event_hooks={"request": [keep]}, trust_env=False, timeout=ANSWER_SECONDS)
-        with (
-            openai.OpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http) as client,
-            httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS) as self._rest,
-        ):
+        with ExitStack() as opened:
+            self._rest = opened.enter_context(httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS))
+            formats = {recording.format.name: recording.format for recording in recordings}
+            clients = {
+                name: opened.enter_context(open_client(written, self.base_url, self.api_key, self.model, self._keep))
+                for name, written in formats.items()
+            }
             for recording in recordings:
-                judge = Judge(recording.name, self.calls, self._reader)
+                judge = Judge(recording.name, self.calls, self._readers[recording.format.name])
                 tally.conversations += 1
                 for number, end in enumerate(recording.requests, 1):
-                    answered(self._ask(client, recording, number, end, judge, tally))
+                    answered(self._ask(clients[recording.format.name], recording, number, end, judge, tally))
         tally.seconds += time.monotonic() - began
         return tally
 
-    def _ask(
-        self, client: openai.OpenAI, recording: Recording, number: int, end: int, judge: Judge, tally: Tally
-    ) -> Played:
+    def _keep(self, body: bytes) -> None:
+        self._sent = body
+
+    def _ask(self, client: Client, recording: Recording, number: int, end: int, judge: Judge, tally: Tally) -> Played:
         self.provider.clear_log()
-        answer = self._answer(client, recording.messages[:end], number)
+        body = {**recording.beside, recording.format.history: recording.messages[:end]}
+        answer = client.ask(body, stream=number % 2 == 0 if self.stream is None else self.stream)
         records = self.provider.log
-        verdict = judge.judge(number, self._sent, records, self._report(answer, end))
-        history = self._reader.split(self._sent)
+        history = self._readers[recording.format.name].split(self._sent)
+        verdict = judge.judge(number, self._sent, records, self._report(answer, len(history)))
         direct = self._prompt_tokens(history)
         forwarded = self._prompt_tokens(verdict.payload)
         calls = tuple(record for record in records if record.kind == "summary")
@@ -115,22 +109,7 @@ class Player:
         whole = [place for index, place in verdict.places.items() if place.raw == history[index].raw]
         return Played(recording, number, verdict, forwarded, direct, self._prompt_tokens(whole), calls)
 
-    def _answer(self, client: openai.OpenAI, history: Sequence[Any], number: int) -> _Answer:
-        create: Any = client.chat.completions.create
-        streaming = number % 2 == 0 if self.stream is None else self.stream
-        # As extra_body: for `messages` the SDK looks up the type of every value again, most of a long replay's time.
-        body = {"model": self.model, "messages": [], "extra_body": {"messages": list(history)}}
-        try:
-            pieces = list(create(**body, stream=True)) if streaming else [create(**body)]
-        except openai.OpenAIError as error:
-            return _Answer(f"The client got an error: {error}")
-        context: Mapping[str, Any] = next(
-            (found for piece in pieces if (found := (piece.model_extra or {}).get("context"))), {}
-        )
-        ended = any(choice.finish_reason for piece in pieces for choice in piece.choices[:1])
-        return _Answer(None if ended else "The answer ended without a reason to finish.", context)
-
-    def _report(self, answer: _Answer, messages: int) -> Report:
+    def _report(self, answer: Answer, messages: int) -> Report:
         actions = frozenset(map(str, answer.context.get("actions") or ()))
         conversation = answer.context.get("conversation_id")
         if not conversation:

@@ -10,13 +10,14 @@ from starlette.types import Receive, Scope, Send
 from app.errors import StenoError
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpUpstream
-from app.replay.evidence import SentMessages, raw_messages
+from app.replay.evidence import SentMessages
+from app.replay.formats.known import format_at
 from app.simulator.log import Kind, Log, Record
 from app.simulator.server import RunningServer, serve
 from app.wire.format import read_answer
 from app.wire.formats import FORMATS
 
-FORMAT = FORMATS[0]
+BY_PATH = {written.path.decode(): written for written in FORMATS}
 NOT_PASSED_ON = frozenset({b"host", b"connection", b"transfer-encoding"})
 LOG_LIMIT = 10_000
 
@@ -65,15 +66,14 @@ class Recorder:
                     answer += chunk
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # Before the end: whoever has the whole answer may look at the log.
-            read = read_answer(FORMAT.summaries, bytes(answer))
+            read = read_answer(BY_PATH[scope["path"]].summaries, bytes(answer)) if record.kind == "summary" else None
             self._log.update(record.sequence, text=read.text if read else None, finished_at=time.monotonic())
             await send({"type": "http.response.body", "body": b""})
         finally:
             await answering.close()
 
     def _record(self, scope: Scope, body: bytes) -> Record:
-        reader = SentMessages()
-        messages = [reader.read(raw) for raw in raw_messages(body)]
+        messages = SentMessages(format_at(scope["path"])).split(body)
         record = Record(
             sequence=self._log.next_sequence(),
             at=time.monotonic(),
@@ -89,7 +89,7 @@ class Recorder:
 
 
 def _kind(scope: Scope) -> Kind:
-    if scope["path"] != FORMAT.path.decode():
+    if scope["path"] not in BY_PATH:
         return "other"
     return "summary" if (b"x-context-call", b"summary") in map(tuple, scope["headers"]) else "chat"
 

@@ -1,4 +1,4 @@
-"""Recordings: conversations from files, as lists of OpenAI messages, whatever shape the file has."""
+"""Recordings: conversations from files, in the format that they were held in, whatever shape the file has."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from typing import Any
 
 import msgspec
 
+from app.replay.formats.format import ReplayFormat, dicts
+from app.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+
 Message = dict[str, Any]
+"""An element of the history: a message, or an item of Responses."""
 
 ONE_MORE = "There is one more thing I would like to ask."
 """What a user says before a question: the question itself is nobody's to know, the summariser's least of all."""
+
+ONLY_IN_MESSAGES = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
+"""Blocks by which a recording without a system prompt is known."""
 
 _TURN_ID = re.compile(r"D\d+:\d+")
 
@@ -36,6 +43,7 @@ class Remark:
     """What one speaker said, within a message."""
 
     index: int
+    """In the history as the judge reads it: what stands beside the messages is its first."""
     text: str
 
 
@@ -48,11 +56,14 @@ class Recording:
     questions: tuple[Question, ...] = ()
     """Those whose evidence is in it."""
     remarks: Mapping[str, Remark] = field(default_factory=dict)
+    format: ReplayFormat = CHAT_COMPLETIONS
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """Members that are sent with every request."""
 
     @property
     def requests(self) -> tuple[int, ...]:
-        """Where an assistant message stands that somebody asked for: the client's history ended there."""
-        return tuple(i for i, message in enumerate(self.messages) if i and message["role"] == "assistant")
+        """Where an answer begins that somebody asked for: the client's history ended there."""
+        return tuple(i for i in range(len(self.messages)) if self.format.is_answer(self.messages, i))
 
     def followed_by_a_question(self) -> Recording:
         """With one more request at the end, in which everything that was said is history."""
@@ -63,7 +74,8 @@ class Recording:
 def read_recordings(path: Path) -> list[Recording]:
     """The conversations in a file, recognised by content.
 
-    JSON lines of `{"id", "messages"}` or of LoCoMo's `{"id", "speakers", "sessions"}`, or one JSON `{"messages"}`.
+    JSON lines of `{"id", "messages"}`, of `{"id", "input"}` or of LoCoMo's `{"id", "speakers", "sessions"}`; or one
+    JSON `{"messages"}` or `{"input"}`.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -84,21 +96,31 @@ def chain(recordings: Sequence[Recording], length: int) -> list[Recording]:
 
 def joined(recordings: Sequence[Recording]) -> Recording:
     """One after the other as one: later system messages dropped, ids of tool calls made unique, all questions kept."""
+    first = recordings[0]
     messages: list[Message] = []
     questions: list[Question] = []
     remarks: dict[str, Remark] = {}
     for number, recording in enumerate(recordings):
-        kept = [i for i, message in enumerate(recording.messages) if number == 0 or message["role"] != "system"]
+        if recording.format is not first.format:
+            raise UnreadableRecording(f"{first.name} and {recording.name} are of two formats: they make no chain.")
+        is_instruction = recording.format.is_instruction
+        kept = [i for i, message in enumerate(recording.messages) if number == 0 or not is_instruction(message)]
         places = {index: place for place, index in enumerate(kept, len(messages))}
-        messages += _with_own_ids([recording.messages[index] for index in kept], number)
+        messages += recording.format.renamed([recording.messages[index] for index in kept], number)
         for name, remark in recording.remarks.items():
             remarks[f"{number}/{name}"] = Remark(places[remark.index], remark.text)
         questions += (
             Question(asked.answer, tuple(f"{number}/{name}" for name in asked.evidence))
             for asked in recording.questions
         )
-    name = f"{recordings[0].name}+{len(recordings) - 1}"
-    return Recording(name, tuple(messages), tuple(questions), remarks)
+    name = f"{first.name}+{len(recordings) - 1}"
+    return Recording(name, tuple(messages), tuple(questions), remarks, first.format, _beside_all(recordings))
+
+
+def _beside_all(recordings: Sequence[Recording]) -> Mapping[str, Any]:
+    """What is said once, and all tools."""
+    tools = {msgspec.json.encode(tool): tool for recording in recordings for tool in recording.beside.get("tools", ())}
+    return {**recordings[0].beside, **({"tools": list(tools.values())} if tools else {})}
 
 
 def _lines(path: Path, text: str) -> Iterator[Recording]:
@@ -117,18 +139,38 @@ def _recording(place: str, name: str, value: Any) -> Recording:
     if isinstance(value, dict):
         name = str(value.get("id", name))
         if isinstance(value.get("messages"), list):
-            return Recording(name, tuple(_checked(place, value["messages"])))
+            return _held(place, name, value, MESSAGES if _is_messages(value) else CHAT_COMPLETIONS)
+        if isinstance(value.get("input"), list):
+            return _held(place, name, value, RESPONSES)
         if isinstance(value.get("sessions"), list) and isinstance(value.get("speakers"), list):
             try:
                 return _dialogue(name, value)
             except (KeyError, TypeError, IndexError) as error:
                 raise UnreadableRecording(f"{place}: a session lacks {error}.") from error
-    raise UnreadableRecording(f'{place}: expected an object with "messages", or with "speakers" and "sessions".')
+    raise UnreadableRecording(f'{place}: expected an object with "messages", "input", or "speakers" and "sessions".')
 
 
-def _checked(place: str, messages: Sequence[Any]) -> Iterator[Message]:
+def _held(place: str, name: str, value: Mapping[str, Any], written: ReplayFormat) -> Recording:
+    beside = {key: value[key] for key in written.beside if value.get(key)}
+    messages = tuple(_checked(place, value[written.history], written))
+    return Recording(name, messages, format=written, beside=beside)
+
+
+def _is_messages(value: Mapping[str, Any]) -> bool:
+    """Whether it is a conversation of Messages: by its system prompt, its tools or its blocks."""
+    blocks = (block for message in dicts(value["messages"]) for block in dicts(message.get("content")))
+    tools = dicts(value.get("tools"))
+    return (
+        "system" in value
+        or any("input_schema" in tool for tool in tools)
+        or any(block.get("type") in ONLY_IN_MESSAGES or "source" in block for block in blocks)
+    )
+
+
+def _checked(place: str, messages: Sequence[Any], written: ReplayFormat) -> Iterator[Message]:
     for number, message in enumerate(messages, 1):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        known = isinstance(message, dict) and (message.get("role") or (written is RESPONSES and message.get("type")))
+        if not isinstance(known, str):
             raise UnreadableRecording(f"{place}: message {number} has no role.")
         yield message
 
@@ -156,22 +198,6 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
 def _ids(evidence: Any) -> tuple[str, ...]:
     """Some are several in one string."""
     return tuple(found for listed in evidence or () for found in _TURN_ID.findall(str(listed)) or [str(listed)])
-
-
-def _with_own_ids(messages: Sequence[Message], number: int) -> Iterator[Message]:
-    """The messages with the ids of their tool calls made anew, in order."""
-    renamed: dict[str, str] = {}
-    made = 0
-    for message in messages:
-        if calls := message.get("tool_calls"):
-            for call in calls:
-                renamed[call["id"]] = f"call_{number}_{made}"
-                made += 1
-            yield {**message, "tool_calls": [{**call, "id": renamed[call["id"]]} for call in calls]}
-        elif message["role"] == "tool" and message.get("tool_call_id") in renamed:
-            yield {**message, "tool_call_id": renamed[message["tool_call_id"]]}
-        else:
-            yield message
 
 
 def _batched(recordings: Sequence[Recording], length: int) -> Iterator[Sequence[Recording]]:

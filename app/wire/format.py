@@ -28,6 +28,7 @@ from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
+from app.wire.native import CompactionAsk, NativeCompaction, Referred
 from app.wire.usage import Usage
 
 EventShape = Literal["chunk", "start", "named", "comment", "off"]
@@ -84,6 +85,14 @@ class WireRequest(Protocol):
     @property
     def hands_off(self) -> Reason | None:
         """Why it passes as it came although it could be read: somebody else keeps its history, or compacts it."""
+
+    @property
+    def asks(self) -> CompactionAsk | None:
+        """What it asks of its provider's own compaction; then it is handed off."""
+
+    @property
+    def referred(self) -> Referred | None:
+        """Where its history begins with a compaction of ours: the reference."""
 
     @property
     def choices(self) -> int:
@@ -372,7 +381,15 @@ class WireFormat(Protocol):
         """Where a client posts its requests."""
 
     @property
+    def opens_early(self) -> bool:
+        """Whether a provider opens its stream before it has looked at the prompt."""
+
+    @property
     def summaries(self) -> SummaryDialect: ...
+
+    @property
+    def native(self) -> NativeCompaction | None:
+        """The provider's own compaction, where the format has words for it."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.

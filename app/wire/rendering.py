@@ -19,6 +19,8 @@ class Placed(NamedTuple):
     """Written by us: a summary or a note."""
     moved: bool = False
     """A copy of a pinned message, or a carried one: its neighbours may be others than in the client's own history."""
+    summary: Summary | None = None
+    """What it is written from."""
 
 
 def placed(
@@ -49,7 +51,7 @@ def _placed(
     for part in view.parts:
         match part:
             case Summary(chunk):
-                yield Placed(note(prompts.chunk_text(chunk)), own=True)
+                yield Placed(note(prompts.chunk_text(chunk)), own=True, summary=part)
             case Note(_, text):
                 yield Placed(note(text), own=True)
             case Verbatim(start, stop):

@@ -142,7 +142,10 @@ class SummaryReader:
 
 
 def is_error(said: Json) -> bool:
-    return bool(said.get("error")) or said.get("type") == "error"
+    """Also one that stands in what failed."""
+    held = said.get("response")
+    inside = isinstance(held, dict) and held.get("error")
+    return bool(said.get("error") or inside) or said.get("type") == "error"
 
 
 def member_named(members: Iterable[str], refusal: bytes) -> str | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import asyncpg
 
-from app.replay.evidence import SentMessages, messages_of
+from app.replay.evidence import SentMessages
+from app.replay.formats.known import CHAT_COMPLETIONS
 from app.replay.judge import Judge, Kind, SummaryCalls
 from app.simulator import Record, Simulator
 from tests.chaos.talkers import Asked
@@ -92,7 +93,7 @@ class Views:
     def payload(self, asked: Asked) -> bytes:
         """The messages that were forwarded for a request that is not judged yet."""
         records = self._payloads.get(asked.tag, ())
-        return messages_of(records[-1].body) if records else b""
+        return CHAT_COMPLETIONS.prompt_of(records[-1].body) if records else b""
 
     def count(self, kinds: frozenset[Kind]) -> int:
         return sum(self.found[kind] for kind in kinds)

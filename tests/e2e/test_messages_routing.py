@@ -24,7 +24,9 @@ ANSWERED = {
     "stop_sequence": None,
     "usage": {"input_tokens": 1_000, "output_tokens": 20},
 }
-ASKED = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nYour task is to create a summary of the conversation."
+ASKED = (
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nYour task is to create a summary of the conversation."
+)
 SYSTEM = [{"type": "text", "text": "You are the shop's clerk.", "cache_control": {"type": "ephemeral"}}]
 
 
@@ -75,7 +77,13 @@ def test_counting_is_about_what_would_be_forwarded(steno: StartSteno, scripted: 
         ({"compaction": {"type": "summarize"}}, "native_compaction"),
         ({"thread": {"id": "thread_1"}}, "server_state"),
         (
-            {"messages": [*long_history(), {"role": "assistant", "content": "Yes."}, {"role": "user", "content": ASKED}]},
+            {
+                "messages": [
+                    *long_history(),
+                    {"role": "assistant", "content": "Yes."},
+                    {"role": "user", "content": ASKED},
+                ]
+            },
             "client_compaction",
         ),
     ],
@@ -198,3 +206,17 @@ def test_other_paths_of_the_format_pass_and_say_so(steno: StartSteno, scripted: 
     assert answered.header("x-context-reason")
     [request] = scripted.requests
     assert (request.target, json.loads(request.body)) == (path.encode(), body())
+
+
+OWN_COMPACTION = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. Your task is to create a detailed summary."
+
+
+@pytest.mark.parametrize(("times", "status", "reason"), [(1, "bypassed", "client_compaction"), (2, "summarized", None)])
+def test_a_clients_own_compaction_is_left_alone_unless_it_would_overflow(
+    steno: StartSteno, scripted: ScriptedProvider, times: int, status: str, reason: str | None
+) -> None:
+    asked = body([*long_history() * times, {"role": "user", "content": OWN_COMPACTION}])
+    answered = ask(steno(), asked)
+    assert (answered.status, answered.header("x-context-status")) == (200, status)
+    assert answered.header("x-context-reason") == reason
+    assert (json.loads(scripted.requests[-1].body) == asked) == (times == 1)

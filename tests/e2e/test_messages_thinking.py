@@ -81,7 +81,6 @@ def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction
             for number, (earlier, later) in enumerate(pairwise(sent[f"You are {thinker.name}"])):
                 shares.append(kept(earlier, later))
                 assert shares[-1] == 1 or thinker.changed(number), (thinker.number, number, shares[-1])
-    print(f"{STEADY} histories, {len(shares)} requests, {sum(shares) / len(shares):.1%} of the prefix kept")
     assert sum(shares) / len(shares) > 0.9
 
 

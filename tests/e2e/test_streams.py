@@ -212,9 +212,9 @@ def test_raw_relay_that_breaks_off_is_curls_partial_file(
     """On a path that Steno does not read it aborts the connection."""
     steno = before_scripted()
     scripted.default = (stream_head() + chunked(b"data: 1\n\n"), 0.05, "close")
-    assert curl(f"{steno.url}/v1/responses", "--data", "{}", "-H", "content-type: application/json").returncode == 18
+    assert curl(f"{steno.url}/v1/embeddings", "--data", "{}", "-H", "content-type: application/json").returncode == 18
     scripted.default = (stream_head() + chunked(b"data: 1\n\n") + LAST_CHUNK,)
-    assert curl(f"{steno.url}/v1/responses", "--data", "{}", "-H", "content-type: application/json").returncode == 0
+    assert curl(f"{steno.url}/v1/embeddings", "--data", "{}", "-H", "content-type: application/json").returncode == 0
 
 
 # Compaction events

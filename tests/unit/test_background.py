@@ -30,7 +30,7 @@ class Beginning(Background):
         super().__init__(everybody, Paces(), BackgroundRoom(BackgroundLimits(1, 1, 1)), OwnedTasks())
         self.begun: list[Any] = []
 
-    def _begin(self, job: Any) -> None:
+    def _begin(self, job: Any, target: int) -> None:  # noqa: ARG002
         self.begun.append(job)
 
     def _requests_meanwhile(self, _: Any) -> int:

@@ -286,16 +286,14 @@ def test_what_a_provider_compacted_is_instructions_and_read_from_there_on_only()
 # Payloads
 
 
-def test_thinking_behind_a_change_is_left_out_but_for_an_open_turn() -> None:
+def test_thinking_is_left_out_where_it_is_tied_to_what_is_gone_and_kept_where_it_is_not() -> None:
     history = [user("q"), assistant(THOUGHT, block("a")), user("b"), assistant(THOUGHT, use("a")), user(result("a"))]
-    talk = talk_of(*history, assistant(THOUGHT), user(result("a")))
-    sent = rendered(talk, summary(talk, 1), Verbatim(1, 7))
-    assert sent[1] == assistant(block("a"))
-    assert sent[2:] == [*history[2:], assistant(THOUGHT), user(result("a"))]
-    closed = talk_of(*history, assistant(THOUGHT), user("c"))
-    assert rendered(closed, summary(closed, 1), Verbatim(1, 7))[3:] == [assistant(use("a")), history[4], user("c")]
-    masked = Altered(4, ("cut",), 1, "masked")
-    assert rendered(closed, Verbatim(0, 4), masked, Verbatim(5, 7))[:4] == history[:4], "before the change it may stay"
+    talk = talk_of(*history, assistant(THOUGHT), user("c"))
+    parts = summary(talk, 1), Verbatim(1, 7)
+    sent = [json.loads(raw) for raw in MESSAGES.render(talk, View(parts, 1, untied=frozenset({1, 5})))]
+    assert sent[1:] == [assistant(block("a")), *history[2:], user("c")]
+    alone = [json.loads(raw) for raw in MESSAGES.render(talk, View((Verbatim(0, 7),), 1, untied=frozenset({3})))]
+    assert alone == [*history[:3], assistant(use("a")), history[4], assistant(THOUGHT), user("c")]
 
 
 def test_instructions_wait_for_a_place_where_they_may_stand() -> None:
@@ -446,7 +444,7 @@ def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
     editor.whole(WHOLE.replace(b'"usage":{', b'"usage":{"iterations":%b,' % json.dumps(iterations).encode()))
     assert editor.usage is not None
     assert editor.usage.prompt is None
-    assert editor.usage.tokens.prompt == 12
+    assert editor.usage.tokens.prompt == 55_220, "all of them were paid for"
 
 
 async def _chunks(*pieces: bytes) -> Any:

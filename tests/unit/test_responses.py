@@ -433,3 +433,12 @@ async def test_a_response_with_items_of_all_kinds_becomes_a_stream() -> None:
 def test_a_summary_call_asks_for_as_many_tokens_as_are_allowed_at_least() -> None:
     options = RESPONSES.summaries.options(Manners("max_output_tokens"), "m", 5, 8_000, {})
     assert options == {"max_output_tokens": 16, "stream": True, "store": False}
+
+
+def test_a_summary_call_that_failed_tells_its_error() -> None:
+    reader = RESPONSES.summaries.reader()
+    reader.feed(ends(0, "failed", error={"code": "server_error", "message": "No."}))
+    assert reader.error_is_first
+    assert not reader.unreadable
+    assert isinstance(reader.error, dict)
+    assert reader.error["response"]["error"]["message"] == "No."

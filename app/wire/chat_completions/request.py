@@ -35,6 +35,8 @@ class ChatRequest:
 
     hands_off: ClassVar[None] = None
     """The whole history comes with each request, and nobody else compacts it."""
+    asks: ClassVar[None] = None
+    referred: ClassVar[None] = None
 
     source: RawObject
     model: str

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from app.core.history.messages import Kind
-from app.core.summary import prompts
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Summary, Verbatim, View
+from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim, View
 from app.wire.messages.content import (
     MARK,
     SEALED,
     decoded_message,
     edited,
-    is_result,
+    is_raw_result,
     raw_blocks,
     texts_in,
     with_content,
 )
 from app.wire.messages.marks import in_order, last_mark
 from app.wire.messages.messages import is_beside, written
+from app.wire.rendering import placed
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
 
@@ -60,32 +61,19 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 
 def _entries(conversation: Conversation, view: View) -> Iterator[_Entry]:
-    messages = conversation.transcript.messages
-    for part in view.parts:
-        match part:
-            case Summary():
-                yield _said(prompts.chunk_text(part.chunk), _mark_of(conversation, view, part))
-                continue
-            case Note(_, text):
-                yield _said(text)
-                continue
-            case Altered(index, texts):
-                kept = {index: _altered(messages[index].raw, texts, part.calls)}
-            case Carried(index):
-                kept = {index: messages[index].raw}
-            case Verbatim(start, stop) | Pinned(start, stop):
-                kept = {index: messages[index].raw for index in range(start, stop)}
-            case _:
-                continue
-        for index, raw in kept.items():
-            left = _without_thinking(raw) if index in view.untied else raw
-            if left:
-                yield _Entry(left, messages[index].role, index)
+    messages, skipped = conversation.transcript.messages, len(conversation.instructions)
+    for each in placed(conversation, view, _note, _altered, _without_thinking)[skipped:]:
+        mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
+        raw = each.raw if mark is None else edited(each.raw, partial(_marked, mark=mark))
+        yield _Entry(raw, "user" if each.place is None else messages[each.place].role, each.place)
 
 
-def _said(text: str, mark: object = None) -> _Entry:
-    block = {"type": "text", "text": text, **({MARK: mark} if mark else {})}
-    return _Entry(msgspec.json.encode({"role": "user", "content": [block]}), "user")
+def _marked(block: dict[str, Any], mark: object) -> dict[str, Any]:
+    return {**block, MARK: mark}
+
+
+def _note(text: str) -> bytes:
+    return msgspec.json.encode({"role": "user", "content": [{"type": "text", "text": text}]})
 
 
 def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
@@ -98,19 +86,17 @@ def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
     return next((mark for mark in marks if mark is not None), None)
 
 
-def _without_thinking(raw: bytes) -> bytes:
-    """Empty where nothing else is in it."""
-    if b'thinking"' not in raw:
-        return raw
-    return edited(raw, lambda block: None if block.get("type") in SEALED else block)
+def _without_thinking(raw: bytes) -> bytes | None:
+    """None where nothing else is in it."""
+    return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
 
 
-def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:
+def _altered(raw: bytes, part: Altered) -> bytes | None:
     """A message with its texts replaced in order, and its calls by those that are left; the rest keeps its bytes."""
-    remaining = iter(texts)
+    remaining = iter(part.texts)
     if isinstance(decoded_message(raw).get("content"), str):
         return with_content(raw, msgspec.json.encode(next(remaining)))
-    left = None if calls is None else dict(calls)
+    left = None if part.calls is None else dict(part.calls)
     called = iter(range(len(raw)))
 
     def edit(block: dict[str, Any]) -> dict[str, Any] | None:
@@ -127,7 +113,7 @@ def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] 
                 return {**block, "input": msgspec.Raw(arguments.encode())}
         return _without_empty(block) if changed else block
 
-    return edited(raw, edit)
+    return edited(raw, edit) or None
 
 
 def _without_empty(block: dict[str, Any]) -> dict[str, Any] | None:
@@ -145,7 +131,7 @@ def _holds_text(block: object) -> bool:
 
 def _opened(entries: list[_Entry]) -> list[_Entry]:
     first = next((entry.role for entry in entries if entry.role != "system"), "")
-    return [_said(OPENER), *entries] if first == "assistant" else entries
+    return [_Entry(_note(OPENER), "user"), *entries] if first == "assistant" else entries
 
 
 def _settled(entries: Sequence[_Entry], begun: str) -> list[_Entry]:
@@ -192,6 +178,6 @@ def _alternating(entries: Sequence[_Entry]) -> list[_Entry]:
 def _joined(first: _Entry, second: _Entry) -> _Entry:
     """Both in one; the one that is no note keeps its other members."""
     blocks = [*raw_blocks(first.raw), *raw_blocks(second.raw)]
-    blocks.sort(key=lambda block: not is_result(decoded_message(block)))
+    blocks.sort(key=lambda block: not is_raw_result(block))
     kept = first if second.index is None else second
     return replace(kept, raw=with_content(kept.raw, b"[%b]" % b",".join(blocks)))

@@ -1,0 +1,1 @@
+"""The formats that conversations are recorded, played and judged in."""

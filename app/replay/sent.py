@@ -1,0 +1,126 @@
+"""Messages as they were sent: what a reader of one has to be shown, and what may be left of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import AnyStr, Literal
+
+import msgspec
+
+INSTRUCTION_ROLES = frozenset({"system", "developer"})
+RESULT_ROLES = frozenset({"tool", "function"})
+
+LONGEST_NOTICE = 200
+"""Characters that may stand in a shortened text for what was cut, its original size among them."""
+
+_NUMBER = re.compile(r"\d[\d,]*")
+_PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
+
+Reduction = Literal["shortened", "cleared"]
+"""Head and tail are left, with a note of the original size; or a placeholder is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """One element of a history, with its own bytes."""
+
+    raw: bytes
+    role: str
+    """Whose words these are: `tool` for what only answers calls, whatever the format calls it."""
+    pieces: tuple[str, ...]
+    """What a reader of it has to be shown: its texts, then name and arguments of its calls."""
+    texts: int
+    """How many of the pieces are texts."""
+    plain: bool
+    """It is text and nothing else."""
+    calls: tuple[str, ...]
+    """Ids of the tool calls it makes."""
+    answers: tuple[str, ...]
+    """Ids of the tool calls it answers."""
+    frame: bytes
+    """All of it but its texts, the arguments of its calls, and what is tied to its place."""
+    anywhere: bool = False
+    """The results of its calls may stand anywhere behind it, not only next to it."""
+    sealed: bool = False
+    """It is the provider's own: sent as it came or not at all, and quoted to nobody."""
+    opaque: bool = False
+    """It holds what is no text, and a reader may be shown something of that."""
+    tied: bool = False
+    """It holds what only means something behind what stood before it: thoughts, an id, a mark of the cache."""
+
+    def is_loosened(self, original: SentMessage) -> bool:
+        """Whether it is the original without what was tied to its place."""
+        return original.tied and (self.frame, self.pieces) == (original.frame, original.pieces)
+
+    def reduces(self, original: SentMessage) -> Reduction | None:
+        """How it stands for an original of which not everything is left; None where it does not."""
+        if self.frame != original.frame or self.pieces == original.pieces:
+            return None
+        if _is_placeholder(self) and original.role in RESULT_ROLES:
+            return "cleared"
+        if len(self.pieces) != len(original.pieces) or self.texts != original.texts:
+            return None
+        cut = zip(self.pieces[self.texts :], original.pieces[self.texts :], strict=True)
+        calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
+        return "shortened" if calls and self._shortens_texts(original) else None
+
+    def _shortens_texts(self, original: SentMessage) -> bool:
+        """Whether each text is whole, or head and tail of itself, or the first one of all of them."""
+        texts, wholes = self.pieces[: self.texts], original.pieces[: self.texts]
+        if texts == wholes:
+            return True
+        if original.role not in RESULT_ROLES and original.role != "user":
+            return False
+        together = is_shortened(texts[0], "\n".join(wholes)) and not any(texts[1:])
+        return together or all(map(lambda text, whole: text == whole or is_shortened(text, whole), texts, wholes))
+
+    def repairs(self, original: SentMessage) -> bool:
+        """Whether it is the message without those of its calls that nothing answers."""
+        texts = self.role, self.pieces[: self.texts]
+        return texts == (original.role, original.pieces[: original.texts]) and set(self.calls) < set(original.calls)
+
+
+def is_shortened(piece: str, whole: str) -> bool:
+    """Whether it is head and tail of a text, in order, and beside them a notice that holds the text's size."""
+    if str(len(whole)) not in piece and f"{len(whole):,}" not in piece:
+        return False  # Most are told by this, and the rest takes time.
+    head = common_prefix(piece, whole)
+    rest = piece[head:]
+    tail = _longest(min(len(rest), len(whole) - head), lambda length: whole[len(whole) - length :] in rest)
+    start = rest.rfind(whole[len(whole) - tail :])
+    notice = f"{rest[:start]} {rest[start + tail :]}"
+    sizes = (int(number.replace(",", "")) for number in _NUMBER.findall(notice))
+    return len(notice) <= LONGEST_NOTICE and len(whole) in sizes
+
+
+def _is_placeholder(message: SentMessage) -> bool:
+    first, *others = message.pieces or ("",)
+    return message.texts == len(message.pieces) and _PLACEHOLDER.fullmatch(first) is not None and not any(others)
+
+
+def _are_fewer_arguments(piece: str, whole: str) -> bool:
+    """Arguments that were cut are still a JSON object, and providers refuse anything else."""
+    try:
+        cut, full = (msgspec.json.decode(arguments) for arguments in (piece, whole))
+    except msgspec.DecodeError:
+        return False
+    return isinstance(cut, dict) and isinstance(full, dict) and len(piece) < len(whole)
+
+
+def common_prefix(one: AnyStr, other: AnyStr) -> int:
+    """How many leading bytes two payloads share, or characters two texts."""
+    return _longest(min(len(one), len(other)), lambda length: one[:length] == other[:length])
+
+
+def _longest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest length up to `most` for which something holds, if it holds for all that are smaller."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
