@@ -133,7 +133,9 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        return replace(draft.message, digest=self._identity.digest(*self._begins, draft.canonical))
+        # It was made just now and is nobody else's yet, and a copy takes as long as to read it.
+        object.__setattr__(draft.message, "digest", self._identity.digest(*self._begins, draft.canonical))
+        return draft.message
 
 
 def _grown(known: _Known, new: Sequence[Message]) -> _Known:

@@ -177,6 +177,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     if beginnings is not None:
         beginnings.keep(source, "messages", elements, known)
     raw_messages = (*beside, *_behind_compaction(source, elements))
+    moved = len(raw_messages) - len(elements)
     output, choice = source.value("max_tokens"), source.value("tool_choice")
     return MessagesRequest(
         source=source,
@@ -190,7 +191,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         options=options,
         focus=read_focus(options.get("instructions")),
-        pins=read_pins(options.get("pin"), len(raw_messages)),
+        pins=tuple(sorted({max(len(beside), pin + moved) for pin in read_pins(options.get("pin"), len(elements))})),
         names=tuple(_names(source)),
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "mcp_servers")),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
