@@ -42,7 +42,8 @@ def simulator() -> Simulator:
     simulator = Simulator(window=WINDOW, models="any", tables=TABLES)
     asks = lambda said: isinstance(said, str) and said.endswith("Find it?")  # noqa: E731
     simulator.when(
-        lambda record: record.kind == "chat" and any(map(asks, texts_of((record.messages or [{}])[-1]))), tool_calls=[CALL]
+        lambda record: record.kind == "chat" and any(map(asks, texts_of((record.messages or [{}])[-1]))),
+        tool_calls=[CALL],
     )
     return simulator
 

@@ -19,7 +19,9 @@ from tests.e2e.running import WINDOW, StartSteno, Steno
 GPT, KNOWING, CLAUDE = "gpt-5-nocompact", "gpt-5", "claude-opus-4-nocompact"
 THRESHOLD = 1_000
 SUMMARIZE = {"betas": ["compact-2026-09-04"], "compaction": {"type": "summarize"}}
-FACT = "The customer {n} ordered part number {n}{n}{n} on the {n}th of May, to be sent to the warehouse in the harbour. "
+FACT = (
+    "The customer {n} ordered part number {n}{n}{n} on the {n}th of May, to be sent to the warehouse in the harbour. "
+)
 
 
 @pytest.fixture
@@ -54,11 +56,7 @@ def turns(first: int, last: int) -> list[Any]:
 
 def told(provider: Simulator) -> list[dict[str, Any]]:
     """What it was asked, but for summaries."""
-    return [
-        record.payload
-        for record in provider.log
-        if isinstance(record.payload, dict) and record.kind != "summary"
-    ]
+    return [record.payload for record in provider.log if isinstance(record.payload, dict) and record.kind != "summary"]
 
 
 def texts(items: list[Any]) -> list[str]:
@@ -69,9 +67,7 @@ def texts(items: list[Any]) -> list[str]:
 
 
 def trigger(client: openai.OpenAI, history: list[Any], **more: Any) -> Any:
-    return client.responses.create(
-        model=GPT, input=[*history, {"type": "compaction_trigger"}], store=False, **more
-    )
+    return client.responses.create(model=GPT, input=[*history, {"type": "compaction_trigger"}], store=False, **more)
 
 
 def test_an_agent_goes_on_over_a_provider_without_compaction(client: openai.OpenAI, simulator: Simulator) -> None:
@@ -177,7 +173,9 @@ def test_the_path_answers_with_the_users_messages_and_one_item(client: openai.Op
     assert texts(output[:3]) == texts(turns(0, 3))
     again = client.responses.compact(model=GPT, input=[*output, *turns(3, 4)])
     assert [item.type for item in again.output] == ["message"] * 4 + ["compaction"]
-    answer = client.responses.create(model=GPT, input=[*(each.to_dict(warnings=False) for each in again.output), *turns(4, 5)], store=False)
+    answer = client.responses.create(
+        model=GPT, input=[*(each.to_dict(warnings=False) for each in again.output), *turns(4, 5)], store=False
+    )
     assert answer.status == "completed"
     assert len(told(simulator)[-1]["input"]) == 2
 
@@ -277,7 +275,9 @@ def test_a_streamed_block_has_its_signature(claude: anthropic.Anthropic) -> None
 
 EDIT = {
     "betas": ["compact-2026-01-12"],
-    "context_management": {"edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1_000}}]},
+    "context_management": {
+        "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1_000}}]
+    },
 }
 
 
