@@ -1,5 +1,5 @@
-"""Random histories with items of every type, grown request by request through Steno, before a provider that refuses what
-OpenAI does: `make histories` plays 500 of them, otherwise some are."""
+"""Random histories with items of every type, grown request by request through Steno, before a provider that refuses
+what OpenAI does: `make histories` plays 500 of them, otherwise some are."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ def test_no_request_of_a_growing_history_is_refused(simulator: Simulator, steno:
             assert last in sent
     assert told["summarized"] + told["pending"] > HISTORIES
     assert {record.status for record in (*simulator.chats, *simulator.summaries)} == {200}
-    print(dict(told), len(simulator.summaries), "summaries")
 
 
 def ask(running: Steno, seed: int, items: list[Item], stream: bool) -> Answer:
@@ -59,7 +58,7 @@ def ask(running: Steno, seed: int, items: list[Item], stream: bool) -> Answer:
 
 
 def said(turns: Iterable[Iterable[Item]], seed: int) -> list[list[Item]]:
-    """The same items as this provider says them: it seals with a key of its own, and its ids tell what they are bound to.
+    """The same items as this provider says them: it seals with a key of its own, and ids tell what they are bound to.
 
     Some of what is said after reasoning has no id, as some clients send it back.
     """
