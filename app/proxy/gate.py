@@ -99,7 +99,9 @@ class Gate:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
-            record.route = "chat" if app in (self._chat, self._compacting) else "own" if app is self._own else "passthrough"
+            record.route = (
+                "chat" if app in (self._chat, self._compacting) else "own" if app is self._own else "passthrough"
+            )
         except StenoError as error:
             record.failed(error)
             await ClientAnswer(send, Signature(record.request_id, shared, record.begins)).error(error)
