@@ -1,4 +1,4 @@
-"""Overflow in Messages: recovered once, in whatever words it is told; else in the provider's own, as clients go by them."""
+"""Overflow in Messages: recovered from once, however it is told; else told in the words that clients go by."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def test_a_refused_request_is_compacted_and_sent_again(simulator: Simulator, ste
 
 @STREAM
 @pytest.mark.parametrize("words", REFUSALS)
-def test_every_wording_is_recovered_from_once(simulator: Simulator, steno: StartSteno, words: str, stream: bool) -> None:
+def test_every_wording_is_recovered_from_once(
+    simulator: Simulator, steno: StartSteno, words: str, stream: bool
+) -> None:
     simulator.window = 10 * WINDOW
     status, kind, message = REFUSALS[words]
     simulator.next_chat(status=status, error={"type": kind, "message": message})

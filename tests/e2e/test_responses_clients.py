@@ -5,6 +5,7 @@ The provider behind it refuses what the real one does: calls without outputs, re
 
 from __future__ import annotations
 
+import json
 from itertools import count, cycle
 from typing import Any
 
@@ -97,3 +98,38 @@ class Talk:
         assert user == [item for item in self.items if isinstance(item, dict) and item.get("role") == "user"][-1]
         assert sent.payload["instructions"] == self._instructions
         return response
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+async def test_an_agent_goes_through_five_compactions(simulator: Simulator, steno: StartSteno, stream: bool) -> None:
+    """Its runs go on with all items of those before; what it looks up comes in parallel."""
+    agents = pytest.importorskip("agents")
+    agents.set_tracing_disabled(True)
+
+    def look_up(name: str) -> str:
+        return f"{name}: {FILLER * 4}"
+
+    settings = agents.ModelSettings(store=False, response_include=SEALED["include"])
+    look_up_twice = [ScriptedCall(name="look_up", arguments=json.dumps({"name": name})) for name in ("cart", "order")]
+    items: list[Any] = []
+    async with openai.AsyncOpenAI(base_url=steno().base_url, api_key="sk-test", max_retries=0) as client:
+        model = agents.OpenAIResponsesModel(MODEL, client)
+        tools = [agents.function_tool(look_up)]
+        agent = agents.Agent(name="clerk", instructions="Be brief.", tools=tools, model=model, model_settings=settings)
+        for number in count(1):
+            items.append({"role": "user", "content": f"Question {number}: ORD-{number:04d}? {FILLER * 80}"})
+            simulator.next_chat(tool_calls=look_up_twice)
+            if stream:
+                result = agents.Runner.run_streamed(agent, items)
+                kinds = [
+                    event.data.type async for event in result.stream_events() if event.type == "raw_response_event"
+                ]
+                assert kinds.count("response.created") == kinds.count("response.completed") == 2
+            else:
+                result = await agents.Runner.run(agent, items)
+            assert result.final_output == simulator.chats[-1].text
+            items = result.to_input_list()
+            if compactions(simulator.chats) >= COMPACTIONS:
+                break
+    assert {record.status for record in (*simulator.chats, *simulator.summaries)} == {200}
+    assert {record.payload["instructions"] for record in simulator.chats} == {"Be brief."}

@@ -86,8 +86,15 @@ def message(
 
 
 def tokens_of(messages: Sequence[Message]) -> list[int]:
-    """What each of these costs: `message` wrote it at the end of its bytes."""
-    return [int(message.raw.rpartition(b"|")[2]) for message in messages]
+    """What each of these costs: `message` wrote it at the end of its bytes; what a format read, a token a word."""
+    return [_cost_of(message) for message in messages]
+
+
+def _cost_of(message: Message) -> int:
+    written = message.raw.rpartition(b"|")[2]
+    if written.isdigit():
+        return int(written)
+    return 1 + sum(map(count, (*message.texts, *message.thoughts, *(call.arguments for call in message.calls))))
 
 
 def transcript_of(messages: Sequence[Message]) -> Transcript:

@@ -30,6 +30,7 @@ from tests.unit.conversations import (
     widest_path,
     words,
 )
+from tests.unit.turns import TURNS, Turn
 
 BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0, max_summary_tokens=256))
 AHEAD = AheadShares()
@@ -38,24 +39,15 @@ IN_PARTS = replace(SETTINGS, source_tokens=2_000)
 
 
 @st.composite
-def turn(draw: st.DrawFn, number: int) -> list[Message]:
-    """A user message, tool steps with parallel calls, an answer; sometimes instructions in the middle."""
-    size = draw(st.integers(1, 900))
-    steps: list[Message] = [message("user", f"u{number} {words(size)}")]
-    if draw(st.integers(0, 9)) == 0:
-        steps.append(message("developer", f"d{number} {words(3)}"))
-    for step in range(draw(st.integers(0, 3))):
-        calls = [f"t{number}.{step}.{call}" for call in range(draw(st.integers(1, 3)))]
-        steps.append(message("assistant", calls=calls, tokens=10))
-        steps += [message("tool", words(draw(st.integers(1, 400)), f"r{call}"), answers=call) for call in calls]
-    return [*steps, message("assistant", f"a{number} {words(draw(st.integers(1, 300)))}")]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[list[Message]]:
+def histories_of(draw: st.DrawFn, turn: Turn) -> list[list[Message]]:
     """Turns, to be sent one by one; the first may be preceded by a greeting."""
     greeting = [[message("assistant", "hello")]] if draw(st.booleans()) else []
     return greeting + [draw(turn(number)) for number in range(draw(st.integers(2, 40)))]
+
+
+def histories() -> st.SearchStrategy[list[list[Message]]]:
+    """In one of the formats."""
+    return st.one_of(*map(histories_of, TURNS.values()))
 
 
 @dataclass
@@ -118,7 +110,7 @@ def requests(history: list[list[Message]]) -> list[Conversation]:
     past: list[Message] = [message("system", "the rules")]
     for current, following in pairwise(chain.from_iterable(history)):
         past.append(current)
-        if following.role == "assistant":
+        if following.role == "assistant" != current.role:
             sent.append(conversation(*past))
     return sent
 

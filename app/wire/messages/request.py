@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Headers, Named, TooManyMessages
@@ -52,7 +53,7 @@ LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MessagesRequest:
     """A request as far as Steno reads it; the bytes stay the client's."""
 
@@ -177,6 +178,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     if beginnings is not None:
         beginnings.keep(source, "messages", elements, known)
     raw_messages = (*beside, *_behind_compaction(source, elements))
+    moved = len(raw_messages) - len(elements)
     output, choice = source.value("max_tokens"), source.value("tool_choice")
     return MessagesRequest(
         source=source,
@@ -190,7 +192,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         options=options,
         focus=read_focus(options.get("instructions")),
-        pins=read_pins(options.get("pin"), len(raw_messages)),
+        pins=tuple(sorted({max(len(beside), pin + moved) for pin in read_pins(options.get("pin"), len(elements))})),
         names=tuple(_names(source)),
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "mcp_servers")),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
