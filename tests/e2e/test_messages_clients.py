@@ -1,4 +1,4 @@
-"""Messages through Steno, as real clients speak it: each through five compactions and more, with tools, and told of them."""
+"""Messages through Steno, as Anthropic's client speaks it: through five compactions and more, with tools."""
 
 from __future__ import annotations
 
@@ -30,27 +30,34 @@ TOOL: Any = {
 CALL = ScriptedCall(name="look_up", arguments='{"order": "ORD-0007"}')
 THINKING: Any = {"type": "enabled", "budget_tokens": 1_024}
 CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
-WORDS = "the clerk wrote down what was agreed about the parcel so that nobody has to ask the customer again before it".split()
-FOUND = " ".join(islice(cycle(WORDS), 150))
+_FILLER = "the clerk wrote down what was agreed about the parcel so that nobody has to ask the customer again"
+FOUND = " ".join(islice(cycle(_FILLER.split()), 150))
 
 Json = dict[str, Any]
 
 
 @pytest.fixture
 def simulator() -> Simulator:
-    """It calls a tool where a text ends so."""
     simulator = Simulator(window=WINDOW, models="any", tables=TABLES)
-    asks = lambda said: isinstance(said, str) and said.endswith("Find it?")  # noqa: E731
-    simulator.when(
-        lambda record: record.kind == "chat" and any(map(asks, texts_of((record.messages or [{}])[-1]))),
-        tool_calls=[CALL],
-    )
+    call_where_asked(simulator)
     return simulator
 
 
-def texts_of(message: Json) -> list[Any]:
-    content = message.get("content")
-    return [content] if isinstance(content, str) else [block.get("text") for block in content or ()]
+def call_where_asked(simulator: Simulator) -> None:
+    """The model calls a tool where the last message has a text that ends with "Find it?", a tool's own included."""
+    asks = lambda text: text.endswith("Find it?")  # noqa: E731
+    simulator.when(
+        lambda record: record.kind == "chat" and any(map(asks, texts_of((record.messages or [{}])[-1].get("content")))),
+        tool_calls=[CALL],
+    )
+
+
+def texts_of(content: Any) -> Iterator[str]:
+    """All of a message's, those in results too."""
+    if isinstance(content, str):
+        yield content
+    for block in content if isinstance(content, list) else ():
+        yield from texts_of(block.get("text") or block.get("content"))
 
 
 @dataclass
@@ -77,7 +84,9 @@ class Talk:
 
     def turn(self, number: int) -> None:
         ends = "Find it?" if number % 3 == 1 else "Thank you."
-        self.history.append({"role": "user", "content": f"{number}. {' '.join(islice(cycle(WORDS), 400))} {ends}"})
+        self.history.append(
+            {"role": "user", "content": f"{number}. {' '.join(islice(cycle(_FILLER.split()), 400))} {ends}"}
+        )
         answer = self.ask(self)
         if answer.stop_reason == "tool_use":
             [call] = [block for block in answer.content if block.type == "tool_use"]
@@ -132,7 +141,7 @@ def stream_beta(talk: Talk) -> Any:
 
 
 def helped(messages: Any, talk: Talk) -> tuple[Any, str, Json]:
-    status, context, texts = "", {}, []
+    status, context, texts = "", Json(), list[str]()
     with messages.stream(**talk.request) as stream:
         for event in stream:
             status = getattr(event, "context_status", status)
@@ -236,7 +245,9 @@ def hear(client: anthropic.Anthropic, **changes: Any) -> Heard:
 
 SEEN: dict[EventShape, list[str]] = {
     # Pings and names that it does not know are nothing to it.
-    **dict.fromkeys(EVENT_SHAPES, []),
+    "chunk": [],
+    "comment": [],
+    "off": [],
     "start": ["compaction_started"],
     "named": ["compaction_started", "compaction_completed"],
 }

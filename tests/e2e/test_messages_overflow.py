@@ -1,4 +1,4 @@
-"""Overflow in Messages: recovered once, in whatever words it is told; else in the provider's own, as clients go by them."""
+"""Overflow in Messages: recovered from once, however it is told; else told in the words that clients go by."""
 
 from __future__ import annotations
 

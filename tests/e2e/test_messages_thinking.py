@@ -17,10 +17,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.simulator import ScriptedCall, Simulator
+from app.simulator import Simulator
+from app.simulator.messages.thoughts import misplaced
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno
-from tests.e2e.thinkers import BETAS, TOOLS, Thinker, kept, payloads_by_thinker, script_calls, turn
+from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
 from tests.faults.proxy import Fault, FaultProxy
 
 HISTORIES = int(os.environ.get("HISTORIES", "0"))
@@ -28,6 +29,7 @@ TURNS, COMPACTIONS = 30, 3
 SIDE_BY_SIDE = 6
 TABLES = Path(__file__).parents[2] / ".tables"
 WIDE = 200_000
+THINKING = {"type": "enabled", "budget_tokens": 1_024}
 STEADY = HISTORIES or 6
 HARDER = HISTORIES // 20 or 4
 BATCH = 50
@@ -79,7 +81,6 @@ def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction
             for number, (earlier, later) in enumerate(pairwise(sent[f"You are {thinker.name}"])):
                 shares.append(kept(earlier, later))
                 assert shares[-1] == 1 or thinker.changed(number), (thinker.number, number, shares[-1])
-    print(f"{STEADY} histories, {len(shares)} requests, {sum(shares) / len(shares):.1%} of the prefix kept")
     assert sum(shares) / len(shares) > 0.9
 
 
@@ -120,3 +121,52 @@ def test_no_thought_is_refused_while_the_database_comes_and_goes(
     asyncio.run(play(thinkers, [running.url], TURNS, gate))
     assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
+
+
+def ask(url: str, body: dict[str, Any], *headers: bytes, target: str = "/v1/messages") -> Answer:
+    usual = b"content-type: application/json", b"x-api-key: sk-test", b"anthropic-beta: " + BETAS.encode(), *headers
+    return send(url, request_bytes(json.dumps(body).encode(), *usual, target=target, usual=False), timeout=30.0)
+
+
+def test_what_would_be_forwarded_is_counted_without_thoughts_that_would_be_refused(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    [thinker] = made(1)
+    running = steno()
+    asyncio.run(play([thinker], [running.url], TURNS))
+    assert thinker.compactions
+    thinker.ask()
+    counted = {name: value for name, value in thinker.body().items() if name not in ("max_tokens", "stream")}
+    told = ask(running.url, counted, b"x-context-count: forwarded", target="/v1/messages/count_tokens")
+    assert told.status == 200, told.body
+    [sent] = [record.payload for record in simulator.others]
+    assert sent["messages"] != counted["messages"]
+    assert not list(misplaced(sent))
+
+
+def test_an_open_turn_keeps_its_thoughts_and_the_provider_leaves_out_what_does_not_fit(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """The turn's first thoughts were thought behind everything, and then a summary came: in a turn of many calls."""
+    running, body = steno(), made(1)[0].body()
+    results = "the parcel was sent and came back " * 60
+    messages: list[Any] = [{"role": "user", "content": "Find them all. CALL1"}]
+    seen: set[str] = set()
+    for number in range(20):
+        answered = ask(running.url, {**body, "thinking": THINKING, "stream": False, "messages": messages})
+        assert answered.status == 200, answered.body
+        answer = answered.json
+        seen |= set(answer["context"]["actions"])
+        call = next(block for block in answer["content"] if block["type"] == "tool_use")
+        messages.append({"role": "assistant", "content": answer["content"]})
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"{number}. {results} CALL1"}
+        messages.append({"role": "user", "content": [result]})
+    counted = {name: value for name, value in body.items() if name not in ("max_tokens", "stream")}
+    counted |= {"messages": messages, "thinking": THINKING}
+    told = ask(running.url, counted, b"x-context-count: forwarded", target="/v1/messages/count_tokens")
+    assert told.status == 200, told.body
+    assert seen >= {"summarized", "thinking_dropped"}
+    asked = [record for record in simulator.chats if "block_binding" in (record.payload["thinking"])]
+    assert asked
+    assert all("thinking-binding-controls-2026-08-01" in (record.header("anthropic-beta") or "") for record in asked)
+    assert all(BETAS in (record.header("anthropic-beta") or "") for record in simulator.chats)

@@ -1,7 +1,7 @@
 """Conversations with thinking that its provider takes back only behind the very prompt it was made behind.
 
-Each is a client's own loop over Messages: turns with tool calls in a row and side by side, marks of the cache that wander,
-instructions in mid-history, and answers taken back as they came. What a turn calls for stands in its text, and the
+Each is a client's own loop over Messages: turns with tool calls in a row and side by side, moving marks of the
+cache, instructions in mid-history, and answers taken back as they came. What a turn calls for stands in its text, and the
 simulator's script goes by that: so many conversations can go on beside each other.
 """
 
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, islice, pairwise
 from random import Random
 from typing import Any
@@ -39,7 +40,11 @@ def script_calls(simulator: Simulator) -> None:
     """The model calls as many tools as the last message asks for with `CALL1` to `CALL3`."""
     for number in range(1, MOST_CALLS + 1):
         calls = [ScriptedCall(name="look_up", arguments=json.dumps({"order": n})) for n in range(number)]
-        simulator.when(lambda record, number=number: _calls_in(record) == number, tool_calls=calls)
+        simulator.when(partial(_asks_for, number), tool_calls=calls)
+
+
+def _asks_for(number: int, record: Record) -> bool:
+    return _calls_in(record) == number
 
 
 def _calls_in(record: Record) -> int:
@@ -194,9 +199,9 @@ def message_of(events: Iterable[Json]) -> Json:
                 blocks.append({**block, "written": ""})
             case {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": piece}}:
                 blocks[-1]["written"] += piece
-            case {"type": "content_block_delta", "delta": {"type": _, **grown}}:
-                [(key, piece)] = grown.items()
-                blocks[-1][key] += piece
+            case {"type": "content_block_delta", "delta": grown}:
+                [key] = set(grown) - {"type"}
+                blocks[-1][key] += grown[key]
             case {"type": "message_delta", "delta": ended, **members}:
                 usage = {**message["usage"], **members.pop("usage", {})}
                 message |= {**ended, **members, "usage": usage}
@@ -219,8 +224,8 @@ def payloads_by_thinker(records: Sequence[Record]) -> dict[str, list[Json]]:
 
 
 def parts_of(payload: Mapping[str, Any]) -> list[str]:
-    """A prompt as its model reads it, in its smallest parts: each block with who says it, without marks of the cache and
-    without thinking that the provider was asked to leave out."""
+    """A prompt as its model reads it, in its smallest parts: each block with who says it, without marks of the cache,
+    and without thinking that the provider was asked to leave out."""
     parts = []
     read = without(payload, list(misplaced(payload))) if drops(payload) else payload
     for message in read["messages"]:
