@@ -14,6 +14,7 @@ BACKGROUND ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
+HISTORIES ?= 1000
 MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
@@ -30,7 +31,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema thinking clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -115,6 +116,17 @@ poisoning: dev-env ## each way in which one tenant may try to change what anothe
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
+thinking: dev-env ## a thousand histories whose thinking is bound to its prefix, and what is harder; options: HISTORIES=1000
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_messages_thinking.py $(PYTEST_ARGS)
+
+clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	@mkdir -p .clients && cp tests/clients/package.json .clients && npm install --prefix .clients --no-audit --no-fund
+	@test -d .clients/venv || $(VENV)/python -m venv .clients/venv
+	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
+	$(VENV)/python -m pytest tests/e2e/test_other_clients.py $(PYTEST_ARGS)
+
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.soak --hours $(HOURS)
@@ -181,7 +193,7 @@ image: ## build the container image without Docker: see scripts/build_image.sh
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:

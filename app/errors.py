@@ -18,8 +18,11 @@
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
       InvalidRequest          400  invalid_request
+      InvalidReference        400  invalid_encrypted_content
+      NothingToCompact        400  nothing_to_compact
       TooManyCompactions      429  too_many_compactions
       StorageUnavailable      503  storage_unavailable
+      CompactionFailed        503  compaction_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
       UpstreamTimedOut        504  upstream_timeout
@@ -113,6 +116,16 @@ class InvalidRequest(_RequestError):
     status, code = 400, "invalid_request"
 
 
+class InvalidReference(_RequestError):
+    """A compaction of ours that the history refers to cannot be read, or is gone."""
+
+    status, code = 400, "invalid_encrypted_content"
+
+
+class NothingToCompact(_RequestError):
+    status, code = 400, "nothing_to_compact"
+
+
 class MissingCredentials(_RequestError):
     status, type, code = 401, "authentication_error", "missing_credentials"
 
@@ -163,6 +176,12 @@ class TooManyConnections(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
+
+
+class CompactionFailed(StenoError):
+    """One that a client asked for."""
+
+    status, type, code, repeatable = 503, "server_error", "compaction_unavailable", True
 
 
 class LoopDetected(StenoError):

@@ -19,6 +19,7 @@ from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
+from app.compaction.references import References
 from app.compaction.room import BackgroundLimits, BackgroundRoom
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
@@ -31,10 +32,18 @@ from app.metrics.metrics import Metrics
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
-from app.providers.providers import STREAMED_USAGE_SECONDS, Provider, Providers, StreamedUsage, Unspoken
+from app.providers.providers import (
+    INCAPABLE_SECONDS,
+    STREAMED_USAGE_SECONDS,
+    Provider,
+    Providers,
+    StreamedUsage,
+    Unspoken,
+)
 from app.providers.registry import price as list_price
 from app.providers.upstream import HttpUpstream
 from app.providers.windows import Windows
+from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
@@ -101,7 +110,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     for router in ROUTERS:
         app.include_router(router)
     add_error_handlers(app)
-    ways = ChatEndpoint(services), ChatEndpoint(services, Counting), PassthroughEndpoint(services)
+    asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
+    ways = asking, counting, at_path, PassthroughEndpoint(services)
     app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, *ways)
     app.state.services = services
     app.state.failure = None  # Why it could not start.
@@ -115,6 +125,7 @@ def gate_of(
     app: ASGIApp,
     chat: ASGIApp,
     counting: ASGIApp,
+    compacting: ASGIApp,
     passthrough: ASGIApp,
 ) -> Gate:
     """What stands before these."""
@@ -123,6 +134,7 @@ def gate_of(
         app,
         chat=chat,
         counting=counting,
+        compacting=compacting,
         passthrough=passthrough,
         formats=FORMATS,
         instance=instance,
@@ -137,7 +149,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(settings.tokenizer.directory)
     _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
-    identity = Identity(server_secret(settings))
+    secret = server_secret(settings)
+    identity = Identity(secret)
     store = open_store(settings)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back)
@@ -175,6 +188,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         calibration=settings.calibration,
         base_model=settings.base_model,
         overflow_retries=settings.compaction.overflow_retries,
+        references=References(secret),
     )
 
 
@@ -222,7 +236,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         )
         among = windows.answered.__contains__
         usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
-        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url), usage, Unspoken(among))
+        incapable: Sightings[tuple[str, str], bool] = Sightings(INCAPABLE_SECONDS, counts=among)
+        calibrations, unspoken = Calibrations(store, at.base_url), Unspoken(among)
+        return Provider(name, at, upstream, formats, windows, calibrations, usage, unspoken, incapable)
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 

@@ -36,6 +36,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
+from app.core.view.reading import Path
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.store import StatementRefused, Store, StoreUnavailable
@@ -133,6 +134,27 @@ class Compactor:
         if not job.policy.summarises or await progress.can_do_without_summary():
             return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
+
+    async def compact_asked(self, job: Job, on_start: OnStart = nobody) -> tuple[Path | None, Reasons]:
+        """Summaries of everything before the last unit, because somebody asked for them: with those that are stored,
+        and whatever they free. None, and why, where they could not be made. Raises `StoreUnavailable`: what is not
+        stored cannot be referred to."""
+        progress = await begin(job, self._work, on_start)
+        while True:
+            await self._read(progress)
+            if (plan := await progress.asked_plan()) is None:
+                path = await progress.beside(lambda: progress.case.widest_path)
+                return (path, ()) if path.chunks else (None, because(Code.NOTHING_TO_SUMMARISE))
+            last = progress.own[-1] if progress.own else None
+            if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
+                return None, last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+            if self._tasks.draining:
+                return None, because(Code.STOPPING)
+            progress.latest = await self._leased.make(progress, plan)
+            if not _goes_on(progress.latest):
+                if progress.without_store:
+                    raise StoreUnavailable("the database went away while the summary was made")
+                return None, progress.why
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
@@ -272,14 +294,7 @@ class Compactor:
     async def _compact(self, progress: Progress) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
         progress.latest = compaction = await self._attempt(progress)
-        match compaction.outcome:
-            case Outcome.MADE:
-                # It may not be enough yet: where a history far too long was read in parts.
-                return bool(compaction.made)
-            case Outcome.LEASE_LOST | Outcome.DELETED | Outcome.AWAITED:
-                return True
-            case _:
-                return False
+        return _goes_on(compaction)
 
     async def _attempt(self, progress: Progress) -> Compaction:
         plan = await progress.due_plan()
@@ -350,6 +365,18 @@ class Compactor:
     async def _settle(self, progress: Progress) -> Decision:
         case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
         return await progress.beside(lambda: settle(case, why, in_vain=in_vain))
+
+
+def _goes_on(compaction: Compaction) -> bool:
+    """Whether it is worth looking again."""
+    match compaction.outcome:
+        case Outcome.MADE:
+            # It may not be enough yet: where a history far too long was read in parts.
+            return bool(compaction.made)
+        case Outcome.LEASE_LOST | Outcome.DELETED | Outcome.AWAITED:
+            return True
+        case _:
+            return False
 
 
 def _not_begun(progress: Progress, plan: Plan | None) -> Compaction:

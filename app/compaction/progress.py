@@ -12,7 +12,7 @@ from app.core.reasons import Reasons
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
 from app.core.summary.flow import Compaction, Outcome
-from app.core.summary.plan import Plan, plan_compaction
+from app.core.summary.plan import Plan, plan_asked, plan_compaction
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.tasks.threads import Work
@@ -104,6 +104,11 @@ class Progress:
         return await self.beside(
             lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, series)
         )
+
+    async def asked_plan(self) -> Plan | None:
+        """Of everything before the last unit, whatever is due."""
+        case, summary, series = self.case, self.job.summary, self.job.series
+        return await self.beside(lambda: plan_asked(case.conversation, case.widest_path, summary, series))
 
     async def beside(self, step: Callable[[], T]) -> T:
         """Works something out; in a worker thread where the history is long."""

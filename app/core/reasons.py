@@ -163,8 +163,14 @@ class Code(StrEnum):
         "the provider makes a part of this prompt of a template it keeps (`bypassed`)",
     )
     BACKGROUND = "background", "the provider answers this request later, and elsewhere (`bypassed`)"
-    NATIVE_COMPACTION = "native_compaction", "the client asks the provider to compact this history (`bypassed`)"
-    CLIENT_COMPACTION = "client_compaction", "with this request the client compacts its history itself, and it fits (`bypassed`)"
+    NATIVE_COMPACTION = (
+        "native_compaction",
+        "the client asks the provider to compact this history, and it fits (`bypassed`)",
+    )
+    CLIENT_COMPACTION = (
+        "client_compaction",
+        "with this request the client compacts its history itself, and it fits (`bypassed`)",
+    )
     SUMMARY_CALL = "summary_call", "a summary call of another Steno, which is left alone (`bypassed`)"
     INTERNAL_ERROR = "internal_error", "Steno failed; what came was forwarded, and the log says why"
 

@@ -12,6 +12,7 @@ from time import monotonic
 import structlog
 
 from app.core.tokens.calibration import Calibration
+from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import FormatNotSpoken, UnknownUpstream
 from app.memory.sightings import Sightings
 from app.providers.calibrations import Calibrations
@@ -27,6 +28,9 @@ STREAMED_USAGE_SECONDS = 24 * 3600.0
 """So long it is remembered how a model's streams tell their usage."""
 UNSPOKEN_SECONDS = 3600.0
 """So long it is remembered that a format's path was not there: the next release of a server may have it."""
+
+INCAPABLE_SECONDS = 24 * 3600.0
+"""So long it is remembered that a model behind an upstream does not compact histories itself."""
 
 
 class StreamedUsage(Enum):
@@ -72,6 +76,8 @@ class Provider:
     streamed_usage: Sightings[tuple[str, str], StreamedUsage]
     """How each model's streams in a format tell their usage, as far as it was seen."""
     unspoken: Unspoken
+    incapable: Sightings[tuple[str, str], bool]
+    """The formats and models in which its own compaction was asked for, and refused as unknown."""
 
     host: str = field(init=False)
     """Where it is: some hosts put less into a prompt than others."""
@@ -92,6 +98,18 @@ class Provider:
         """The path of a format is not there."""
         if self.unspoken.saw(tenant, format_):
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
+
+    def compacts(self, format_: str, model: str, tenant: str) -> bool | None:
+        """Whether it compacts histories itself, as it is set or was learnt; None where that is to be seen."""
+        if self.settings.native_compaction is not None:
+            return self.settings.native_compaction
+        return None if self.incapable.holding(tenant, (format_, model)) is None else False
+
+    def cannot_compact(self, format_: str, model: str, tenant: str) -> None:
+        """It refused to."""
+        if len(model) <= LONGEST_MODEL:
+            self.incapable.saw(tenant, (format_, model), True)
+        log.info("upstream does not compact by itself", upstream=self.name, format=format_, model=model)
 
     @property
     def revision(self) -> int:

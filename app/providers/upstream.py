@@ -54,8 +54,9 @@ class UpstreamAnswer(Protocol):
 class RelayedAnswer(UpstreamAnswer, Protocol):
     """One whose body can be looked at before it is taken."""
 
-    async def beginning(self, seconds: float) -> bytes:
-        """What is there of the body, after waiting so long for any of it. Raises the upstream errors."""
+    async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
+        """What is there of the body, after waiting so long for more of it than so many bytes. Raises the upstream
+        errors."""
         ...
 
 

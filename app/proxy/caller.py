@@ -22,6 +22,8 @@ class Caller:
     """The id that the base URL gives the conversation: `/c/{id}/v1`."""
     upstream: str | None = None
     """The upstream that the base URL names: `/u/{name}/v1`."""
+    continues: str | None = None
+    """The conversation whose compaction the history begins with."""
     _first: Mapping[bytes, bytes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ class Counting(Exchange):
         await count(self.services, job.tenant, job.conversation, facts.prompt)
         self.own_headers = context_headers(facts, decision)
         body = await job.beside(self.services.work, partial(facts.payload, decision))
-        answering = await self._forwarding.send(body, facts.provider, job.model)
+        answering = await self._forwarding.send_decided(body, facts, decision)
         try:
             await self._relay.as_sent(answering, self.own_headers)
         finally:

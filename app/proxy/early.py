@@ -18,6 +18,7 @@ from app.providers.upstream import Headers as Received
 from app.proxy.asgi import ClientAnswer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
+from app.proxy.meanwhile import kept_alive
 from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
 from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
 from app.wire.sse import frames_in
@@ -81,13 +82,7 @@ class EarlyStream:
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""
-        working = asyncio.ensure_future(work)
-        try:
-            while not (await asyncio.wait({working}, timeout=self.keep_alive_seconds))[0]:
-                await self.answer.body(events.keep_alive())
-            return working.result()
-        finally:
-            working.cancel()
+        return await kept_alive(work, self.keep_alive_seconds, lambda: self.answer.body(events.keep_alive()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,15 @@ from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
+from app.proxy.native import ExtendedAnswer, resolved
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
 from app.proxy.services import Services
 from app.wire.format import WireRequest
 from app.wire.members import Unreadable
+from app.wire.native import Referred
+from app.wire.paths import path_of
 
 log = structlog.get_logger("steno.chat")
 
@@ -101,6 +104,10 @@ class Exchange:
     """The client's raw path and query."""
     own_headers: Headers = field(default_factory=list)
     """What the answer says of the context, also where it is an error of our own."""
+    referred: tuple[str, ...] = ()
+    """The summaries that its history begins with, in place of a reference."""
+    sent: WireRequest | None = None
+    """The request as it came, with its reference."""
 
     async def serve(self) -> None:
         if self.caller.header(CALL_MARKER) == "summary":
@@ -108,8 +115,10 @@ class Exchange:
             return
         try:
             request = await self._read()
-            handed_off = request.hands_off
-            facts = await self._take_in(request) if handed_off is None or _is_clients(handed_off) else None
+            if request.referred is not None:
+                request = await self._resolved(request, request.referred)
+            handed_off = self._hands_off(request)
+            facts = await self._take_in(request) if handed_off is None or _passes_where_it_fits(handed_off) else None
             if facts is not None and handed_off is not None:
                 facts = _as_client_wants(facts)
         except Unreadable as error:
@@ -125,10 +134,29 @@ class Exchange:
             if facts is not None:
                 await self._serve(facts)
             elif handed_off is not None:
-                await self._bypass(handed_off, request.untouched)
+                await self._hand_off(request, handed_off)
+
+    def _hands_off(self, request: WireRequest) -> Reason | None:
+        """Why somebody else is to have it as it is."""
+        return request.hands_off
+
+    async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
+        await self._bypass(reason, request.untouched)
+
+    async def _resolved(self, request: WireRequest, referred: Referred) -> WireRequest:
+        """With what stands for a compaction of ours in its place."""
+        native = self.caller.format.native
+        if native is None:
+            return request
+        found = await resolved(self.services, self.caller, referred)
+        self.caller = replace(self.caller, continues=found.conversation_id)
+        self.sent, self.referred = request, found.chunks
+        self.body = native.resolved(request, found.text)
+        return await self._read()
 
     async def _take_in(self, request: WireRequest) -> Facts:
-        return await take_in(self.services, request, self.caller, remember=self.remembers)
+        facts = await take_in(self.services, request, self.caller, remember=self.remembers)
+        return replace(facts, referred=self.referred) if self.referred else facts
 
     async def _read(self) -> WireRequest:
         if self.caller.header(b"content-encoding"):
@@ -136,8 +164,11 @@ class Exchange:
         return await read(self.services, self.caller, self.body)
 
     async def _bypass(self, reason: Reason, body: bytes) -> None:
-        log_bypass(self.services.repeats, self.caller.format.path.decode(), reason)
+        self._tell_bypass(reason)
         await self._relay_unread(bypassed(reason), body)
+
+    def _tell_bypass(self, reason: Reason) -> None:
+        log_bypass(self.services.repeats, path_of(self.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
@@ -271,25 +302,32 @@ class Exchange:
         if decision.view is None and value_of(answering.headers, b"x-context-status"):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
-        readable = answering.status == 200 and self.services.events.body
+        tells = self.services.events.body
+        readable = answering.status == 200 and (tells or isinstance(self.answer, ExtendedAnswer))
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
-            await self._relay.stream(answering, editor_of(facts, decision, observed.asks_usage), observed)
+            editor = editor_of(facts, decision, observed.asks_usage, tells=tells)
+            await self._relay.stream(answering, editor, observed)
         elif kind == "application/json":
-            await self._relay.plain(answering, own, editor_of(facts, decision, observed.asks_usage), observed)
+            editor = editor_of(facts, decision, observed.asks_usage, tells=tells)
+            await self._relay.plain(answering, own, editor, observed)
         else:
             await self._relay.as_sent(answering, own)
 
     async def _relay_unread(self, own: Headers, body: bytes) -> None:
         """For the provider to judge, or another Steno's own call: nothing more is looked at."""
-        self.own_headers = own
-        self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
+        self._says(own)
         answering = await self._forwarding.send(body, await self._provider())
         try:
             await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
+
+    def _says(self, own: Headers) -> None:
+        """Of what is not looked at."""
+        self.own_headers = own
+        self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
 
     async def _provider(self) -> Provider:
         """Where a body goes that was not understood: its model may still be readable."""
@@ -306,12 +344,14 @@ class Exchange:
         return Relay(self.answer, self.record, self.caller.format)
 
 
-def _is_clients(handed_off: Reason) -> bool:
-    return handed_off.code is Code.CLIENT_COMPACTION
+def _passes_where_it_fits(handed_off: Reason) -> bool:
+    """Whether somebody else is about to compact the history. Behind our summaries a client is told of small prompts
+    only: when it turns to that, its history may have outgrown every window."""
+    return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)
 
 
 def _as_client_wants(facts: Facts) -> Facts | None:
-    """A request with which the client compacts its history itself: None where it can pass, which has the whole of it.
+    """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
 
     Where it would overflow it is compacted all the same, or the client could not go on at all.
     """

@@ -25,6 +25,8 @@ class Facts:
     recognised: Recognition
     heads: Heads
     events: EventShape
+    referred: tuple[str, ...] = ()
+    """The ids of the summaries that its history begins with, in place of a reference."""
 
     @property
     def provider(self) -> Provider:

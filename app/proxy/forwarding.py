@@ -6,15 +6,17 @@ import asyncio
 
 import structlog
 
+from app.core.stages.ladder import Decision
 from app.core.values import value
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
 from app.providers.upstream import RelayedAnswer, UpstreamAnswer
+from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
-from app.proxy.peeking import FIRST_PIECE_SECONDS, peek_refusal, read_refusal, refusal_in
+from app.proxy.peeking import first_error, peek_refusal, read_refusal
 from app.proxy.record import RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
@@ -43,6 +45,13 @@ class Forwarding:
         answering = await provider.upstream.relay(b"POST", self.target, headers, body)
         self.record.answered(answering)
         return answering
+
+    async def send_decided(self, body: bytes, facts: Facts, decision: Decision) -> RelayedAnswer:
+        """One call with what was decided, whose provider is asked to leave out what thoughts do not fit it."""
+        if decision.view is None or not decision.view.drops:
+            return await self.send(body, facts.provider, facts.job.model)
+        body, headers = facts.format.dropping(body, self.headers)
+        return await self.send(body, facts.provider, facts.job.model, list(headers))
 
     async def obtain(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """The provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as it would.
@@ -80,21 +89,17 @@ class Forwarding:
             if says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused
-        if media_type(answering.headers) == EVENT_STREAM and observed.could_overflow:
-            beginning = await answering.beginning(FIRST_PIECE_SECONDS)
-            if error := refusal_in(observed.facts.format.editor(), beginning):
-                await observed.refusal(answering.status, answering.headers, error, first_frame=True)
+        is_stream = media_type(answering.headers) == EVENT_STREAM
+        if is_stream and observed.could_overflow and (error := await first_error(answering, observed.facts.format)):
+            await observed.refusal(answering.status, answering.headers, error, first_frame=True)
         return answering
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:
-        facts, view, headers = observed.facts, observed.decision.view, self.headers
-        if view is None:
+        facts, decision = observed.facts, observed.decision
+        if decision.view is None:
             body = facts.request.untouched
         else:
             body = await facts.job.beside(self.services.work, observed.payload)
-            if view.drops:
-                body, told = facts.format.dropping(body, headers)
-                headers = list(told)
-        answering = milestones.own(await self.send(body, facts.provider, facts.job.model, headers))
+        answering = milestones.own(await self.send_decided(body, facts, decision))
         observed.answered(answering.status)
         return answering

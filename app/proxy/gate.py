@@ -60,6 +60,7 @@ class Gate:
         app: ASGIApp,
         chat: ASGIApp,
         counting: ASGIApp,
+        compacting: ASGIApp,
         passthrough: ASGIApp,
         formats: Sequence[WireFormat],
         instance: bytes,
@@ -71,10 +72,17 @@ class Gate:
         self._own = _with_head(app)
         self._chat = chat
         self._counting = counting
+        self._compacting = compacting
+        self._routes = {self._own: "own", chat: "chat", compacting: "chat"}
+        """As the metrics have them."""
         self._passthrough = passthrough
         self._formats = {format_.path: format_ for format_ in formats}
         by_name = {format_.name: format_ for format_ in formats}
         self._counted = {path: by_name[name] for path, name in COUNTS.items() if name in by_name}
+        self._compacted = {
+            native.path: format_ for format_ in formats if (native := format_.native) is not None and native.path
+        }
+        """Where nothing but a compaction is asked for."""
         self._instance = instance
         self._door = door
         self._metrics = metrics
@@ -93,7 +101,7 @@ class Gate:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
-            record.route = "chat" if app is self._chat else "own" if app is self._own else "passthrough"
+            record.route = self._routes.get(app, "passthrough")
         except StenoError as error:
             record.failed(error)
             await ClientAnswer(send, Signature(record.request_id, shared, record.begins)).error(error)
@@ -126,6 +134,9 @@ class Gate:
         scope[FORMAT] = format_
         if format_ is not None:
             return self._chat
+        if scope["method"] == "POST" and (compacted := self._compacted.get(theirs.rstrip(b"/"))) is not None:
+            scope[FORMAT] = compacted
+            return self._compacting
         if scope["method"] == "POST" and (counted := self._counted.get(theirs.rstrip(b"/"))) is not None:
             scope[FORMAT] = counted
             if counts_forwarded(scope["headers"]):

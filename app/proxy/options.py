@@ -63,6 +63,7 @@ def _places(naming: Naming, request: WireRequest, caller: Caller) -> Iterator[tu
     for used, named in ((naming.by_cache_key, request.cache_key), (naming.by_user, request.end_user)):
         if used and named is not None:
             yield False, partial(name_in_json, *named)
+    yield True, lambda: caller.continues
 
 
 def is_switched_off(request: WireRequest, caller: Caller) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from time import monotonic
 
 from app.errors import StenoError
-from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
-from app.wire.format import AnswerEditor
+from app.providers.upstream import LONGEST_REFUSAL, Headers, RelayedAnswer, UpstreamAnswer, read_into
+from app.wire.format import AnswerEditor, WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error
 
 FIRST_PIECE_SECONDS = 1.0
-"""How long a stream's beginning is waited for: an error that other providers send with their status."""
+"""How long a stream's beginning is waited for: an error that other providers send with their status. Where streams are
+opened before the prompt is looked at, that is how long the frames that say so may be held back, too."""
 
 
 @dataclass(slots=True)
@@ -63,11 +65,25 @@ async def peek_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
     return peeked
 
 
-def refusal_in(editor: AnswerEditor, piece: bytes) -> bytes:
-    """The error that a stream begins with; empty if it begins with anything else. `editor`: a new one."""
-    if not may_tell_error(piece):
-        return b""
-    for frame in FrameSplitter().feed(piece):
+async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
+    """What `refusal_in` finds in a stream. Raises the upstream errors."""
+    until = monotonic() + FIRST_PIECE_SECONDS
+    editor, splitter, seen = format_.editor(), FrameSplitter(), 0
+    beginning = await answering.beginning(FIRST_PIECE_SECONDS)
+    while may_tell_error(beginning) or format_.opens_early:
+        if refusal_in(editor, splitter.feed(beginning[seen:])) or editor.begun or not format_.opens_early:
+            break
+        seen, left = len(beginning), until - monotonic()
+        beginning = await answering.beginning(left, seen) if left > 0 else beginning
+        if len(beginning) == seen:
+            break
+    return editor.refusal
+
+
+def refusal_in(editor: AnswerEditor, frames: Iterable[bytes]) -> bytes:
+    """The error that a stream begins with; empty if it begins with anything else. `editor`: a new one, or one that has
+    seen the frames before."""
+    for frame in frames:
         editor.edit(frame)
         if editor.refusal or editor.begun:
             break

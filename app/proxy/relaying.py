@@ -59,7 +59,11 @@ class Relay:
             await relay_raw(PeekedAnswer(answering, chunks, bytes(body)), self.answer, own, self.record)
             return
         headers = returned(answering.headers, own, body_changed=True)
-        await self.answer.whole(answering.status, headers, _told(bytes(body), editor, observed))
+        edited = editor.whole(bytes(body))
+        try:
+            await self.answer.whole(answering.status, headers, edited)
+        finally:  # The client need not wait for that, and may leave.
+            _learn(editor, observed)
 
     async def stream(
         self, answering: UpstreamAnswer, editor: AnswerEditor, observed: Observation | None = None
@@ -110,10 +114,7 @@ class Relay:
         return None
 
 
-def _told(body: bytes, editor: AnswerEditor, observed: Observation) -> bytes:
-    """A whole answer with our members; as it is where it cannot be read."""
-    edited = editor.whole(body)
+def _learn(editor: AnswerEditor, observed: Observation) -> None:
     observed.usage(editor.usage, whole=editor.complete, streamed=False)
     if editor.window_full:
         observed.window_full(editor.usage, editor.text_bytes)
-    return edited

@@ -99,7 +99,7 @@ def seen(facts: Facts, decision: Decision) -> ConversationSeen:
         forked_from=facts.recognised.forked_from,
         heads=facts.heads,
         coverage=msgspec.json.encode(coverage).decode(),
-        summaries=tuple(chunk.id for chunk in decision.view.chunks) if decision.view else (),
+        summaries=(*facts.referred, *(chunk.id for chunk in (decision.view.chunks if decision.view else ()))),
     )
 
 

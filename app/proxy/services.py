@@ -9,6 +9,7 @@ from typing import TypeVar
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
+from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
 from app.providers.ledger import Ledger
@@ -58,6 +59,7 @@ class Services:
     base_model: Callable[[str], str]
     """The model that a model is counted and sized as."""
     overflow_retries: int
+    references: References
 
     @property
     def format(self) -> WireFormat:

@@ -69,6 +69,17 @@ async def chunks_in(
     return [_chunk(row) for row in rows if row.from_digest in known]
 
 
+async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
+    """Those of the tenant's that are there, in the order of their ids."""
+    found: dict[str, SummaryChunk] = {}
+    for batch in batches(sorted(set(ids))):
+        rows = await connection.execute(
+            select(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
+        )
+        found.update((row.id, _chunk(row)) for row in rows)
+    return [found[id_] for id_ in ids if id_ in found]
+
+
 async def recent_first_chunks(
     connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_ms: int
 ) -> list[FirstChunk]:

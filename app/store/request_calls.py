@@ -21,6 +21,10 @@ class RequestCalls(Calls):
         """The series' chunks that begin and end in the chain."""
         return await self._guarded(tenant, self._read(chunks.chunks_in, tenant, series, chain))
 
+    async def chunks_named(self, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
+        """Those of the tenant's that are there, in the order of their ids."""
+        return await self._guarded(tenant, self._read(chunks.chunks_named, tenant, ids))
+
     async def masks_in(self, tenant: str, settings: str, chain: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
         """The mask boundaries for these settings that lie in the chain, each with where it starts to count."""
         return await self._guarded(tenant, self._read(masks.masks_in, tenant, settings, chain))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from app.core.history.messages import Message
@@ -24,10 +23,12 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import CountingRules
+from app.core.values import value
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
+from app.wire.native import CompactionAsk, NativeCompaction, Referred
 from app.wire.usage import Usage
 
 EventShape = Literal["chunk", "start", "named", "comment", "off"]
@@ -53,7 +54,7 @@ class TooManyMessages(Unreadable):
     reason = Code.TOO_MANY_MESSAGES
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BodyBounds:
     """How large a body may be that is read: one that passes them goes to the provider as it is."""
 
@@ -84,6 +85,14 @@ class WireRequest(Protocol):
     @property
     def hands_off(self) -> Reason | None:
         """Why it passes as it came although it could be read: somebody else keeps its history, or compacts it."""
+
+    @property
+    def asks(self) -> CompactionAsk | None:
+        """What it asks of its provider's own compaction; then it is handed off."""
+
+    @property
+    def referred(self) -> Referred | None:
+        """Where its history begins with a compaction of ours: the reference."""
 
     @property
     def choices(self) -> int:
@@ -188,7 +197,7 @@ Raises `Unreadable` where it is none.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ContextMembers:
     """What an answer is told of its context: JSON members without their braces, the same in every format."""
 
@@ -265,7 +274,7 @@ class EarlyFrames(Protocol):
     def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Manners:
     """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
 
@@ -372,7 +381,15 @@ class WireFormat(Protocol):
         """Where a client posts its requests."""
 
     @property
+    def opens_early(self) -> bool:
+        """Whether a provider opens its stream before it has looked at the prompt."""
+
+    @property
     def summaries(self) -> SummaryDialect: ...
+
+    @property
+    def native(self) -> NativeCompaction | None:
+        """The provider's own compaction, where the format has words for it."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.

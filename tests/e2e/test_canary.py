@@ -214,6 +214,7 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.TooManyCompactions: _demanding,
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
+    errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
     errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
@@ -258,7 +259,11 @@ def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, d
         "upstream": {"base_url": f"{default.url}/v1", "discover_windows": False, "first_byte_seconds": 2.0},
         "upstreams": {
             "other": {"base_url": f"{other.url}/v1", "api_key_env": "OTHERS_KEY", "models": ["llama-*"]},
-            "gone": {"base_url": f"http://127.0.0.1:{closed_port()}/v1", "discover_windows": False},
+            "gone": {
+                "base_url": f"http://127.0.0.1:{closed_port()}/v1",
+                "discover_windows": False,
+                "formats": ["chat_completions"],
+            },
         },
         "models": [{"match": "*", "context_window": 8_000}],
         "summary": {"model": "llama-s", "upstream": "other", "timeout_seconds": 2.0},

@@ -24,6 +24,9 @@ ANSWERED = {
     "stop_sequence": None,
     "usage": {"input_tokens": 1_000, "output_tokens": 20},
 }
+ASKED = (
+    "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nYour task is to create a summary of the conversation."
+)
 SYSTEM = [{"type": "text", "text": "You are the shop's clerk.", "cache_control": {"type": "ephemeral"}}]
 
 
@@ -71,13 +74,25 @@ def test_counting_is_about_what_would_be_forwarded(steno: StartSteno, scripted: 
     ("members", "reason"),
     [
         ({"context_management": {"edits": [{"type": "compact_20260112"}]}}, "native_compaction"),
+        ({"compaction": {"type": "summarize"}}, "native_compaction"),
         ({"thread": {"id": "thread_1"}}, "server_state"),
+        (
+            {
+                "messages": [
+                    *long_history(),
+                    {"role": "assistant", "content": "Yes."},
+                    {"role": "user", "content": ASKED},
+                ]
+            },
+            "client_compaction",
+        ),
     ],
 )
 def test_what_somebody_else_keeps_or_compacts_passes_as_it_came(
     steno: StartSteno, scripted: ScriptedProvider, members: dict[str, Any], reason: str
 ) -> None:
-    answered = ask(steno(), body(**members))
+    answered = ask(steno(), body(**members), target=f"{PATH}?beta=true")
+    assert {request.target for request in scripted.requests} == {f"{PATH}?beta=true".encode()}
     told = answered.header("x-context-status"), answered.header("x-context-reason")
     assert told == ("bypassed", reason)
     assert [json.loads(request.body) for request in scripted.requests] == [body(**members)]
@@ -111,6 +126,86 @@ def test_plan_and_compact_show_it(steno: StartSteno) -> None:
         ),
     )
     assert [part["kind"] for part in covered.json["parts"]][:2] == ["instructions", "summarized"]
+
+
+MARK = {"type": "ephemeral"}
+BETAS = b"anthropic-beta: claude-code-20250219,context-management-2025-06-27"
+
+
+def marks_in(sent: Any) -> int:
+    return json.dumps(sent).count('"cache_control"')
+
+
+def sent_to(scripted: ScriptedProvider) -> dict[str, Any]:
+    """The last request that the provider got."""
+    told: dict[str, Any] = json.loads(scripted.requests[-1].body)
+    return told
+
+
+def test_to_clear_thinking_and_results_is_no_compaction(steno: StartSteno, scripted: ScriptedProvider) -> None:
+    """Claude Code asks for the first always."""
+    edits = [{"type": "clear_thinking_20251015", "keep": "all"}, {"type": "clear_tool_uses_20250919"}]
+    answered = ask(steno(), body(context_management={"edits": edits}), BETAS, b"anthropic-version: 2023-06-01")
+    assert answered.header("x-context-status") == "summarized"
+    assert sent_to(scripted)["context_management"] == {"edits": edits}
+
+
+def test_version_and_betas_go_as_they_were_sent(steno: StartSteno, scripted: ScriptedProvider) -> None:
+    """Every header of them, to the summariser too: it is the same account's."""
+    running = steno()
+    for history in (long_history(1), long_history()):
+        ask(running, body(history), BETAS, b"anthropic-beta: another-2026-01-01", b"anthropic-version: 2099-01-01")
+    assert len(scripted.requests) > 2
+    for request in scripted.requests:
+        assert request.all(b"anthropic-version") == [b"2099-01-01"]
+        assert request.all(b"anthropic-beta") == [BETAS.partition(b": ")[2], b"another-2026-01-01"]
+
+
+def test_marks_of_the_cache_are_the_clients_and_one_of_a_summarised_message_goes_to_the_summary(
+    steno: StartSteno, scripted: ScriptedProvider
+) -> None:
+    """Four of them: on the instructions, on something old, on the second last question and on the last one."""
+    history = long_history()
+    for place in (4, len(history) - 3, len(history) - 1):
+        text = {"type": "text", "text": history[place]["content"], "cache_control": MARK}
+        history[place] = {"role": history[place]["role"], "content": [text]}
+    ask(steno(), body(history))
+    sent = sent_to(scripted)
+    assert marks_in(body(history)) == marks_in(sent) == 4
+    [summary] = [said for said in sent["messages"] if "</notes" in json.dumps(said)]
+    assert marks_in(summary) == 1
+    assert sent["messages"][-3:] == history[-3:]
+    assert sent["system"] == SYSTEM
+
+
+def test_a_client_without_marks_gets_none(steno: StartSteno, scripted: ScriptedProvider) -> None:
+    ask(steno(), body(system="You are the shop's clerk."))
+    assert marks_in(sent_to(scripted)) == 0
+
+
+def test_tenants_are_told_apart_by_their_keys_in_whichever_header(
+    steno: StartSteno, scripted: ScriptedProvider
+) -> None:
+    """Another key gets nothing of the first one's; the same key is the same caller in another header, too."""
+    running = steno()
+
+    def asks_for_summaries(key: bytes) -> bool:
+        before, raw = len(scripted.requests), json.dumps(body()).encode()
+        headers = b"content-type: application/json", key
+        send(running.url, request_bytes(raw, *headers, target=PATH, usual=False), timeout=30.0)
+        return len(scripted.requests) - before > 1
+
+    keys = b"x-api-key: sk-1", b"x-api-key: sk-2", b"authorization: Bearer sk-3", b"authorization: Bearer sk-1"
+    assert [asks_for_summaries(key) for key in keys] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("path", [COUNT, "/v1/messages/batches"])
+def test_other_paths_of_the_format_pass_and_say_so(steno: StartSteno, scripted: ScriptedProvider, path: str) -> None:
+    answered = ask(steno(), body(), BETAS, target=path)
+    assert (answered.status, answered.header("x-context-status")) == (200, "bypassed")
+    assert answered.header("x-context-reason")
+    [request] = scripted.requests
+    assert (request.target, json.loads(request.body)) == (path.encode(), body())
 
 
 OWN_COMPACTION = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. Your task is to create a detailed summary."

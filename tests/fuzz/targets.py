@@ -348,7 +348,7 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
         "server": ("127.0.0.1", 2),
         "scheme": "http",
     }
-    await gate_of(_settings(), b"0" * 16, Metrics.of_one(), app, app, app, app)(scope, receive, send)
+    await gate_of(_settings(), b"0" * 16, Metrics.of_one(), *[app] * 5)(scope, receive, send)
     [status] = statuses
     return status
 

@@ -76,6 +76,7 @@ async def live(store: Store, tenant: str = TENANT) -> None:
     for one in made:
         await put(store, one, tenant=tenant)
     await store.keep_mask(tenant, "m", digest(start), digest(0), "c1")
+    await store.keep_print(tenant, digest(start), digest(0), "c1")
     for name in ("c1", "c2"):
         used_here = ("own", "others") if name == "c1" else ()
         store.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))

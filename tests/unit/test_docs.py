@@ -55,8 +55,9 @@ def blocks(page: str, *languages: str) -> list[Block]:
 @pytest.fixture
 def steno(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steno]:
     running.forget_environment(monkeypatch)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with Simulator(window=running.WINDOW).serve() as provider:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    with Simulator(window=running.WINDOW, models="any").serve() as provider:
         steno = running.start(provider.url, {})
         yield steno
         steno.stop()
@@ -90,6 +91,7 @@ def test_python_examples_run_in_order_and_print_what_the_readme_says(steno: Sten
             assert following is not None
             assert "".join(printed) == following.text
     names["client"].close()
+    names["claude"].close()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

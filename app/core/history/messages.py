@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Any
 
 from app.core.lazy import lazy
+from app.core.values import value
 
 
 class Kind(Enum):
@@ -26,7 +26,7 @@ class Kind(Enum):
     """Of a role that the format does not know."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ToolCall:
     id: str
     name: str
@@ -38,7 +38,7 @@ class ToolCall:
     """Its result may stand anywhere behind it, not only next to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Media:
     """A part that is not text. Its bytes stay in the raw message."""
 
@@ -55,7 +55,7 @@ class Media:
     """Length of a recording; 0 where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Message:
     """One message, as received: what Steno understands of it, and its own bytes."""
 
@@ -123,7 +123,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         longer.__dict__.update(
             turn_starts=(*self.turn_starts, *_places(new, Kind.USER, size)),
             instruction_places=(*self.instruction_places, *_places(new, Kind.INSTRUCTIONS, size)),
-            unit_starts=self._units_grown(longer),
+            unit_starts=self._units_grown(longer, new),
             holds_calls=self.holds_calls or any(message.calls for message in new),
             holds_answers=self.holds_answers or any(message.answers for message in new),
             holds_media=self.holds_media or any(message.media for message in new),
@@ -191,10 +191,12 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         for every history that begins like this one."""
         return {}
 
-    def _units_grown(self, longer: History) -> tuple[int, ...]:
+    def _units_grown(self, longer: History, new: Sequence[Message]) -> tuple[int, ...]:
         starts = self.unit_starts
         if not starts:
             return unit_starts(longer)
+        if not (self[-1].bound or any(message.calls or message.answers or message.bound for message in new)):
+            return (*starts, *range(len(self), len(longer)))
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
             return unit_starts(longer)

@@ -66,7 +66,9 @@ def visible_text(text: str) -> str:
     return REASONING.sub("", text).strip()
 
 
-def objection(answer: SummaryAnswer, tokens: int, at_most: int, replaces: int) -> Reason | None:
+def objection(
+    answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, at_least: int = MINIMUM_TOKENS
+) -> Reason | None:
     """Why an answer may not become a chunk, or None.
 
     `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
@@ -78,7 +80,7 @@ def objection(answer: SummaryAnswer, tokens: int, at_most: int, replaces: int) -
         (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
         (not text, Reason(Code.SUMMARY_EMPTY)),
         (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, Reason(Code.SUMMARY_REFUSED)),
-        (tokens < MINIMUM_TOKENS, Reason(Code.SUMMARY_TOO_SHORT)),
+        (tokens < at_least, Reason(Code.SUMMARY_TOO_SHORT)),
         (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
         (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
     )

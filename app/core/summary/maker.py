@@ -22,6 +22,9 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Verbatim, View
 
+LEAST_ASKED = 1_000
+"""Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -161,7 +164,10 @@ class ChunkMaker:
 
         A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
         """
-        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * source.replaces)))
+        replaces, least = source.replaces, MINIMUM_TOKENS
+        if self.plan.asked and replaces < LEAST_ASKED:
+            replaces, least = LEAST_ASKED, 1
+        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * replaces)))
         refused: Reasons = ()
         too_long = False
         for shown in (source.shown, None):
@@ -173,7 +179,7 @@ class ChunkMaker:
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
-            found = objection(reply, self.count(text), room, source.replaces)
+            found = objection(reply, self.count(text), room, replaces, least)
             if found is None:
                 model = reply.model or chunk.model
                 return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))

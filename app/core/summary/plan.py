@@ -32,6 +32,8 @@ class Plan:
     spans: tuple[Span, ...]
     range: ChunkRange
     """What it will cover: the key of its lease."""
+    asked: bool = False
+    """Somebody asked for it: it is made whatever it frees."""
 
     @property
     def messages(self) -> int:
@@ -60,6 +62,21 @@ def plan_compaction(
         if not _worth_it(conversation, base, spans, budget, summary, is_last=spans == all_spans):
             return None
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
+
+
+def plan_asked(conversation: Conversation, base: Path, summary: SummaryBrief, series: str) -> Plan | None:
+    """The compaction of everything before the last unit, or as much of it as one makes; None where nothing is left."""
+    cut = conversation.transcript.cuts[-1] if conversation.transcript.cuts else 0
+    if cut <= base.covered:
+        return None
+    start = 0 if summary.strategy == "full" else base.covered
+    spans = _spans(conversation, base if start else Path(), Span(start, cut), summary)
+    if len(spans) > MOST_PARTS and start < base.covered:
+        spans = _spans(conversation, base, Span(base.covered, cut), summary)
+    spans = spans[:MOST_PARTS]
+    first = 0 if summary.cumulative else base.covered
+    through = conversation.chain[spans[-1].stop]
+    return Plan(base, spans, ChunkRange(series, conversation.chain[first], through), asked=True)
 
 
 def _plan_cumulative(

@@ -203,11 +203,11 @@ class Exchange:
             self._give_up()
             raise
 
-    async def beginning(self, seconds: float) -> bytes:
-        """What is there of the body and was not taken, after waiting so long for any of it. Raises the upstream
-        errors."""
+    async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
+        """What is there of the body and was not taken, after waiting so long for more of it than so many bytes.
+        Raises the upstream errors."""
         reading = self._reading
-        if not reading.unread and not reading.complete:
+        if reading.unread <= beyond and not reading.complete:
             timer = self._connection.loop.call_later(seconds, self.wake)
             try:
                 await self._something(self._timeouts.between_bytes)

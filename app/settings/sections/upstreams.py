@@ -44,6 +44,8 @@ class UpstreamSettings(Section):
     """The provider refuses two user messages in a row: merge summaries into the next user message."""
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
     """Wire formats it speaks; null means all, but for api.openai.com and api.anthropic.com, which are known."""
+    native_compaction: bool | None = None
+    """Whether it compacts histories itself where clients ask for that, else Steno does; null means until it refuses."""
     api_key_env: str | None = None
     """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own."""
 

@@ -42,7 +42,9 @@ _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 class ChatCompletions:
     name = "chat_completions"
     path = PATH
+    opens_early = False
     summaries: SummaryDialect = ChatSummaries()
+    native = None
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
         return read_request(body, bounds, beginnings)

@@ -23,6 +23,13 @@ TYPES = {
 }
 """By status; below 500 the others are faults of the request, and from there on of the server."""
 
+DETAILS = {
+    "invalid_encrypted_content": "compaction_signature_invalid",
+    "nothing_to_compact": "compaction_nothing_to_summarize",
+    "compaction_unavailable": "compaction_unavailable",
+}
+"""What the provider calls these in its own words, by which clients tell them."""
+
 
 def type_of(status: int) -> str:
     return TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
@@ -30,8 +37,10 @@ def type_of(status: int) -> str:
 
 def own_error(error: StenoError) -> bytes:
     """With our code: the types are fewer."""
-    details = {"type": type_of(error.status), "message": error.message, "code": error.code}
-    return _envelope(details if error.param is None else {**details, "param": error.param})
+    told: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
+    if error.code in DETAILS:
+        told["details"] = {"error_code": DETAILS[error.code]}
+    return _envelope(told if error.param is None else {**told, "param": error.param})
 
 
 def own_error_frame(error: StenoError) -> bytes:

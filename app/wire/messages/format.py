@@ -28,18 +28,22 @@ from app.wire.messages.early import MessageEvents
 from app.wire.messages.editor import MessageEditor
 from app.wire.messages.errors import own_error, own_error_frame, refusal_frame
 from app.wire.messages.messages import read_message
+from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
 from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, window_asked
 from app.wire.messages.streamed import as_stream
 from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
 from app.wire.model import model_in
+from app.wire.native import NativeCompaction
 
 
 class Messages:
     name = "messages"
     path = PATH
+    opens_early = False
     summaries: SummaryDialect = MessagesSummaries()
+    native: NativeCompaction | None = MessagesCompaction()
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> MessagesRequest:
         return read_request(body, bounds, beginnings)

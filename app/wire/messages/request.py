@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,14 +12,23 @@ import msgspec
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Headers, Named, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
-from app.wire.messages.content import blocks_of, decoded_message, is_result, texts_in
+from app.wire.messages.content import (
+    blocks_of,
+    decoded_message,
+    is_compaction,
+    is_result,
+    reference_in,
+    texts_in,
+)
 from app.wire.messages.declarations import MEMBERS, is_own, read_declarations
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
-from app.wire.options import read_focus, read_options, read_pins
+from app.wire.native import CompactionAsk, Place, Referred
+from app.wire.options import LONGEST_FOCUS, read_focus, read_options, read_pins
 
 Json = Mapping[str, Any]
 
@@ -38,11 +47,13 @@ _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 BETAS = b"anthropic-beta"
 BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
+USUAL_THRESHOLD = 150_000
+"""Prompt tokens from which on an edit compacts that names no others."""
 LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MessagesRequest:
     """A request as far as Steno reads it; the bytes stay the client's."""
 
@@ -71,6 +82,8 @@ class MessagesRequest:
     """The members that may name the conversation, the first choice first, with their JSON as received."""
     has_tools: bool
     forbids_tools: bool
+    asks: CompactionAsk | None = None
+    referred: Referred | None = None
     threshold: int | None = None
 
     @property
@@ -89,6 +102,10 @@ class MessagesRequest:
     def end_user(self) -> Named | None:
         raw = _metadata(self.source).get("user_id")
         return None if raw is None else ("metadata.user_id", raw)
+
+    def closed_with(self, raw: bytes) -> MessagesRequest:
+        """With one message more, and nothing asked."""
+        return replace(self, raw_messages=(*self.raw_messages, raw), hands_off=None, asks=None)
 
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> MessagesRequest:
         return replace(
@@ -161,18 +178,21 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     if beginnings is not None:
         beginnings.keep(source, "messages", elements, known)
     raw_messages = (*beside, *_behind_compaction(source, elements))
+    moved = len(raw_messages) - len(elements)
     output, choice = source.value("max_tokens"), source.value("tool_choice")
     return MessagesRequest(
         source=source,
         model=model,
         stream=source.value("stream") is True,
-        hands_off=_hands_off(source, elements),
+        hands_off=(hands_off := _hands_off(source, elements)),
+        asks=_ask(source) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
+        referred=_referred(elements),
         output=output if isinstance(output, int) and output > 0 else None,
         raw_messages=raw_messages,
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         options=options,
         focus=read_focus(options.get("instructions")),
-        pins=read_pins(options.get("pin"), len(raw_messages)),
+        pins=tuple(sorted({max(len(beside), pin + moved) for pin in read_pins(options.get("pin"), len(elements))})),
         names=tuple(_names(source)),
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "mcp_servers")),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
@@ -211,15 +231,49 @@ def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if source.raw("thread") not in (None, b"null"):
         return Reason(Code.SERVER_STATE)
-    summarises = source.value("compaction")
-    if isinstance(summarises, dict) and summarises.get("type") == "summarize":
-        return Reason(Code.NATIVE_COMPACTION)
-    if any(str(edit.get("type")).startswith("compact_") for edit in _edits(source)):
+    if _ask(source) is not None:
         return Reason(Code.NATIVE_COMPACTION)
     if elements and any(prompt.encode() in elements[-1] for prompt in COMPACTION_PROMPTS):
         texts = [holder[key] for holder, key in texts_in(decoded_message(elements[-1]))]
         if texts and texts[-1].lstrip().startswith(COMPACTION_PROMPTS):
             return Reason(Code.CLIENT_COMPACTION)
+    return None
+
+
+def _ask(source: RawObject) -> CompactionAsk | None:
+    """What is asked of the provider's own compaction: now, or from a threshold on."""
+    summarises = source.value("compaction") if "compaction" in source else None
+    if isinstance(summarises, dict) and summarises.get("type") == "summarize":
+        return CompactionAsk(Place.ALONE, always=True, focus=_focus_in(summarises))
+    edit = next(filter(is_compaction_edit, _edits(source)), None)
+    if edit is None:
+        return None
+    trigger = edit.get("trigger")
+    value = trigger.get("value") if isinstance(trigger, dict) else None
+    place = Place.ALONE if edit.get("pause_after_compaction") is True else Place.FIRST
+    return CompactionAsk(place, value if isinstance(value, int) else USUAL_THRESHOLD, focus=_focus_in(edit))
+
+
+def _focus_in(asked: Json) -> str:
+    told = asked.get("instructions")
+    return told.strip()[:LONGEST_FOCUS] if isinstance(told, str) else ""
+
+
+def is_compaction_edit(edit: object) -> bool:
+    """Whether an edit is a compaction."""
+    return isinstance(edit, dict) and str(edit.get("type")).startswith("compact_")
+
+
+def _referred(elements: Sequence[bytes]) -> Referred | None:
+    """The last compaction among them, where that is ours."""
+    for raw in reversed(elements):
+        if b'"compaction"' not in raw:
+            continue
+        blocks = [block for block in blocks_of(decoded_message(raw).get("content")) if is_compaction(block)]
+        if blocks:
+            told = blocks[-1].get("content")
+            reference = reference_in(blocks[-1])
+            return Referred(reference, told if isinstance(told, str) else None) if reference else None
     return None
 
 

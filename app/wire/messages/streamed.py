@@ -19,7 +19,6 @@ _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
 _GROWN = {
     "text": (("text", "text_delta", "text"),),
     "thinking": (("thinking", "thinking_delta", "thinking"), ("signature", "signature_delta", "signature")),
-    "compaction": (("content", "compaction_delta", "content"),),
 }
 """By the type of a block: the texts that come in deltas, with the delta's type and member."""
 _USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
@@ -75,6 +74,10 @@ def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
     if kind in _USES and "input" in block:
         emptied["input"] = b"{}"
         deltas.append({"type": "input_json_delta", "partial_json": (block.raw("input") or b"{}").decode()})
+    if kind == "compaction":
+        held = {name: msgspec.Raw(block.raw(name) or b"null") for name in ("content", "encrypted_content")}
+        emptied = {name: b"null" for name in held if name in block}
+        deltas.append({"type": "compaction_delta", **held})
     yield _event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
     for told in deltas:
         yield _event("content_block_delta", index=index, delta=told)

@@ -24,11 +24,13 @@ from app.wire.format import (
 )
 from app.wire.members import RawObject
 from app.wire.model import model_in
+from app.wire.native import NativeCompaction
 from app.wire.provider_errors import error_body
 from app.wire.responses.early import CompactionEvents
 from app.wire.responses.editor import ResponsesEditor
 from app.wire.responses.frames import error_frames
 from app.wire.responses.items import read_item
+from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
 from app.wire.responses.request import PATH, ResponsesRequest, read_request
 from app.wire.responses.streamed import as_stream
@@ -39,7 +41,9 @@ from app.wire.responses.tokens import token_rules
 class Responses:
     name = "responses"
     path = PATH
+    opens_early = True
     summaries: SummaryDialect = ResponsesSummaries()
+    native: NativeCompaction | None = ResponsesCompaction()
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ResponsesRequest:
         return read_request(body, bounds, beginnings)

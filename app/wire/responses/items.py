@@ -19,6 +19,7 @@ import msgspec
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.format import Draft
 from app.wire.members import Unreadable, split_array
+from app.wire.native import MARK
 from app.wire.objects import decoded_object, meant_by, without
 from app.wire.responses.media import read_media
 
@@ -285,6 +286,14 @@ def compacted_upto(elements: Sequence[bytes]) -> int:
         if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
             return place
     return 0
+
+
+def is_reference(raw: bytes) -> bool:
+    """Whether an item is a compaction of ours."""
+    if b'"compaction"' not in raw or MARK.encode() not in raw:
+        return False
+    item = decoded_object(raw, "An item")
+    return type_of(item) == COMPACTION and _text(item.get("encrypted_content")).startswith(MARK)
 
 
 def _compacted(raw: bytes) -> list[dict[str, Any]]:

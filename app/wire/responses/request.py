@@ -7,7 +7,7 @@ their key. What a provider keeps itself, or is asked to compact itself, is hande
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,14 +15,16 @@ import msgspec
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.native import CompactionAsk, Place, Referred
 from app.wire.objects import decoded_object
 from app.wire.options import read_focus, read_names, read_options, read_pins
 from app.wire.responses.declarations import MEMBERS, read_declarations
-from app.wire.responses.items import INSTRUCTIONS, compacted_upto, slots, type_of
+from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference, slots, type_of
 
 Json = Mapping[str, Any]
 
@@ -40,7 +42,7 @@ CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 """What Codex asks a model with that does not compact by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResponsesRequest:
     """A request as far as Steno reads it; the bytes stay the client's."""
 
@@ -59,6 +61,8 @@ class ResponsesRequest:
     declared: bytes
     """The members beside the input that cost prompt tokens, as received."""
     hands_off: Reason | None
+    asks: CompactionAsk | None
+    referred: Referred | None
     options: Json
     """The body's `context` object."""
     threshold: int | None
@@ -163,7 +167,8 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
     source = RawObject(body) if known is None else known.read_rest(body)
     elements = _elements(source)
-    raw_messages, places = _raw_messages(source, elements)
+    compacted = compacted_upto(elements)
+    raw_messages, places = _raw_messages(source, elements, compacted)
     if len(raw_messages) > bounds.messages:
         raise TooManyMessages(
             f"It has {len(raw_messages)} items. Send at most {bounds.messages}, or raise limits.messages."
@@ -187,6 +192,8 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         raw_messages=raw_messages,
         declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
         hands_off=hands_off,
+        asks=_ask(source, elements) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
+        referred=_referred(elements, compacted),
         options=options,
         threshold=None,
         focus=read_focus(options.get("instructions")),
@@ -206,11 +213,10 @@ def _elements(source: RawObject) -> tuple[bytes, ...]:
     return () if raw == b"null" else tuple(source.elements("input"))
 
 
-def _raw_messages(source: RawObject, elements: Sequence[bytes]) -> tuple[tuple[bytes, ...], list[int]]:
+def _raw_messages(source: RawObject, elements: Sequence[bytes], compacted: int) -> tuple[tuple[bytes, ...], list[int]]:
     """The raw messages, and which of them each item of the input is, as a client counts them."""
     member = source.members.get("instructions") if isinstance(source.value("instructions"), str) else None
     leading = () if member is None else (source.text[member.key_start : member.stop],)
-    compacted = compacted_upto(elements)
     first = (b",".join(elements[:compacted]),) if compacted else ()
     raw_messages = (*leading, *first, *elements[compacted:])
     skipped = len(leading) + len(first) - compacted
@@ -246,13 +252,37 @@ def _is_in_background(source: RawObject, _: Sequence[bytes]) -> bool:
 
 
 def _asks_to_compact(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """The provider: by a threshold, or now."""
-    managed = source.value("context_management")
+    return _ask(source, elements) is not None
+
+
+def _ask(source: RawObject, elements: Sequence[bytes]) -> CompactionAsk | None:
+    """What is asked of the provider's own compaction: now, or from a threshold on."""
+    if elements and is_trigger(elements[-1]):
+        return CompactionAsk(Place.ALONE, always=True)
+    managed = source.value("context_management") if "context_management" in source else None
     entries = managed if isinstance(managed, list) else []
-    if any(isinstance(entry, dict) and entry.get("type") == "compaction" for entry in entries):
-        return True
-    last = elements[-1] if elements else b""
-    return b'"compaction_trigger"' in last and type_of(decoded_object(last, "An item")) == "compaction_trigger"
+    entry = next(filter(is_compaction_entry, entries), None)
+    if entry is None:
+        return None
+    threshold = entry.get("compact_threshold")
+    return CompactionAsk(Place.LAST, threshold if isinstance(threshold, int) and threshold > 0 else None)
+
+
+def is_compaction_entry(entry: object) -> bool:
+    """Whether a member of `context_management` asks for a compaction."""
+    return isinstance(entry, dict) and entry.get("type") == "compaction"
+
+
+def is_trigger(raw: bytes) -> bool:
+    """Whether an item asks for a compaction in place of an answer."""
+    return b'"compaction_trigger"' in raw and type_of(decoded_object(raw, "An item")) == "compaction_trigger"
+
+
+def _referred(elements: Sequence[bytes], last: int) -> Referred | None:
+    """The last compaction among them, which ends their first so many, where that is ours."""
+    if not last or not is_reference(elements[last - 1]):
+        return None
+    return Referred(decoded_object(elements[last - 1], "An item")["encrypted_content"])
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:

@@ -20,6 +20,7 @@ UNWRITTEN = {
     "message": ("content", b"[]"),
     "function_call": ("arguments", b'""'),
     "custom_tool_call": ("input", b'""'),
+    "compaction": ("encrypted_content", b'""'),
 }
 """What an item begins without, by type, and comes afterwards."""
 WRITTEN = {

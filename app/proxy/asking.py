@@ -1,0 +1,186 @@
+"""Asking: a request that asks for its provider's own compaction. The provider answers it where it can, else we do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from time import monotonic
+
+import structlog
+
+from app.core.reasons import Code, Reason
+from app.errors import StenoError
+from app.headers.relayed import Headers
+from app.providers.providers import Provider
+from app.providers.upstream import UpstreamAnswer
+from app.proxy.bypass import bypassed, unless_told
+from app.proxy.early import HEADERS
+from app.proxy.exchange import Exchange
+from app.proxy.facts import Facts
+from app.proxy.meanwhile import kept_alive
+from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
+from app.proxy.peeking import read_refusal
+from app.proxy.report import context_headers, editor_of
+from app.wire.format import AnswerEditor, WireRequest
+from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
+from app.wire.paths import path_of
+from app.wire.sse import KEEP_ALIVE, frames_in
+
+log = structlog.get_logger("steno.native")
+
+JSON: Headers = [(b"content-type", b"application/json")]
+
+
+class Asking(Exchange):
+    """One chat request. It may ask for a compaction."""
+
+    __slots__ = ()
+
+    def _asked(self, request: WireRequest) -> CompactionAsk | None:
+        return request.asks
+
+    async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
+        asked, native, caller = self._asked(request), self.caller.format.native, self.caller
+        if asked is None or native is None:
+            await self._bypass(reason, request.untouched)
+            return
+        provider = self.services.providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+        knows = provider.compacts(caller.format.name, request.model, caller.tenant)
+        if knows is not False and await self._answered(request, provider, native, may_learn=knows is None):
+            return
+        self.caller = replace(caller, headers=list(native.headers(caller.headers)))
+        if asked.place is Place.LAST:
+            await self._serve_with_last(request, asked, native)
+        else:
+            await self._serve_compacted(request, asked, native)
+
+    async def _answered(
+        self, request: WireRequest, provider: Provider, native: NativeCompaction, *, may_learn: bool
+    ) -> bool:
+        """Whether the provider knew what was asked; then its answer was passed on."""
+        answering: UpstreamAnswer = await self._forwarding.send(request.untouched, provider, request.model)
+        try:
+            if may_learn and answering.status >= 400:
+                answering = refused = await read_refusal(answering)
+                if native.refused_in(refused.status, refused.read):
+                    provider.cannot_compact(self.caller.format.name, request.model, self.caller.tenant)
+                    return False
+            reason = Reason(Code.NATIVE_COMPACTION)
+            self._tell_bypass(reason)
+            self._says(bypassed(reason))
+            await self._relay.as_sent(answering, unless_told(self.own_headers, list(answering.headers)))
+        finally:
+            await answering.close()
+        return True
+
+    async def _serve_with_last(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> None:
+        """The provider's answer, and behind it a compaction of all, where there is as much as was asked for."""
+        self.body = native.unasked(request)
+        plain = await self._read()
+        facts = await taken_in(self.services, self.caller, plain.asking(threshold=asked.threshold))
+        if self._may(facts) and is_due(facts, asked):
+            extension = native.extension(plain, None)
+            self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
+        await self._serve(replace(facts, referred=self.referred))
+
+    async def _serve_compacted(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> None:
+        """A compaction of all that came: alone, or before the provider's answer to what it says."""
+        closed = native.closed(request).asking(focus=asked.focus or None)
+        facts = await taken_in(self.services, self.caller, closed)
+        if not self._may(facts):
+            await self._bypass(Reason(Code.NATIVE_COMPACTION), request.untouched)
+        elif not is_due(facts, asked):
+            self.body = native.unasked(request)
+            await self._serve(await self._take_in(await self._read()))
+        elif asked.place is Place.ALONE:
+            await self._answer_alone(request, facts, native)
+        else:
+            done = await self._compacted(facts)
+            self.body, self.referred = native.compacted(request, done.made.text), done.chunks
+            plain = await self._read()
+            extension = native.extension(plain, done.made)
+            self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
+            await self._serve(await self._take_in(plain))
+
+    @property
+    def _keep_alive_seconds(self) -> float:
+        return self.services.events.keep_alive_seconds
+
+    def _may(self, facts: Facts) -> bool:
+        """Whether the client and the operator let us make summaries."""
+        return facts.job.compaction and facts.job.policy.summarises
+
+    async def _compacted(self, facts: Facts) -> Done:
+        """Raises what `compacted` raises."""
+        began = monotonic()
+        done = await compacted(self.services, self.caller, replace(facts, referred=self.referred))
+        self.record.decided(done.facts, done.decision, began, waited=True)
+        return done
+
+    async def _made_behind(self, closed: WireRequest) -> MadeCompaction | None:
+        """None where it fails: the answer it would stand behind is good without."""
+        try:
+            facts = await taken_in(self.services, self.caller, closed)
+            return (await self._compacted(facts)).made
+        except StenoError as error:
+            log.warning("a compaction was left out", request_id=self.caller.request_id, reason=error.message)
+        except Exception:
+            log.exception("a compaction was not made", request_id=self.caller.request_id)
+        return None
+
+    async def _answer_alone(self, request: WireRequest, facts: Facts, native: NativeCompaction) -> None:
+        making = asyncio.ensure_future(self._compacted(facts))
+        try:
+            streams, answer = request.stream, self.answer
+            if not streams or facts.events == "off":
+                await asyncio.wait({making})
+            else:
+                await asyncio.wait({making}, timeout=self._keep_alive_seconds)
+            done = making.result() if making.done() else None
+            self.own_headers = context_headers(facts, done.decision if done else None)
+            if done is not None and not streams:
+                body = self._editor(done).whole(self._written(request, done, native))
+                await answer.whole(200, [*JSON, *self.own_headers], body)
+                return
+            await answer.start(200, [*HEADERS, *self.own_headers])
+            made = await kept_alive(making, self._keep_alive_seconds, lambda: answer.body(KEEP_ALIVE))
+            await self._stream_alone(request, self._written(request, made, native), made)
+        except StenoError as error:
+            if not self.answer.started:
+                raise
+            self.record.failed(error)
+            await self.answer.end(self.caller.format.error_frame(error))
+        finally:
+            making.cancel()
+
+    def _written(self, request: WireRequest, done: Done, native: NativeCompaction) -> bytes:
+        """What the client sent counts, with its reference: the summaries in its place are no messages of the user's."""
+        return native.alone(self.sent or request, done.made, path_of(self.target))
+
+    async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
+        spoken, editor = self.caller.format, self._editor(done)
+        async for frames in spoken.as_stream(request, _at_once(body), is_stream=False, headers=JSON):
+            await self.answer.body(b"".join(map(editor.edit, frames_in(frames))))
+        await self.answer.end()
+
+    def _editor(self, done: Done) -> AnswerEditor:
+        return editor_of(done.facts, done.decision, False, tells=self.services.events.body)
+
+
+async def _at_once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+class AskingAtPath(Asking):
+    """A request to where nothing but a compaction is asked for."""
+
+    __slots__ = ()
+
+    def _hands_off(self, request: WireRequest) -> Reason:
+        return request.hands_off or Reason(Code.NATIVE_COMPACTION)
+
+    def _asked(self, request: WireRequest) -> CompactionAsk | None:
+        """None where the provider keeps what is to be compacted."""
+        is_ours = self._hands_off(request).code in (Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION)
+        return CompactionAsk(Place.ALONE, always=True) if is_ours else None

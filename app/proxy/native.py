@@ -1,0 +1,176 @@
+"""Native compaction: what a provider is asked for that it cannot do, done here, and given back in its own shapes.
+
+The way of a request that has to do with it, in one line: what stands for a compaction of ours in its history is put
+back (`resolved`) -> who can do what is asked is told (`Exchange`: the provider, as ever, or we) -> all of the history
+is summarised where that is due (`compacted`) -> the answer is that alone, or the provider's with it
+(`ExtendedAnswer`). Between these it is a request like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from time import time
+
+from app.compaction.references import BrokenReference, Reference
+from app.core.reasons import Code, joined
+from app.core.stages.ladder import Decision
+from app.core.summary.prompts import chunk_text
+from app.core.values import value
+from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import build_view
+from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
+from app.headers.relayed import EVENT_STREAM, Headers, media_type
+from app.proxy.asgi import ClientAnswer
+from app.proxy.caller import Caller
+from app.proxy.facts import Facts
+from app.proxy.intake import count, take_in
+from app.proxy.meanwhile import kept_alive
+from app.proxy.report import seen
+from app.proxy.services import Services
+from app.store import StoreUnavailable
+from app.wire.format import WireRequest
+from app.wire.native import AnswerExtension, CompactionAsk, MadeCompaction, Referred
+from app.wire.sse import KEEP_ALIVE, frames_in
+
+AWAY = "The database that holds this conversation's compaction is away. Try again in a second."
+_REMEDY = "Send it as it came, with the same key, or the messages that it stands for in its place."
+
+
+@value
+class Resolved:
+    """What a reference stands for."""
+
+    text: str
+    chunks: tuple[str, ...]
+    conversation_id: str
+
+
+@value
+class Done:
+    """A compaction of a whole history."""
+
+    facts: Facts
+    decision: Decision
+    """As if what it stands for had been sent so."""
+    made: MadeCompaction
+
+    @property
+    def chunks(self) -> tuple[str, ...]:
+        return tuple(chunk.id for chunk in self.decision.view.chunks) if self.decision.view else ()
+
+
+async def resolved(services: Services, caller: Caller, referred: Referred) -> Resolved:
+    """Raises `InvalidReference`, and `StorageUnavailable`: without it nobody knows what was said before."""
+    try:
+        reference = services.references.opened(referred.text, caller.tenant, caller.format.name)
+    except BrokenReference as error:
+        raise InvalidReference(f"A compaction in the history cannot be read: {error}. {_REMEDY}") from error
+    try:
+        chunks = await services.store.chunks_named(caller.tenant, reference.chunks)
+    except StoreUnavailable as error:
+        raise StorageUnavailable(AWAY) from error
+    if not chunks or len(chunks) < len(reference.chunks):
+        raise InvalidReference(f"A compaction in the history cannot be read: its summaries are deleted. {_REMEDY}")
+    text = _text(chunks)
+    if referred.told is not None and referred.told != text:
+        raise InvalidReference(f"A compaction in the history cannot be read: its text was altered. {_REMEDY}")
+    return Resolved(text, reference.chunks, chunks[-1].conversation_id)
+
+
+def is_due(facts: Facts, ask: CompactionAsk) -> bool:
+    """Whether there is as much as it is asked for. `facts`: counted."""
+    if ask.always:
+        return True
+    tokens, budget = facts.job.conversation.tokens, facts.job.budget
+    if ask.threshold is None:
+        return tokens > budget.trigger.tokens
+    return budget.line.reported(tokens) > ask.threshold
+
+
+async def taken_in(services: Services, caller: Caller, request: WireRequest) -> Facts:
+    """Of a history that is to be compacted as a whole, counted."""
+    facts = await take_in(services, request, caller)
+    await count(services, caller.tenant, facts.job.conversation, facts.prompt)
+    return facts
+
+
+async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
+    """The whole history in summaries, but for the turn that would begin next. Raises `CompactionFailed`,
+    `NothingToCompact` and `StorageUnavailable`."""
+    job = facts.job
+    try:
+        path, why = await services.compactor.compact_asked(job)
+    except StoreUnavailable as error:
+        raise StorageUnavailable("The database is away, where compactions are kept. Try again in a second.") from error
+    if path is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in why):
+        raise NothingToCompact("There is nothing to compact: the history holds no turn.")
+    if path is None:
+        raise CompactionFailed(f"The history could not be compacted: {joined(why) or Code.SUMMARY_FAILED}.")
+    view = await job.beside(services.work, lambda: build_view(job.conversation, path))
+    decision = Decision(view, view.actions)
+    services.store.record(await job.beside(services.work, lambda: seen(facts, decision)))
+    place = job.conversation.chain[path.covered]
+    reference = Reference(tuple(chunk.id for chunk in path.chunks), place, int(time()))
+    sealed = services.references.sealed(reference, caller.tenant, caller.format.name)
+    reported = job.budget.line.reported
+    after = reported(sum(chunk.tokens for chunk in path.chunks))
+    return Done(facts, decision, MadeCompaction(sealed, _text(path.chunks), reported(job.conversation.tokens), after))
+
+
+def _text(chunks: Sequence[SummaryChunk]) -> str:
+    return "\n\n".join(map(chunk_text, chunks))
+
+
+Make = Callable[[WireRequest], Awaitable[MadeCompaction | None]]
+
+
+class ExtendedAnswer(ClientAnswer):
+    """A provider's answer, into which a compaction of ours is put on its last step to the client."""
+
+    def __init__(self, answer: ClientAnswer, extension: AnswerExtension, make: Make, keep_alive_seconds: float) -> None:
+        self._answer = answer
+        self._extension = extension
+        self._make = make
+        self._keep_alive_seconds = keep_alive_seconds
+        self._streams = False
+
+    @property
+    def started(self) -> bool:  # type: ignore[override] # it is the answer's
+        return self._answer.started
+
+    @property
+    def ended(self) -> bool:  # type: ignore[override]
+        return self._answer.ended
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self._streams = status == 200 and media_type(headers) == EVENT_STREAM
+        await self._answer.start(status, headers)
+
+    async def body(self, piece: bytes) -> None:
+        await self._answer.body(await self._edited(piece))
+
+    async def end(self, piece: bytes = b"") -> None:
+        await self._answer.end(await self._edited(piece))
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        if status == 200:
+            closes = self._extension.body_closes(body)
+            made = await self._make(closes) if closes is not None else None
+            body = self._extension.body(body, made)
+        await self._answer.whole(status, headers, body)
+
+    async def _edited(self, piece: bytes) -> bytes:
+        if not self._streams or not piece:
+            return piece
+        edited: list[bytes] = []
+        for frame in frames_in(piece):
+            made = None
+            if (closes := self._extension.frame_closes(frame)) is not None:
+                await self._answer.body(b"".join(edited))
+                edited.clear()
+                made = await self._made_meanwhile(closes)
+            edited.append(self._extension.frame(frame, made))
+        return b"".join(edited)
+
+    async def _made_meanwhile(self, closes: WireRequest) -> MadeCompaction | None:
+        return await kept_alive(self._make(closes), self._keep_alive_seconds, lambda: self._answer.body(KEEP_ALIVE))

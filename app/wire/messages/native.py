@@ -1,0 +1,247 @@
+"""The provider's own compaction: a request that is nothing else, or an edit with a threshold; answered with a block
+that the client sends back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+
+from app.wire.format import Headers, WireRequest
+from app.wire.members import RawObject, Unreadable
+from app.wire.messages.content import MARK as CACHE_MARK
+from app.wire.messages.content import blocks_of, decoded_message, is_reference, raw_blocks, with_content
+from app.wire.messages.messages import SYSTEM, is_beside
+from app.wire.messages.request import BETAS, MessagesRequest, is_compaction_edit
+from app.wire.native import MadeCompaction, says_unknown
+from app.wire.sse import data_of, event
+from app.wire.usage import CACHE_PARTS
+
+CLOSING = b'{"role":"user","content":""}'
+"""The turn that would begin next."""
+_BETA = b"compact-"
+_INDEXED = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
+_PROMPT = ("input_tokens", *CACHE_PARTS)
+
+
+class MessagesCompaction:
+    path = None
+
+    def refused_in(self, status: int, refusal: bytes) -> bool:
+        return says_unknown(status, refusal)
+
+    def headers(self, headers: Headers) -> Headers:
+        """Without the betas of it, which are as unknown."""
+        kept: list[tuple[bytes, bytes]] = []
+        for name, value in headers:
+            if name != BETAS or _BETA not in value:
+                kept.append((name, value))
+                continue
+            betas = [beta.strip() for beta in value.split(b",")]
+            if left := b",".join(beta for beta in betas if not beta.startswith(_BETA)):
+                kept.append((name, left))
+        return kept
+
+    def unasked(self, request: WireRequest) -> bytes:
+        return _unasked(_own(request), {})
+
+    def closed(self, request: WireRequest) -> MessagesRequest:
+        own = _own(request)
+        return own.closed_with(CLOSING)
+
+    def resolved(self, request: WireRequest, text: str) -> bytes:
+        """As a user's message in front of what the block stood in; in a user's own message it is a block of text."""
+        source = _own(request).source
+        elements = source.elements("messages")
+        place = max(place for place, raw in enumerate(elements) if _holds_reference(raw))
+        message = decoded_message(elements[place])
+        raws = raw_blocks(elements[place])
+        blocks = blocks_of(message.get("content"))
+        last = max(number for number, block in enumerate(blocks) if is_reference(block))
+        told = _text_block(text, blocks[last])
+        if message.get("role") == "user":
+            begun = [with_content(elements[place], _array([told, *raws[last + 1 :]]))]
+        else:
+            rest = raws[last + 1 :]
+            begun = [_said(told), *([with_content(elements[place], _array(rest))] if rest else [])]
+        kept = [raw for raw in elements[:place] if _is_instructions(raw)]
+        return source.spliced({"messages": _array(_placed(kept, [*begun, *elements[place + 1 :]]))})
+
+    def compacted(self, request: WireRequest, text: str) -> bytes:
+        own = _own(request)
+        kept = [raw for raw in own.source.elements("messages") if _is_instructions(raw)]
+        return _unasked(own, {"messages": _array(_placed(kept, [_said(_text_block(text))]))})
+
+    def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:  # noqa: ARG002 - there is one
+        asked = _own(request).source.value("compaction")
+        block = _block(made)
+        if isinstance(asked, dict):
+            block = {**block, "encrypted_content": None, "signature": made.reference, "tool_changes": []}
+        nothing = dict.fromkeys((*_PROMPT, "output_tokens"), 0)
+        return msgspec.json.encode(
+            {
+                "id": f"msg_{secrets.token_hex(12)}",
+                "type": "message",
+                "role": "assistant",
+                "model": request.model,
+                "content": [block],
+                "stop_reason": "compaction",
+                "stop_sequence": None,
+                "usage": {**nothing, "iterations": [_iteration(made)]},
+            }
+        )
+
+    def extension(self, request: WireRequest, made: MadeCompaction | None) -> CompactionBefore:  # noqa: ARG002 - it is first
+        if made is None:
+            raise ValueError("It stands before the answer, and is made before.")
+        return CompactionBefore(made)
+
+
+@dataclass(slots=True)
+class CompactionBefore:
+    """A block before all others, which move on by one."""
+
+    made: MadeCompaction
+    _prompt: dict[str, int] = field(default_factory=dict)
+    """What the provider said of the prompt that it read."""
+
+    def frame_closes(self, frame: bytes) -> None:  # noqa: ARG002 - nothing stands behind an answer
+        return None
+
+    def body_closes(self, body: bytes) -> None:  # noqa: ARG002
+        return None
+
+    def frame(self, frame: bytes, made: MadeCompaction | None) -> bytes:  # noqa: ARG002
+        if (data := data_of(frame)) is None:
+            return frame
+        try:
+            told = RawObject(frame[slice(*data)])
+        except Unreadable:
+            return frame
+        kind, index = told.value("type"), told.value("index")
+        if kind in _INDEXED and isinstance(index, int):
+            return _framed(frame, data, told.spliced({"index": b"%d" % (index + 1)}))
+        if kind == "message_start":
+            return _framed(frame, data, self._start(told)) + b"".join(_block_frames(self.made))
+        if kind == "message_delta":
+            return _framed(frame, data, self._delta(told))
+        return frame
+
+    def body(self, body: bytes, made: MadeCompaction | None) -> bytes:  # noqa: ARG002
+        try:
+            told = RawObject(body)
+            if told.value("type") != "message":
+                return body
+            content = [msgspec.json.encode(_block(self.made)), *_raw_content(told)]
+        except Unreadable:
+            return body
+        usage = _usage(told)
+        self._prompt = {name: value for name in _PROMPT if isinstance(value := usage.get(name), int)}
+        return _with_usage(told, {"content": _array(content)}, self._counted(usage))
+
+    def _start(self, told: RawObject) -> bytes:
+        """The size before."""
+        message = RawObject(told.raw("message") or b"{}")
+        usage = _usage(message)
+        self._prompt = {name: value for name in _PROMPT if isinstance(value := usage.get(name), int)}
+        before = {**usage, **dict.fromkeys(self._prompt, 0), "input_tokens": self.made.before}
+        return told.spliced({"message": _with_usage(message, {}, before)})
+
+    def _delta(self, told: RawObject) -> bytes:
+        """The size after."""
+        if "usage" not in told:
+            return told.text
+        return _with_usage(told, {}, self._counted({**self._prompt, **_usage(told)}))
+
+    def _counted(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        answer = {name: usage.get(name, 0) for name in (*_PROMPT, "output_tokens")}
+        return {**usage, "iterations": [_iteration(self.made), {"type": "message", **answer}]}
+
+
+def _block(made: MadeCompaction) -> dict[str, Any]:
+    return {"type": "compaction", "content": made.text, "encrypted_content": made.reference}
+
+
+def _block_frames(made: MadeCompaction) -> Iterator[bytes]:
+    begun = {"type": "compaction", "content": None, "encrypted_content": None}
+    delta = {**_block(made), "type": "compaction_delta"}
+    yield _event("content_block_start", index=0, content_block=begun)
+    yield _event("content_block_delta", index=0, delta=delta)
+    yield _event("content_block_stop", index=0)
+
+
+def _event(kind: str, **members: Any) -> bytes:
+    return event(msgspec.json.encode({"type": kind, **members}), kind)
+
+
+def _framed(frame: bytes, data: tuple[int, int], told: bytes) -> bytes:
+    return frame[: data[0]] + told + frame[data[1] :]
+
+
+def _iteration(made: MadeCompaction) -> dict[str, Any]:
+    return {"type": "compaction", **dict.fromkeys(_PROMPT, 0), "input_tokens": made.before, "output_tokens": made.after}
+
+
+def _usage(told: RawObject) -> dict[str, Any]:
+    usage = told.value("usage")
+    return usage if isinstance(usage, dict) else {}
+
+
+def _with_usage(told: RawObject, replaced: Mapping[str, bytes], usage: Mapping[str, Any]) -> bytes:
+    written = msgspec.json.encode(usage)
+    if "usage" in told:
+        return told.spliced({**replaced, "usage": written})
+    return told.spliced(replaced, add=b'"usage":' + written)
+
+
+def _raw_content(told: RawObject) -> Sequence[bytes]:
+    return told.elements("content")
+
+
+def _own(request: WireRequest) -> MessagesRequest:
+    return cast("MessagesRequest", request)
+
+
+def _holds_reference(raw: bytes) -> bool:
+    return b'"compaction"' in raw and any(map(is_reference, blocks_of(decoded_message(raw).get("content"))))
+
+
+def _is_instructions(raw: bytes) -> bool:
+    return b'"system"' in raw and not is_beside(raw) and decoded_message(raw).get("role") == SYSTEM
+
+
+def _text_block(text: str, marked: Mapping[str, Any] | None = None) -> bytes:
+    mark = (marked or {}).get(CACHE_MARK)
+    return msgspec.json.encode({"type": "text", "text": text, **({CACHE_MARK: mark} if mark else {})})
+
+
+def _said(block: bytes) -> bytes:
+    return b'{"role":"user","content":[%b]}' % block
+
+
+def _placed(instructions: Sequence[bytes], messages: Sequence[bytes]) -> list[bytes]:
+    """Instructions may only stand behind a user's message, and before the assistant's or last."""
+    if not instructions:
+        return list(messages)
+    roles = [decoded_message(raw).get("role") for raw in messages]
+    place = next((i for i, role in enumerate(roles) if i and role != "user"), len(messages))
+    return [*messages[:place], *instructions, *messages[place:]]
+
+
+def _array(raws: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(raws) + b"]"
+
+
+def _unasked(request: MessagesRequest, replaced: dict[str, bytes]) -> bytes:
+    source, removed = request.source, ["compaction"] if "compaction" in request.source else []
+    managed = source.value("context_management") if "context_management" in source else None
+    if isinstance(managed, dict) and isinstance(edits := managed.get("edits"), list):
+        left = [edit for edit in edits if not is_compaction_edit(edit)]
+        if left or len(managed) > 1:
+            replaced["context_management"] = msgspec.json.encode({**managed, "edits": left})
+        else:
+            removed.append("context_management")
+    return source.spliced(replaced, removed)

@@ -1,0 +1,203 @@
+"""The provider's own compaction: asked for at a path of its own, by the last item, or by a threshold; answered with an
+item that the client sends back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import time
+from typing import Any, cast
+
+import msgspec
+
+from app.core.history.messages import Kind
+from app.wire.format import Headers, WireRequest
+from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.native import MadeCompaction, says_unknown
+from app.wire.objects import decoded_object
+from app.wire.responses.frames import frame, new_id, response
+from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_reference, type_of
+from app.wire.responses.payload import note
+from app.wire.responses.request import PATH, ResponsesRequest, as_item, is_compaction_entry, is_trigger
+from app.wire.sse import data_of, event
+
+COMPACT_PATH = PATH + b"/compact"
+CLOSING = note("")
+"""The turn that would begin next."""
+_LAST_FRAME = b'"response.completed"'
+
+
+class ResponsesCompaction:
+    path = COMPACT_PATH
+
+    def refused_in(self, status: int, refusal: bytes) -> bool:
+        return says_unknown(status, refusal)
+
+    def headers(self, headers: Headers) -> Headers:
+        """None is about it."""
+        return headers
+
+    def unasked(self, request: WireRequest) -> bytes:
+        return _unasked(_own(request), _elements(request))
+
+    def closed(self, request: WireRequest) -> ResponsesRequest:
+        return _closed(_own(request), ())
+
+    def resolved(self, request: WireRequest, text: str) -> bytes:
+        elements = _own(request).source.elements("input")
+        place = max(place for place, raw in enumerate(elements) if is_reference(raw))
+        items = [*filter(_stays, elements[:place]), note(text), *elements[place + 1 :]]
+        return _own(request).source.spliced({"input": _array(items)})
+
+    def compacted(self, request: WireRequest, text: str) -> bytes:
+        return _unasked(_own(request), [*filter(_stays, _elements(request)), note(text)])
+
+    def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:
+        if path != COMPACT_PATH:
+            usage, output = _usage(made), [_item(made)]
+            told = response(new_id(), request.model, "completed", output=output, usage=usage)
+            return msgspec.json.encode(told)
+        users = (said for raw in _elements(request) if (said := _said_by_user(raw)) is not None)
+        return msgspec.json.encode(
+            {
+                "id": new_id(),
+                "object": "response.compaction",
+                "created_at": int(time()),
+                "output": [*users, _item(made)],
+                "usage": _usage(made),
+            }
+        )
+
+    def extension(self, request: WireRequest, made: MadeCompaction | None) -> CompactionBehind:  # noqa: ARG002 - it is last
+        return CompactionBehind(_own(request))
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionBehind:
+    """An item behind all others. Not where the answer calls tools: what is open cannot be compacted."""
+
+    request: ResponsesRequest
+
+    def frame_closes(self, frame: bytes) -> ResponsesRequest | None:
+        told = _ending(frame)
+        return None if told is None else self.body_closes(told.raw("response") or b"")
+
+    def body_closes(self, body: bytes) -> ResponsesRequest | None:
+        try:
+            told = RawObject(body)
+            output = split_array(told.raw("output") or b"[]")
+            if told.value("status") != "completed" or any(_is_open(raw) for raw in output):
+                return None
+        except Unreadable:
+            return None
+        return _closed(self.request, output)
+
+    def frame(self, frame: bytes, made: MadeCompaction | None) -> bytes:
+        told = _ending(frame) if made is not None else None
+        return frame if told is None or made is None else b"".join(_frames(told, made))
+
+    def body(self, body: bytes, made: MadeCompaction | None) -> bytes:
+        return body if made is None else _with_item(RawObject(body), _item(made))
+
+
+def _frames(told: RawObject, made: MadeCompaction) -> Iterator[bytes]:
+    """The item's, then the frame that ends the answer."""
+    number, whole, item = told.value("sequence_number"), RawObject(told.raw("response") or b"{}"), _item(made)
+    first = number if isinstance(number, int) else 0
+    at = {"output_index": len(split_array(whole.raw("output") or b"[]"))}
+    yield frame("response.output_item.added", first, {**at, "item": {**item, "encrypted_content": ""}})
+    yield frame("response.output_item.done", first + 1, {**at, "item": item})
+    numbered = {"sequence_number": b"%d" % (first + 2)} if isinstance(number, int) else {}
+    yield event(told.spliced({"response": _with_item(whole, item), **numbered}), "response.completed")
+
+
+def _ending(frame: bytes) -> RawObject | None:
+    """What a frame says that ends a response well."""
+    if _LAST_FRAME not in frame or (data := data_of(frame)) is None:
+        return None
+    try:
+        told = RawObject(frame[slice(*data)])
+    except Unreadable:
+        return None
+    return told if told.value("type") == "response.completed" else None
+
+
+def _with_item(whole: RawObject, item: dict[str, Any]) -> bytes:
+    output = [*split_array(whole.raw("output") or b"[]"), msgspec.json.encode(item)]
+    return whole.spliced({"output": _array(output)})
+
+
+def _item(made: MadeCompaction) -> dict[str, Any]:
+    # By the reference, so that the same item has the same id in every frame.
+    own = made.reference[-32:].replace("-", "0").replace("_", "0")
+    return {"id": f"cmp_{own}", "type": COMPACTION, "encrypted_content": made.reference}
+
+
+def _usage(made: MadeCompaction) -> dict[str, Any]:
+    return {
+        "input_tokens": made.before,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": made.after,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": made.before + made.after,
+    }
+
+
+def _own(request: WireRequest) -> ResponsesRequest:
+    return cast("ResponsesRequest", request)
+
+
+def _elements(request: WireRequest) -> Sequence[bytes]:
+    source = _own(request).source
+    raw = source.raw("input") or b"null"
+    if raw.startswith(b'"'):
+        return (raw,)
+    return () if raw == b"null" else [each for each in source.elements("input") if not is_trigger(each)]
+
+
+def _closed(request: ResponsesRequest, answer: Sequence[bytes]) -> ResponsesRequest:
+    history = [raw for raw in request.raw_messages if not is_trigger(raw)]
+    return replace(request, raw_messages=(*history, *answer, CLOSING), hands_off=None, asks=None)
+
+
+def _unasked(request: ResponsesRequest, items: Sequence[bytes]) -> bytes:
+    source, replaced, removed = request.source, {}, []
+    if not (len(items) == 1 and items[0].startswith(b'"')):
+        replaced["input"] = _array(items)
+    managed = source.value("context_management")
+    if isinstance(managed, list):
+        if left := [entry for entry in managed if not is_compaction_entry(entry)]:
+            replaced["context_management"] = msgspec.json.encode(left)
+        else:
+            removed.append("context_management")
+    return source.spliced(replaced, removed)
+
+
+def _array(items: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(map(as_item, items)) + b"]"
+
+
+def _stays(raw: bytes) -> bool:
+    """Whether an item is sent though it stands before a compaction of ours, which says nothing of it."""
+    if raw.startswith(b'"'):
+        return False
+    item = decoded_object(raw, "An item")
+    type_ = type_of(item)
+    if type_ == "message":
+        return ROLES.get(str(item.get("role"))) is Kind.INSTRUCTIONS
+    return type_ in PLACED or (type_ == COMPACTION and not is_reference(raw))
+
+
+def _is_open(raw: bytes) -> bool:
+    return raw.startswith(b"{") and type_of(decoded_object(raw, "An item")) in CALLS
+
+
+def _said_by_user(raw: bytes) -> dict[str, Any] | None:
+    """A user's message as an answer has it; None for another item."""
+    item = decoded_object(as_item(raw), "An item")
+    if type_of(item) != "message" or item.get("role") != "user":
+        return None
+    content = item.get("content")
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    return {"id": f"msg_{secrets.token_hex(24)}", **item, "type": "message", "status": "completed", "content": parts}

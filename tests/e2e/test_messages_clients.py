@@ -1,0 +1,309 @@
+"""Messages through Steno, as Anthropic's client speaks it: through five compactions and more, with tools."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+
+from app.simulator import Fault, ScriptedCall, Simulator
+from app.wire.format import EVENT_SHAPES, EventShape
+from tests.e2e.histories import long_history
+from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.thinkers import message_of
+
+TABLES = Path(__file__).parents[2] / ".tables"
+MODEL = "claude-bind"
+COMPACTIONS, MOST_TURNS = 5, 60
+TOOL: Any = {
+    "name": "look_up",
+    "description": "Finds an order.",
+    "input_schema": {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]},
+}
+CALL = ScriptedCall(name="look_up", arguments='{"order": "ORD-0007"}')
+THINKING: Any = {"type": "enabled", "budget_tokens": 1_024}
+CACHED = ("cache_creation_input_tokens", "cache_read_input_tokens")
+_FILLER = "the clerk wrote down what was agreed about the parcel so that nobody has to ask the customer again"
+FOUND = " ".join(islice(cycle(_FILLER.split()), 150))
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    simulator = Simulator(window=WINDOW, models="any", tables=TABLES)
+    call_where_asked(simulator)
+    return simulator
+
+
+def call_where_asked(simulator: Simulator) -> None:
+    """The model calls a tool where the last message has a text that ends with "Find it?", a tool's own included."""
+    asks = lambda text: text.endswith("Find it?")  # noqa: E731
+    simulator.when(
+        lambda record: record.kind == "chat" and any(map(asks, texts_of((record.messages or [{}])[-1].get("content")))),
+        tool_calls=[CALL],
+    )
+
+
+def texts_of(content: Any) -> Iterator[str]:
+    """All of a message's, those in results too."""
+    if isinstance(content, str):
+        yield content
+    for block in content if isinstance(content, list) else ():
+        yield from texts_of(block.get("text") or block.get("content"))
+
+
+@dataclass
+class Talk:
+    """One conversation of one client; `ask` is how the client asks, and takes its answer in."""
+
+    client: anthropic.Anthropic
+    ask: Callable[[Talk], Any]
+    history: list[Any] = field(default_factory=list)
+    chunks: set[str] = field(default_factory=set)
+    compactions: int = 0
+    usage: Any = None
+
+    @property
+    def request(self) -> Json:
+        return {
+            "model": MODEL,
+            "max_tokens": 1_200,
+            "system": "You are the shop's clerk.",
+            "tools": [TOOL],
+            "thinking": THINKING,
+            "messages": self.history,
+        }
+
+    def turn(self, number: int) -> None:
+        ends = "Find it?" if number % 3 == 1 else "Thank you."
+        self.history.append(
+            {"role": "user", "content": f"{number}. {' '.join(islice(cycle(_FILLER.split()), 400))} {ends}"}
+        )
+        answer = self.ask(self)
+        if answer.stop_reason == "tool_use":
+            [call] = [block for block in answer.content if block.type == "tool_use"]
+            self.history.append({"role": "user", "content": [result(call.id)]})
+            answer = self.ask(self)
+        assert answer.stop_reason == "end_turn"
+
+    def take(self, message: Any, status: str, context: Json) -> Any:
+        """The answer, once it was noted."""
+        assert status == context["status"]
+        self.compactions += bool(set(context["chunks"]) - self.chunks)
+        self.chunks |= set(context["chunks"])
+        self.history.append({"role": "assistant", "content": message.content})
+        self.usage = message.usage.to_dict()
+        return message
+
+
+def usage_of(told: Any) -> dict[str, int]:
+    return {name: told[name] for name in ("input_tokens", "output_tokens", *CACHED)}
+
+
+def result(id_: str) -> Json:
+    return {"type": "tool_result", "tool_use_id": id_, "content": FOUND}
+
+
+def create(talk: Talk) -> Any:
+    message: Any = talk.client.messages.create(**talk.request)
+    return talk.take(message, message.context_status, message.context)
+
+
+def create_beta(talk: Talk) -> Any:
+    edits: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    message: Any = talk.client.beta.messages.create(
+        **talk.request, betas=["context-management-2025-06-27"], context_management=edits
+    )
+    assert message.context_management.applied_edits == []
+    return talk.take(message, message.context_status, message.context)
+
+
+def stream_raw(talk: Talk) -> Any:
+    told = message_of(event.to_dict() for event in talk.client.messages.create(**talk.request, stream=True))
+    message: Any = anthropic.types.Message.model_validate(told)
+    return talk.take(message, message.context_status, message.context)
+
+
+def stream_with_helper(talk: Talk) -> Any:
+    return talk.take(*helped(talk.client.messages, talk))
+
+
+def stream_beta(talk: Talk) -> Any:
+    return talk.take(*helped(talk.client.beta.messages, talk))
+
+
+def helped(messages: Any, talk: Talk) -> tuple[Any, str, Json]:
+    status, context, texts = "", Json(), list[str]()
+    with messages.stream(**talk.request) as stream:
+        for event in stream:
+            status = getattr(event, "context_status", status)
+            context = getattr(event, "context", context)
+            if event.type == "text":
+                texts.append(event.text)
+        message = stream.get_final_message()
+    assert "".join(texts) == "".join(block.text for block in message.content if block.type == "text")
+    return message, status, context
+
+
+ASKED = {ask.__name__: ask for ask in (create, create_beta, stream_raw, stream_with_helper, stream_beta)}
+
+
+def client_of(steno: Steno, key: str = "sk-test", **options: Any) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=steno.url, api_key=key, max_retries=0, **{"timeout": 30.0, **options})
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_anthropics_client_goes_through_five_compactions_with_tools(
+    simulator: Simulator, steno: StartSteno, ask: Callable[[Talk], Any]
+) -> None:
+    """Two tenants with the same words, in turns. Usage, reasons and texts are the provider's own."""
+    running = steno()
+    with client_of(running, "sk-one") as one, client_of(running, "sk-two") as two:
+        talks = [Talk(client, ask) for client in (one, two)]
+        for number in range(MOST_TURNS):
+            for talk in talks:
+                talk.turn(number)
+                told, answer = simulator.chats[-1], talk.history[-1]["content"]
+                assert [block.text for block in answer if block.type == "text"] == [told.text]
+                assert usage_of(talk.usage) == usage_of(told.usage)
+            if min(talk.compactions for talk in talks) >= COMPACTIONS:
+                break
+        assert [talk.compactions >= COMPACTIONS for talk in talks] == [True, True]
+        assert not talks[0].chunks & talks[1].chunks
+    assert {record.status for record in simulator.log} == {200}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_anthropics_tool_runner_goes_through_five_compactions(
+    simulator: Simulator, steno: StartSteno, stream: bool
+) -> None:
+    """In one turn, which is open all the while: nothing of its thinking may be refused."""
+    simulator.script.clear()
+    found = iter(range(100))
+
+    def look_up(order: str) -> str:
+        """Finds an order.
+
+        Args:
+            order: its number
+        """
+        return f"{next(found)}. {order}: {FOUND} {FOUND} {FOUND}"
+
+    simulator.when(lambda record: record.kind == "chat", times=40, tool_calls=[CALL])
+    with client_of(steno()) as client:
+        runner: Any = client.beta.messages.tool_runner(
+            model=MODEL,
+            max_tokens=1_200,
+            tools=[anthropic.beta_tool(look_up)],
+            messages=[{"role": "user", "content": "Look everything up."}],
+            thinking=THINKING,
+            thread=False,
+            stream=stream,
+        )
+        answers = [said.get_final_message() if stream else said for said in runner]
+    assert len(answers) == 41
+    assert answers[-1].stop_reason == "end_turn"
+    assert {record.status for record in simulator.log} == {200}
+    assert len(views_of(simulator)) > COMPACTIONS
+
+
+def views_of(simulator: Simulator) -> set[frozenset[str]]:
+    """The summaries that stood in each payload, as they are marked."""
+    return {frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats}
+
+
+# Streams that begin early
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A stream as the helper of the client tells it."""
+
+    events: list[Any]
+    message: Any
+
+    @property
+    def compactions(self) -> list[str]:
+        """What is told of them, by frames that the client shows."""
+        told = (getattr(event, "compaction", None) or {"type": event.type} for event in self.events)
+        return [each["type"] for each in told if each["type"].startswith("compaction")]
+
+
+def hear(client: anthropic.Anthropic, **changes: Any) -> Heard:
+    asked: Any = {"model": "claude-plain", "max_tokens": 500, "messages": long_history(), **changes}
+    with client.messages.stream(**asked) as stream:
+        return Heard(list(stream), stream.get_final_message())
+
+
+SEEN: dict[EventShape, list[str]] = {
+    # Pings and names that it does not know are nothing to it.
+    "chunk": [],
+    "comment": [],
+    "off": [],
+    "start": ["compaction_started"],
+    "named": ["compaction_started", "compaction_completed"],
+}
+
+
+@pytest.mark.parametrize("shape", EVENT_SHAPES)
+def test_the_helper_reads_a_stream_that_began_early_in_every_shape(
+    simulator: Simulator, steno: StartSteno, shape: EventShape
+) -> None:
+    with client_of(steno(), default_headers={"x-context-events": shape}) as client:
+        heard = hear(client)
+    told = simulator.chats[-1]
+    assert heard.compactions == SEEN[shape]
+    assert [event.type for event in heard.events].count("message_start") == 1
+    assert heard.message.content[0].text == told.text
+    assert heard.message.stop_reason == "end_turn"
+    assert usage_of(heard.message.usage.to_dict()) == usage_of(told.usage)
+    [ended] = [event for event in heard.events if event.type == "message_delta"]
+    if shape != "off":
+        assert ended.context["actions"] == ["summarized"]
+    assert {summary.status for summary in simulator.summaries} == {200}
+
+
+def test_a_client_with_a_short_patience_outlasts_a_summary(simulator: Simulator, steno: StartSteno) -> None:
+    """Pings keep it: without them it would leave after a second and a half of silence."""
+    simulator.summary_default = Fault(delay=4.0)
+    with client_of(steno(events={"keep_alive_seconds": 1}), timeout=1.5) as client:
+        began = time.monotonic()
+        heard = hear(client)
+    assert time.monotonic() - began >= 4.0
+    assert heard.message.content[0].text == simulator.chats[-1].text
+    [ended] = [event for event in heard.events if event.type == "message_delta"]
+    assert ended.context["status"] == "summarized"
+
+
+@pytest.mark.parametrize("shape", ["chunk", "start"])
+def test_what_goes_wrong_behind_the_first_byte_is_an_error_of_the_client_and_costs_no_second_summary(
+    simulator: Simulator, steno: StartSteno, shape: str
+) -> None:
+    """It is repeated in one piece, as Claude Code does: the summary is there by then."""
+    simulator.next_chat(status=400, error={"type": "invalid_request_error", "message": "metadata.x: no"})
+    with client_of(steno(), default_headers={"x-context-events": shape}) as client:
+        with pytest.raises(anthropic.APIStatusError, match=r"metadata\.x: no"):
+            hear(client)
+        made = len(simulator.summaries)
+        again: Any = client.messages.create(model="claude-plain", max_tokens=500, messages=long_history())
+    assert again.context["status"] == "summarized"
+    assert len(simulator.summaries) == made > 0
+
+
+@pytest.mark.parametrize("cut", ["reset", "close", "end"])
+@pytest.mark.parametrize("early", [False, True], ids=["stored", "early"])
+def test_a_cut_stream_is_no_whole_answer(simulator: Simulator, steno: StartSteno, cut: Any, early: bool) -> None:
+    with client_of(steno()) as client:
+        if not early:
+            hear(client)
+        simulator.next_chat(cut=cut, after=4)
+        with pytest.raises(anthropic.APIError, match=r"ended in the middle|closed the connection"):
+            hear(client)

@@ -1,0 +1,172 @@
+"""Thinking that is bound to its prefix: whatever is done to a conversation, its provider refuses nothing of it.
+
+A few histories here; `make thinking` plays a thousand, and fifty each of what is harder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Sequence
+from itertools import cycle, pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.simulator import Simulator
+from app.simulator.messages.thoughts import misplaced
+from tests.e2e.raw import Answer, request_bytes, send
+from tests.e2e.running import WINDOW, StartSteno
+from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
+from tests.faults.proxy import Fault, FaultProxy
+
+HISTORIES = int(os.environ.get("HISTORIES", "0"))
+TURNS, COMPACTIONS = 30, 3
+SIDE_BY_SIDE = 6
+TABLES = Path(__file__).parents[2] / ".tables"
+WIDE = 200_000
+THINKING = {"type": "enabled", "budget_tokens": 1_024}
+STEADY = HISTORIES or 6
+HARDER = HISTORIES // 20 or 4
+BATCH = 50
+
+pytestmark = pytest.mark.timeout(3600 if HISTORIES else 120)
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    simulator = Simulator(window=WINDOW, models="any", tables=TABLES)
+    script_calls(simulator)
+    return simulator
+
+
+async def play(thinkers: Sequence[Thinker], urls: Sequence[str], most: int, faults: FaultProxy | None = None) -> None:
+    """All of them, some side by side, each to its end: so many turns, and the compactions or `most` turns."""
+    places, addresses = asyncio.Semaphore(SIDE_BY_SIDE), cycle(urls)
+    async with httpx2.AsyncClient(timeout=60.0) as client:
+
+        async def talk(thinker: Thinker) -> None:
+            async with places:
+                for number in range(most):
+                    if thinker.refusals or (number >= TURNS and thinker.compactions >= COMPACTIONS):
+                        return
+                    if faults is not None and number % 10 == 5:
+                        faults.inject(Fault("refuse"))
+                    if faults is not None and number % 10 == 7:
+                        faults.heal()
+                    await turn(client, thinker, addresses)
+
+        await asyncio.gather(*map(talk, thinkers))
+
+
+def made(number: int, **traits: Any) -> list[Thinker]:
+    return [Thinker(n, Random(n), streams=n % 2 == 1, adaptive=n % 3 == 0, **traits) for n in range(1, number + 1)]
+
+
+def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    url, shares = steno().url, list[float]()
+    for batch in batched(made(STEADY)):
+        asyncio.run(play(batch, [url], 2 * TURNS))
+        assert [thinker.refusals for thinker in batch if thinker.refusals] == []
+        assert min(thinker.compactions for thinker in batch) >= COMPACTIONS
+        sent = payloads_by_thinker(simulator.log)
+        simulator.clear_log()
+        for thinker in batch:
+            for number, (earlier, later) in enumerate(pairwise(sent[f"You are {thinker.name}"])):
+                shares.append(kept(earlier, later))
+                assert shares[-1] == 1 or thinker.changed(number), (thinker.number, number, shares[-1])
+    assert sum(shares) / len(shares) > 0.9
+
+
+def batched(thinkers: Sequence[Thinker]) -> Iterator[Sequence[Thinker]]:
+    """Not all at once: their payloads are kept until they were looked at."""
+    return (thinkers[start : start + BATCH] for start in range(0, len(thinkers), BATCH))
+
+
+def test_no_thought_is_refused_to_a_client_that_goes_back_or_switches_thinking_and_compaction_off(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """In a window that the whole history fits, so that nothing else is refused where nothing is compacted."""
+    simulator.window = WIDE
+    thinkers = made(HARDER, capricious=True)
+    asyncio.run(play(thinkers, [steno().url], TURNS))
+    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
+    assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
+
+
+@pytest.mark.parametrize("capricious", [False, True], ids=["steady", "capricious"])
+def test_processes_that_serve_a_conversation_in_turns_know_what_the_others_sent(
+    simulator: Simulator, steno: StartSteno, postgres_url: str, capricious: bool
+) -> None:
+    simulator.window = WIDE
+    thinkers = made(HARDER, capricious=capricious)
+    urls = [steno(storage={"url": postgres_url}).url for _ in range(2)]
+    asyncio.run(play(thinkers, urls, TURNS))
+    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
+    assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
+
+
+def test_no_thought_is_refused_while_the_database_comes_and_goes(
+    simulator: Simulator, steno: StartSteno, gate: FaultProxy
+) -> None:
+    simulator.window = WIDE
+    thinkers = made(HARDER)
+    running = steno(storage={"url": gate.url, "timeout_seconds": 0.25})
+    asyncio.run(play(thinkers, [running.url], TURNS, gate))
+    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
+    assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
+
+
+def ask(url: str, body: dict[str, Any], *headers: bytes, target: str = "/v1/messages") -> Answer:
+    usual = b"content-type: application/json", b"x-api-key: sk-test", b"anthropic-beta: " + BETAS.encode(), *headers
+    return send(url, request_bytes(json.dumps(body).encode(), *usual, target=target, usual=False), timeout=30.0)
+
+
+def test_what_would_be_forwarded_is_counted_without_thoughts_that_would_be_refused(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    [thinker] = made(1)
+    running = steno()
+    asyncio.run(play([thinker], [running.url], TURNS))
+    assert thinker.compactions
+    thinker.ask()
+    counted = {name: value for name, value in thinker.body().items() if name not in ("max_tokens", "stream")}
+    told = ask(running.url, counted, b"x-context-count: forwarded", target="/v1/messages/count_tokens")
+    assert told.status == 200, told.body
+    [sent] = [record.payload for record in simulator.others]
+    assert sent["messages"] != counted["messages"]
+    assert not list(misplaced(sent))
+
+
+def test_an_open_turn_keeps_its_thoughts_and_the_provider_leaves_out_what_does_not_fit(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """The turn's first thoughts were thought behind everything, and then a summary came: in a turn of many calls."""
+    running, body = steno(), made(1)[0].body()
+    results = "the parcel was sent and came back " * 60
+    messages: list[Any] = [{"role": "user", "content": "Find them all. CALL1"}]
+    seen: set[str] = set()
+    for number in range(20):
+        answered = ask(running.url, {**body, "thinking": THINKING, "stream": False, "messages": messages})
+        assert answered.status == 200, answered.body
+        answer = answered.json
+        seen |= set(answer["context"]["actions"])
+        call = next(block for block in answer["content"] if block["type"] == "tool_use")
+        messages.append({"role": "assistant", "content": answer["content"]})
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"{number}. {results} CALL1"}
+        messages.append({"role": "user", "content": [result]})
+    counted = {name: value for name, value in body.items() if name not in ("max_tokens", "stream")}
+    counted |= {"messages": messages, "thinking": THINKING}
+    told = ask(running.url, counted, b"x-context-count: forwarded", target="/v1/messages/count_tokens")
+    assert told.status == 200, told.body
+    assert seen >= {"summarized", "thinking_dropped"}
+    asked = [record for record in simulator.chats if "block_binding" in (record.payload["thinking"])]
+    assert asked
+    assert all("thinking-binding-controls-2026-08-01" in (record.header("anthropic-beta") or "") for record in asked)
+    assert all(BETAS in (record.header("anthropic-beta") or "") for record in simulator.chats)

@@ -1,0 +1,67 @@
+"""Clients that are not among Steno's own dependencies, through five compactions and more: `make clients` installs them.
+
+They are programs of their own, in `tests/clients`; what their provider saw is judged here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.commands import ROOT
+from tests.e2e.running import WINDOW, StartSteno
+from tests.e2e.test_messages_clients import COMPACTIONS, call_where_asked
+
+INSTALLED, PROGRAMS = ROOT / ".clients", ROOT / "tests" / "clients"
+PYTHON = INSTALLED / "venv" / "bin" / "python"
+TABLES = ROOT / ".tables"
+NODE = [
+    "anthropic-ts",
+    "anthropic-ts stream",
+    "anthropic-ts beta",
+    "anthropic-ts tool runner",
+    "anthropic-ts tool runner stream",
+    "ai-sdk",
+    "ai-sdk stream",
+]
+
+pytestmark = pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    simulator = Simulator(window=WINDOW, models="any", tables=TABLES)
+    call_where_asked(simulator)
+    return simulator
+
+
+def run(*command: str | Path) -> None:
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=110)  # noqa: S603
+    assert ended.returncode == 0, ended.stderr[-2_000:]
+
+
+def judge(simulator: Simulator) -> None:
+    assert {record.status for record in simulator.log} == {200}
+    views = [frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats]
+    assert sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views])) >= COMPACTIONS
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("client", NODE)
+def test_clients_on_node_go_through_five_compactions(simulator: Simulator, steno: StartSteno, client: str) -> None:
+    program = Path(shutil.copy(PROGRAMS / "messages.mjs", INSTALLED))  # It finds packages beside itself.
+    run("node", program, steno().url, client)
+    judge(simulator)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("client", ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"])
+def test_clients_of_python_go_through_five_compactions(simulator: Simulator, steno: StartSteno, client: str) -> None:
+    run(PYTHON, PROGRAMS / "messages.py", steno().url, client)
+    judge(simulator)

@@ -1,0 +1,344 @@
+"""Responses through Steno, before a provider that refuses what OpenAI does: what is compacted, what passes, and why."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+from structlog.testing import capture_logs
+
+from app.simulator import Fault, Simulator
+from tests.e2e.compactions import NOTES
+from tests.e2e.conftest import TABLES
+from tests.e2e.histories import turns
+from tests.e2e.raw import Answer, post, request_bytes, send
+from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+
+PATH = "/v1/responses"
+MODEL = "gpt-x"
+LONG: Any = turns(15)
+"""About 6,300 tokens, over the trigger of an 8,000 token window, and within it. Its messages are items as they are."""
+TOO_LONG: Any = turns(22)
+"""About 9,000."""
+SHAPES = ("chunk", "start", "named", "comment", "off")
+CODEX = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary."
+TRIGGER: Any = {"type": "compaction_trigger"}
+OVERFLOW = {
+    "message": "Your input exceeds the context window of this model. Please adjust your input and try again.",
+    "type": "invalid_request_error",
+    "param": "input",
+    "code": "context_length_exceeded",
+}
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator(models="any", window=WINDOW, tables=TABLES)
+
+
+def body(items: Any = LONG, **members: Any) -> dict[str, Any]:
+    return {"model": MODEL, "input": items, **members}
+
+
+def ask(steno: Steno, items: Any = LONG, *headers: bytes, **members: Any) -> Answer:
+    return post(steno.url, body(items, **members), *headers, target=PATH, timeout=30.0)
+
+
+def events(stream: bytes) -> list[Any]:
+    """The data of every frame that has some."""
+    frames = (frame.partition(b"data: ")[2] for frame in stream.split(b"\n\n"))
+    return [json.loads(data) for data in frames if data]
+
+
+def told(answered: Answer) -> tuple[str | None, str | None]:
+    return answered.header("x-context-status"), answered.header("x-context-reason")
+
+
+# The official client
+
+
+def test_plain_answers_carry_the_status_and_are_else_as_sent(simulator: Simulator, steno: StartSteno) -> None:
+    client = steno().sdk()
+    for items, status in (("What is in my cart?", "full"), (LONG, "summarized")):
+        raw = client.responses.with_raw_response.create(model=MODEL, input=items, instructions="Be brief.")
+        answered: Any = raw.parse()
+        sent = simulator.chats[-1]
+        assert (answered.context_status, answered.context["status"], raw.headers["x-context-status"]) == (status,) * 3
+        assert answered.output_text == sent.text
+        assert answered.usage.model_dump(exclude_unset=True) == sent.usage
+        assert sent.payload["instructions"] == "Be brief."
+        assert bool(NOTES.search(sent.body)) == (status == "summarized")
+    assert isinstance(simulator.chats[0].payload["input"], str), "a text stays one"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("store", [True, False])
+def test_the_stream_helper_takes_every_shape_but_the_named_one(
+    simulator: Simulator, steno: StartSteno, shape: str, store: bool
+) -> None:
+    """It throws on any event before `response.created`: `named` is for readers of raw frames, which get it whole."""
+    simulator.next_summary(delay=0.1)
+    served = steno()
+    members: Any = {"extra_headers": {"x-context-events": shape}, "store": store}
+    if shape == "named":
+        frames = events(ask(served, LONG, b"x-context-events: named", stream=True, store=store).body)
+        assert [frame["type"] for frame in frames[:3]] == [
+            "context.compaction_started",
+            "context.compaction_completed",
+            "response.created",
+        ]
+        numbered = frames[2:]
+        assert [frame["sequence_number"] for frame in numbered] == list(range(len(numbered)))
+        return
+    with served.sdk().responses.stream(model=MODEL, input=LONG, **members) as stream:
+        came = list(stream)
+        final = stream.get_final_response()
+    assert [event.sequence_number for event in came] == list(range(len(came)))
+    assert final.output_text == simulator.chats[-1].text
+    assert final.usage is not None
+    assert final.usage.model_dump(exclude_unset=True) == simulator.chats[-1].usage
+    ids = {response.id for event in came if (response := getattr(event, "response", None))}
+    assert ids == {final.id}
+    invented = final.id != f"resp_{simulator.chats[-1].sequence:024x}"
+    assert invented == (shape == "start" and not store), "an id of ours would come back as previous_response_id"
+    extra = [event.model_extra or {} for event in came]
+    compaction = [each["compaction"]["type"] for each in extra if "compaction" in each]
+    begun, done = "compaction_started", "compaction_completed"
+    assert compaction == ([] if shape == "off" else [begun, done] if invented else [done])
+    assert "summarized" in [each.get("context_status") for each in extra[:3]]
+    assert len(simulator.summaries) == 1
+
+
+def test_what_is_parsed_is_parsed_through_a_compaction(simulator: Simulator, steno: StartSteno) -> None:
+    class Order(BaseModel):
+        number: str
+
+    for _ in range(2):
+        simulator.next_chat(text='{"number": "ORD-0007"}')
+    client = steno().sdk()
+    parsed = client.responses.parse(model=MODEL, input=LONG, text_format=Order)
+    assert parsed.output_parsed == Order(number="ORD-0007")
+    with client.responses.stream(model=MODEL, input=LONG, text_format=Order) as stream:
+        assert stream.get_final_response().output_parsed == Order(number="ORD-0007")
+    sent = simulator.chats[-1].payload
+    assert sent["text"]["format"]["name"] == "Order"
+    assert len(simulator.summaries) == 1
+
+
+def test_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
+    """In the shapes that an SDK reads."""
+    simulator.summary_default = Fault(delay=4.0)
+    client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=1.5)
+
+    def read(shape: str, store: bool) -> list[Any]:
+        items = [{"role": "user", "content": f"In the shape {shape}."}, *LONG]
+        asked: Any = {"model": MODEL, "input": items, "store": store, "extra_headers": {"x-context-events": shape}}
+        with client.responses.stream(**asked) as stream:
+            return list(stream)
+
+    with ThreadPoolExecutor() as readers:
+        for came in readers.map(read, ("chunk", "start", "comment"), (True, False, False)):
+            assert came[-1].type == "response.completed"
+            assert [event.sequence_number for event in came] == list(range(len(came)))
+    assert len(simulator.summaries) == 3
+
+
+# What passes, and says why
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"previous_response_id": "kept"}, "server_state"),
+        ({"conversation": "kept"}, "server_state"),
+        ({"input": [*LONG, {"type": "item_reference", "id": "kept"}]}, "server_state"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt_template"),
+        ({"background": True}, "background"),
+        ({"context_management": [{"type": "compaction", "compact_threshold": 100_000}]}, "native_compaction"),
+        ({"input": [*LONG, TRIGGER]}, "native_compaction"),
+        ({"input": [*LONG, {"role": "user", "content": CODEX}]}, "client_compaction"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_what_is_kept_or_compacted_elsewhere_passes_with_its_reason_and_one_line(
+    simulator: Simulator, steno: StartSteno, members: dict[str, Any], reason: str, stream: bool
+) -> None:
+    running = steno()
+    client = running.sdk()
+    kept = client.responses.create(model=MODEL, input="Hello")
+    names = {
+        "previous_response_id": kept.id,
+        "conversation": client.conversations.create().id,
+        "input": [{"type": "item_reference", "id": kept.output[0].id}, LONG[-1]],
+    }
+    known = {name: names[name] if "kept" in json.dumps(value) else value for name, value in members.items()}
+    asked = json.dumps({**body(stream=stream), **known}).encode()
+    with capture_logs() as logged:
+        answered = [post(running.url, asked, target=PATH, timeout=30.0) for _ in range(2)]
+    assert [told(each) for each in answered] == [("bypassed", reason)] * 2
+    assert [record.body for record in simulator.chats[-2:]] == [asked] * 2
+    assert answered[0].status == 200
+    assert len([line for line in logged if line["event"] == "conversations passed un-compacted"]) == 1
+    assert not simulator.summaries
+
+
+def test_a_response_in_the_background_is_the_providers_own(steno: StartSteno) -> None:
+    client = steno().sdk()
+    raw = client.responses.with_raw_response.create(model=MODEL, input=LONG, background=True)
+    queued = raw.parse()
+    assert (queued.status, raw.headers["x-context-reason"]) == ("queued", "background")
+    assert client.responses.retrieve(queued.id).output_text.startswith("Answer 16:")
+
+
+def test_what_would_be_compacted_elsewhere_is_made_to_fit_where_no_model_could_read_it(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    """Behind Steno a client that compacts by reported usage does so late: its history has outgrown the window."""
+    running = steno()
+    prompt = {"role": "user", "content": CODEX}
+    for last, output in ((prompt, "message"), (TRIGGER, "compaction")):
+        answered = ask(running, [*TOO_LONG, last])
+        assert (answered.status, *told(answered)) == (200, "summarized", None)
+        sent = simulator.chats[-1].payload["input"]
+        assert sent[-1] == last
+        assert NOTES.search(simulator.chats[-1].body)
+        assert [item["type"] for item in answered.json["output"]] == [output]
+    switched_off = ask(running, [*TOO_LONG, TRIGGER], b"x-context-compaction: off")
+    assert (switched_off.status, *told(switched_off)) == (400, "full", "compaction_off")
+
+
+def test_other_paths_pass_and_those_with_a_conversation_say_so(simulator: Simulator, steno: StartSteno) -> None:
+    running = steno()
+    client = running.sdk()
+    kept = client.responses.create(model=MODEL, input="Hello")
+    assert client.responses.retrieve(kept.id).output_text == kept.output_text
+    counted = client.responses.input_tokens.with_raw_response.count(model=MODEL, input=LONG)
+    assert counted.headers["x-context-status"] == "bypassed"
+    compacted = client.responses.with_raw_response.compact(model=MODEL, input=LONG)
+    assert [item.type for item in compacted.parse().output][-1] == "compaction"
+    assert compacted.headers["x-context-status"] == "bypassed"
+    assert compacted.headers["x-context-reason"] == "native_compaction"
+    for record in simulator.others[-2:]:
+        assert record.payload["input"] == LONG
+    ask(running, LONG)
+    forwarded = simulator.chats[-1].prompt_tokens
+    asked = json.dumps(body()).encode()
+    target = f"{PATH}/input_tokens"
+    would_be = post(running.url, asked, b"x-context-count: forwarded", target=target)
+    assert would_be.json["input_tokens"] == forwarded
+    client.responses.delete(kept.id)
+    assert (simulator.others[-1].method, simulator.others[-1].path) == ("DELETE", f"{PATH}/{kept.id}")
+
+
+# Overflow
+
+TWICE: Any = [{"match": "*", "context_window": 2 * WINDOW}]
+"""What the operator believes."""
+
+
+@pytest.mark.parametrize(
+    ("stream", "late"), [(False, False), (True, False), (True, True)], ids=["plain", "stream", "event of a stream"]
+)
+def test_a_prompt_that_is_refused_for_its_size_is_made_smaller_once(
+    simulator: Simulator, steno: StartSteno, late: bool, stream: bool
+) -> None:
+    """Codex never recovers by itself."""
+    simulator.late_overflow = late
+    running = steno(models=TWICE)
+    client = running.sdk()
+    if stream:
+        with client.responses.stream(model=MODEL, input=TOO_LONG) as came:
+            numbers = [event.sequence_number for event in came]
+            text = came.get_final_response().output_text
+        assert numbers == list(range(len(numbers)))
+    else:
+        answered: Any = client.responses.create(model=MODEL, input=TOO_LONG)
+        text = answered.output_text
+        assert answered.context["actions"] == ["summarized", "recovered"]
+    refused, smaller = simulator.chats
+    assert refused.status == (200 if late else 400)
+    assert text == smaller.text
+    assert (refused.prompt_tokens or 0) > WINDOW > (smaller.prompt_tokens or 0)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["status", "event"])
+def test_a_second_refusal_brings_the_first_one_in_its_own_words(
+    scripted: ScriptedProvider, before_scripted: StartSteno, late: bool
+) -> None:
+    refusal = json.dumps({"error": OVERFLOW}, indent=1).encode()
+    data = {"type": "error", "sequence_number": 2, "error": OVERFLOW}
+    begun = [(b"response.created", {"response": {"id": "r1"}}), (b"response.in_progress", {"response": {"id": "r1"}})]
+    frames = b"".join(
+        b"event: %b\ndata: %b\n\n" % (name, json.dumps({"type": name.decode(), "sequence_number": n, **more}).encode())
+        for n, (name, more) in enumerate(begun)
+    )
+    frames += b"event: error\ndata: %b\n\n" % json.dumps(data).encode()
+    summary = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Many orders. " * 30}]}]}
+    refused = stream_head() + chunked(frames) + LAST_CHUNK if late else answer(refusal, status=b"400 Bad Request")
+    scripted.then(refused).then(answer(json.dumps({**summary, "status": "completed"}).encode()))
+    scripted.default = (refused,)
+    answered = ask(before_scripted(models=TWICE), TOO_LONG, b"x-context-events: off", stream=late)
+    if late:
+        assert answered.status == 200
+        assert [{**e, "context_status": None} for e in events(answered.body)][-1]["error"] == OVERFLOW
+    else:
+        assert (answered.status, answered.body) == (400, refusal)
+    assert len(scripted.requests) == 3
+
+
+@pytest.mark.parametrize("cut", ["reset", "close", "end"])
+@pytest.mark.parametrize("items", ["Hello", LONG], ids=["untouched", "compacted"])
+def test_a_stream_that_breaks_off_ends_with_an_error_in_both_forms(
+    simulator: Simulator, steno: StartSteno, cut: Any, items: Any
+) -> None:
+    """Flat members and a nested error for the SDKs, and `response.failed` for Codex; never a clean end."""
+    running = steno()
+    simulator.next_chat(cut=cut, after=4)
+    frames = events(ask(running, items, stream=True).body)
+    error, failed = frames[-2:]
+    assert (error["type"], failed["type"]) == ("error", "response.failed")
+    assert error["code"] == error["error"]["code"] == failed["response"]["error"]["code"] == "upstream_disconnected"
+    numbers = [frame["sequence_number"] for frame in frames]
+    assert numbers == list(range(len(numbers)))
+    simulator.next_chat(cut=cut, after=4)
+    with pytest.raises(openai.APIError, match=r"ended in the middle|closed the connection"):
+        list(running.sdk().responses.create(model=MODEL, input=items, stream=True))
+
+
+def test_a_refusal_after_the_first_byte_is_an_error_in_both_forms(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.next_summary(delay=0.2)
+    simulator.next_chat(status=403)
+    frames = events(ask(steno(), LONG, b"x-context-events: start", stream=True, store=False).body)
+    assert [frame["type"] for frame in frames][-2:] == ["error", "response.failed"]
+    assert frames[-2]["error"]["code"] == frames[-1]["response"]["error"]["code"] == "model_not_allowed"
+    assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
+
+
+# Apart
+
+
+def test_tenants_share_no_summary(simulator: Simulator, steno: StartSteno) -> None:
+    running = steno()
+    conversations = set()
+    for key, made in (("sk-one", 1), ("sk-one", 1), ("sk-two", 2), ("sk-one", 2)):
+        answered: Any = running.sdk(api_key=key).responses.create(model=MODEL, input=LONG)
+        assert answered.context_status == "summarized"
+        assert len(simulator.summaries) == made
+        conversations.add((key, answered.context["conversation_id"], *answered.context["chunks"]))
+    assert len(conversations) == 2
+    for key, conversation, chunk in conversations:
+        for other in ("sk-one", "sk-two"):
+            target = f"/context/conversations/{conversation}/summaries/{chunk}"
+            found = send(
+                running.url,
+                request_bytes(
+                    None, b"authorization: Bearer " + other.encode(), method="GET", target=target, usual=False
+                ),
+            )
+            assert found.status == (200 if other == key else 404)
