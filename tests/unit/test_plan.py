@@ -217,6 +217,21 @@ def test_parts_end_between_turns_only_where_one_begins_near() -> None:
     assert parts == (Span(0, 6), Span(6, 11))
 
 
+def test_no_part_ends_before_a_users_message_that_holds_results() -> None:
+    steps = [
+        message_
+        for step in range(8)
+        for message_ in (
+            message("assistant", calls=[f"t{step}"], tokens=20),
+            replace(message("user", f"{step} {words(499)}"), answers=(f"t{step}",)),
+        )
+    ]
+    talk = conversation(message("user", "do it"), *steps, message("assistant", "done"))
+    spans = split_span(talk.transcript, Span(0, 17), replace(SETTINGS, source_tokens=1_000))
+    assert len(spans) > 2
+    assert {span.stop for span in spans} <= {*talk.transcript.cuts, 17}
+
+
 def test_one_large_turn_is_cut_between_units() -> None:
     steps = [message("assistant", words(100, f"s{n}")) for n in range(6)]
     talk = conversation(message("user", "q"), *steps, QUESTION)
