@@ -79,7 +79,7 @@ class Asking(Exchange):
                 provider.compacted(*told, knows=True)
             elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
-                if native.refused_in(refused.status, refused.read, path_of(self.target)):
+                if native.refused_in(refused.status, refused.read, self.target.partition(b"?")[0]):
                     provider.compacted(*told, knows=False)
                     return False
                 if (facts := await self._too_long(request, reason)) is not None:

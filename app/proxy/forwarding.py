@@ -86,7 +86,9 @@ class Forwarding:
             return await self._send_observed(observed, milestones)
         if answering.status in STATUSES:
             refused = await peek_refusal(answering)
-            if says_no_such_path(refused.status, refused.read):
+            # At another spelling of it, such as with a slash more, a server may miss what it has.
+            is_own = self.target.partition(b"?")[0] == observed.facts.format.path
+            if is_own and says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused
         is_stream = media_type(answering.headers) == EVENT_STREAM

@@ -187,6 +187,16 @@ def test_a_path_that_is_not_there_is_the_providers_own_answer_and_makes_another_
     assert asked(scripted)[1:] == [(CHAT, False)]
 
 
+def test_a_path_that_is_spelt_otherwise_says_nothing_of_it(
+    steno: StartSteno, scripted: ScriptedProvider, other: ScriptedProvider
+) -> None:
+    scripted.then(answer(b'{"detail":"Not Found"}', status=b"404 Not Found"))
+    running = steno(upstreams={"claude": at(other, formats=["messages"])})
+    assert ask(running, chat(), target=MESSAGES + "/").status == 404
+    assert ask(running, chat()).status == 200
+    assert (asked(scripted), asked(other)) == ([(MESSAGES + "/", False), (MESSAGES, False)], [])
+
+
 def test_a_model_that_is_not_there_says_nothing_of_the_path(
     steno: StartSteno, scripted: ScriptedProvider, other: ScriptedProvider
 ) -> None:
