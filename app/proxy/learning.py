@@ -13,6 +13,7 @@ from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.usage import Tokens
+from app.core.view.reading import whole
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import Call
 from app.providers.providers import StreamedUsage
@@ -140,8 +141,23 @@ class Observation:
             self._remember(StreamedUsage.REFUSED)
             log.info("the provider tells no usage in streams", model=model)
             return True
+        if self._goes_without(refusal):
+            log.info("the provider is asked to drop thoughts that it refused", model=model)
+            return True
         await self.refusal(refusal.status, refusal.headers, refusal.read)
         return False
+
+    def _goes_without(self, refusal: PeekedAnswer) -> bool:
+        """Whether thoughts were refused that are tied to something else, and the provider is now asked to leave them out:
+        what was known of them is gone, or another process knows it."""
+        view, facts = self.decision.view, self.facts
+        if view is not None and view.drops:
+            return False
+        if refusal.status != HTTPStatus.BAD_REQUEST or not facts.format.refuses_ties(refusal.read, facts.request):
+            return False
+        now = replace(view or whole(facts.job.conversation), drops=True)
+        self.decision = replace(self.decision, view=now, actions=(*self.decision.actions, "thinking_dropped"))
+        return True
 
     def lacks_path(self) -> None:
         """The provider has no such path: it does not speak the request's format."""

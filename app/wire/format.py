@@ -452,6 +452,9 @@ class WireFormat(Protocol):
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
         """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
 
+    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:
+        """Whether a refusal is about thoughts that are tied to something else, and `dropping` would go round it."""
+
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:
         """Whether a refusal is about our asking a stream what it cost."""
 

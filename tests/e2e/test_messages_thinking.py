@@ -112,19 +112,8 @@ def test_processes_that_serve_a_conversation_in_turns_know_what_the_others_sent(
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
 
 
-def test_no_thought_is_refused_while_the_database_comes_and_goes(
-    simulator: Simulator, steno: StartSteno, gate: FaultProxy
-) -> None:
-    simulator.window = WIDE
-    thinkers = made(HARDER)
-    running = steno(storage={"url": gate.url, "timeout_seconds": 0.25})
-    asyncio.run(play(thinkers, [running.url], TURNS, gate))
-    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
-    assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
-
-
-def ask(url: str, body: dict[str, Any], *headers: bytes, target: str = "/v1/messages") -> Answer:
-    usual = b"content-type: application/json", b"x-api-key: sk-test", b"anthropic-beta: " + BETAS.encode(), *headers
+def ask(url: str, body: dict[str, Any], *headers: bytes, target: str = "/v1/messages", betas: str = BETAS) -> Answer:
+    usual = b"content-type: application/json", b"x-api-key: sk-test", b"anthropic-beta: " + betas.encode(), *headers
     return send(url, request_bytes(json.dumps(body).encode(), *usual, target=target, usual=False), timeout=30.0)
 
 
@@ -170,3 +159,50 @@ def test_an_open_turn_keeps_its_thoughts_and_the_provider_leaves_out_what_does_n
     assert asked
     assert all("thinking-binding-controls-2026-08-01" in (record.header("anthropic-beta") or "") for record in asked)
     assert all(BETAS in (record.header("anthropic-beta") or "") for record in simulator.chats)
+
+
+def thought_elsewhere(steno: StartSteno) -> tuple[str, dict[str, Any]]:
+    """A Steno that knows nothing of a conversation which another one compacted, and the next request of it."""
+    [thinker] = made(1)
+    asyncio.run(play([thinker], [steno().url], TURNS))
+    assert thinker.compactions
+    thinker.ask()
+    return steno(models=[{"match": "*", "context_window": WIDE}]).url, {**thinker.body(), "stream": False}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_thoughts_of_which_nothing_is_known_any_more_are_dropped_once_they_were_refused(
+    simulator: Simulator, steno: StartSteno, stream: bool
+) -> None:
+    """The database was lost, or the conversation deleted: the client need not notice."""
+    simulator.window = WIDE
+    url, body = thought_elsewhere(steno)
+    sent = len(simulator.chats)
+    answered = ask(url, {**body, "stream": stream})
+    assert answered.status == 200, answered.body
+    assert answered.header("x-context-actions") == "thinking_dropped"
+    refused, taken = (record.payload for record in simulator.chats[sent:])
+    assert [record.status for record in simulator.chats[sent:]] == [400, 200]
+    assert taken["messages"] == refused["messages"] == body["messages"]
+    assert taken["thinking"] == {**THINKING, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+
+
+def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.window = WIDE
+    url, body = thought_elsewhere(steno)
+    thinking = {**THINKING, "block_binding": {"prefix_mismatch_behavior": "error"}}
+    answered = ask(url, {**body, "thinking": thinking}, betas=f"{BETAS},thinking-binding-controls-2026-08-01")
+    assert (answered.status, answered.json["error"]["type"]) == (400, "invalid_request_error")
+    assert "bound to a different conversation" in answered.json["error"]["message"]
+
+
+def test_processes_know_what_the_others_sent_while_the_database_comes_and_goes(
+    simulator: Simulator, steno: StartSteno, gate: FaultProxy
+) -> None:
+    simulator.window = WIDE
+    thinkers = made(HARDER)
+    urls = [steno(storage={"url": gate.url, "timeout_seconds": 0.25}).url for _ in range(2)]
+    asyncio.run(play(thinkers, urls, TURNS, gate))
+    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []

@@ -101,6 +101,9 @@ class ChatCompletions:
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
         return event(error_body(status, headers, body, now))
 
+    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - it knows none
+        return False
+
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:
         return _USAGE_OPTION.search(refusal) is not None
 

@@ -30,7 +30,7 @@ from app.wire.messages.errors import own_error, own_error_frame, refusal_frame
 from app.wire.messages.messages import read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
-from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, window_asked
+from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, refuses_ties, window_asked
 from app.wire.messages.streamed import as_stream
 from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
@@ -101,6 +101,9 @@ class Messages:
 
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
         return refusal_frame(status, headers, body, now)
+
+    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:
+        return isinstance(request, MessagesRequest) and refuses_ties(refusal, request)
 
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - nobody asks
         return False

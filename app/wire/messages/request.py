@@ -45,6 +45,8 @@ COMPACTION_PROMPTS = (
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 """At the end of what Claude Code called its user, before that was JSON."""
 BETAS = b"anthropic-beta"
+BINDING_MEMBER = b"block_binding"
+"""Of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
 BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 USUAL_THRESHOLD = 150_000
@@ -282,10 +284,15 @@ def _thinking(source: RawObject) -> Json:
     return thinking if isinstance(thinking, dict) else {}
 
 
+def refuses_ties(refusal: bytes, request: MessagesRequest) -> bool:
+    """Whether thinking is refused because it is signed over another prompt; not where the client wants to be told."""
+    return BINDING_MEMBER in refusal and BINDING_MEMBER.decode() not in _thinking(request.source)
+
+
 def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
     """The same request, of which the provider leaves out thinking that is signed over another prompt."""
     source = RawObject(payload)
-    thinking = {**_thinking(source), "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    thinking = {**_thinking(source), BINDING_MEMBER.decode(): {"prefix_mismatch_behavior": "drop_block"}}
     betas = [value for name, value in headers if name == BETAS]
     told = b",".join(betas if any(BINDING_CONTROLS in value for value in betas) else [*betas, BINDING_CONTROLS])
     others = [(name, value) for name, value in headers if name != BETAS]

@@ -105,6 +105,9 @@ class Responses:
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
         return error_frames(error_body(status, headers, body, now))
 
+    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - it knows none
+        return False
+
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - it is told unasked
         return False
 
