@@ -19,6 +19,7 @@ from app.core.summary.flow import Flow
 from app.core.summary.plan import Plan
 from app.core.tokens.estimate import Cost, Count
 from app.core.tokens.usage import Purpose
+from app.core.values import unlike
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.lineages import Lineage
 from app.tasks.threads import Work
@@ -30,7 +31,7 @@ MANY_BYTES = 1 << 18
 """What is worked out about a longer history takes more than some 10 ms."""
 
 
-@dataclass(frozen=True, eq=False)
+@unlike
 class Job:
     tenant: str
     conversation_id: str

@@ -16,3 +16,9 @@ def value(cls: type[T]) -> type[T]:
     takes three times as long, and a request makes a hundred and fifty attributes.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def unlike(cls: type[T]) -> type[T]:
+    """The same for what is equal to nothing but itself, and may keep what was worked out of it."""
+    return dataclass(eq=False)(cls)

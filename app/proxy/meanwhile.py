@@ -9,12 +9,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def kept_alive(work: Awaitable[T], seconds: float, tell: Callable[[], Awaitable[object]]) -> T:
-    """The result of the work; `tell` is called each time nothing was said for so many seconds."""
+async def kept_alive(work: Awaitable[T], seconds: float, say: Callable[[], Awaitable[object]]) -> T:
+    """The result of the work; `say` is called each time nothing was said for so many seconds."""
     working = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({working}, timeout=seconds))[0]:
-            await tell()
+            await say()
         return working.result()
     finally:
         working.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain, pairwise
 from operator import add
@@ -30,6 +30,7 @@ from app.core.tokens.estimate import (
     utf8_length,
 )
 from app.core.tokens.rules import CountingRules, rules_for
+from app.core.values import value
 from app.core.view.view import Costs
 from app.memory.bounded import BoundedMap
 from app.tokens.tokenizer import by_bytes
@@ -193,7 +194,7 @@ class _Declaration:
         return tokens
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Prompt:
     """One request's messages and declarations; what was not seen before is counted when that is needed."""
 

@@ -8,9 +8,10 @@ of reading it. Where a client writes it otherwise, nothing is found, and the bod
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 
+from app.core.values import value
 from app.memory.bounded import BoundedMap
 from app.wire.members import LengthenedObject, RawObject, count_marks
 
@@ -31,7 +32,7 @@ PLACE_BYTES = 16
 Place = tuple[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Beginning:
     """A body up to the end of the last element of one of its arrays."""
 

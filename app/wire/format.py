@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from app.core.history.messages import Message
@@ -24,6 +23,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import CountingRules
+from app.core.values import value
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -54,7 +54,7 @@ class TooManyMessages(Unreadable):
     reason = Code.TOO_MANY_MESSAGES
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BodyBounds:
     """How large a body may be that is read: one that passes them goes to the provider as it is."""
 
@@ -197,7 +197,7 @@ Raises `Unreadable` where it is none.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ContextMembers:
     """What an answer is told of its context: JSON members without their braces, the same in every format."""
 
@@ -274,7 +274,7 @@ class EarlyFrames(Protocol):
     def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Manners:
     """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message
+from app.core.values import value
 from app.memory.bounded import BoundedMap
 from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
@@ -25,7 +26,7 @@ Place = tuple[int, bytes]
 """By which a history is found: how many messages it has, and the last one."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Known:
     """A history that was read."""
 

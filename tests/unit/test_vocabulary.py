@@ -30,11 +30,12 @@ COUNTING = "the token formula writes tools, schemas and calls as models are show
 ASGI = "members of ASGI's own messages"
 PAGES = "of browsers' origins and preflights"
 PURPOSE = "what a call was for"
+OPTION = "an option of the `context` object, which is Steno's own"
 REPORT = "Steno's own report and events, the same in every format"
 
 ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
-    "compaction/job.py": {"summary": PURPOSE},
+    "compaction/job.py": {"summary": PURPOSE, "cmp_": "what Steno calls a compaction"},
     "compaction/leased.py": {"background": PURPOSE},
     "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
@@ -61,7 +62,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/asgi.py": {"status": ASGI, "type": ASGI},
     "proxy/exchange.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
-    "proxy/options.py": {"compaction": "an option of the `context` object, which is Steno's own"},
+    "proxy/measuring.py": {"trigger": OPTION},
+    "proxy/options.py": dict.fromkeys(("compaction", "trigger"), OPTION),
     "proxy/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "proxy/report.py": dict.fromkeys(("actions", "context", "conversation_id", "messages", "reason", "status"), REPORT),
 }

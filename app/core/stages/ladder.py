@@ -9,7 +9,6 @@ last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from app.core.limits.budget import Budget
@@ -22,6 +21,7 @@ from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.stages.session_pruning import prune_session
+from app.core.values import value
 from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
@@ -31,7 +31,7 @@ Status = Literal["full", "summarized", "trimmed"]
 something was shortened or left out."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """What will be sent, and what was done."""
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Literal
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
 from app.core.lazy import lazy
+from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verbatim:
     """The messages from `start` up to `stop`, byte for byte."""
 
@@ -29,7 +29,7 @@ class Verbatim:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Carried:
     """A message inside a chunk's range that stays verbatim after the summary."""
 
@@ -40,7 +40,7 @@ Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "trun
 """Which stage took something away: see the module of each."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Altered:
     """A message of which something was left out."""
 
@@ -53,7 +53,7 @@ class Altered:
     """The calls that are left, by position, with their arguments; None where they stay as they are."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pruned:
     """The messages from `start` up to `stop` are left out, with nothing in their place. The answer says so."""
 
@@ -62,7 +62,7 @@ class Pruned:
     by: Literal["pruned", "repaired"] = "pruned"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pinned:
     """A verbatim copy of a pinned message's unit: the messages themselves are among those left out."""
 
@@ -70,7 +70,7 @@ class Pinned:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Note:
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
@@ -79,7 +79,7 @@ class Note:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Summary:
     chunk: SummaryChunk
 
@@ -87,7 +87,7 @@ class Summary:
 Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Summary
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pins:
     """What stays in every payload, whatever is done to the rest."""
 
@@ -97,7 +97,7 @@ class Pins:
     """The operator's own text, after the copies."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Costs:
     """The uncalibrated estimate of a prompt, by its parts."""
 
@@ -238,7 +238,7 @@ ACTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class View:
     """The payload in order, after the instructions, which always come first and whole."""
 

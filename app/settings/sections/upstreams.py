@@ -45,8 +45,7 @@ class UpstreamSettings(Section):
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
     """Wire formats it speaks; null means all, but for api.openai.com and api.anthropic.com, which are known."""
     native_compaction: bool | None = None
-    """Whether it can compact a history itself where a client asks for that; null means until it refuses. Where it
-    cannot, Steno does."""
+    """Whether it compacts histories itself where clients ask for that, else Steno does; null means until it refuses."""
     api_key_env: str | None = None
     """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.values import value
 from app.errors import InvalidRequest
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
@@ -29,7 +30,7 @@ CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 LEAST_THRESHOLD = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChatRequest:
     """A chat request as far as Steno reads it; the bytes stay the client's."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Headers, Named, TooManyMessages
@@ -54,7 +55,7 @@ LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MessagesRequest:
     """A request as far as Steno reads it; the bytes stay the client's."""
 

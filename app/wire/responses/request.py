@@ -7,7 +7,7 @@ their key. What a provider keeps itself, or is asked to compact itself, is hande
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
@@ -41,7 +42,7 @@ CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 """What Codex asks a model with that does not compact by itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ResponsesRequest:
     """A request as far as Steno reads it; the bytes stay the client's."""
 
