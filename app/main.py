@@ -33,7 +33,7 @@ from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
 from app.providers.providers import (
-    INCAPABLE_SECONDS,
+    COMPACTING_SECONDS,
     STREAMED_USAGE_SECONDS,
     Provider,
     Providers,
@@ -236,9 +236,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         )
         among = windows.answered.__contains__
         usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
-        incapable: Sightings[tuple[str, str], bool] = Sightings(INCAPABLE_SECONDS, counts=among)
+        compacting: Sightings[tuple[str, str], bool] = Sightings(COMPACTING_SECONDS, counts=among)
         calibrations, unspoken = Calibrations(store, at.base_url), Unspoken(among)
-        return Provider(name, at, upstream, formats, windows, calibrations, usage, unspoken, incapable)
+        return Provider(name, at, upstream, formats, windows, calibrations, usage, unspoken, compacting)
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.replay.converting import converted
-from app.replay.formats.known import FORMATS
+from app.replay.formats.known import FORMATS, MESSAGES
 from app.replay.player import Played, Player
 from app.replay.presets import MAY_REFUSE, chosen, settings_of
 from app.replay.recall import Distribution, Reached, Recall
@@ -183,8 +183,12 @@ def _player(options: Options, set_up: Stage) -> Player:
         model=options.model or DEFAULT_MODEL,
         count=set_up.count,
         stream=options.stream,
-        api_key=(os.environ.get("OPENAI_API_KEY") if options.upstream else None) or NO_KEY,
+        api_key=(os.environ.get(_key_name(options)) if options.upstream else None) or NO_KEY,
     )
+
+
+def _key_name(options: Options) -> str:
+    return "ANTHROPIC_API_KEY" if options.written == MESSAGES.name else "OPENAI_API_KEY"
 
 
 def _advancing(bar: Progress, name: str, recordings: Sequence[Recording]) -> Callable[[Played], None]:

@@ -29,8 +29,8 @@ STREAMED_USAGE_SECONDS = 24 * 3600.0
 UNSPOKEN_SECONDS = 3600.0
 """So long it is remembered that a format's path was not there: the next release of a server may have it."""
 
-INCAPABLE_SECONDS = 24 * 3600.0
-"""So long it is remembered that a model behind an upstream does not compact histories itself."""
+COMPACTING_SECONDS = 24 * 3600.0
+"""So long it is remembered whether a model behind an upstream compacts histories itself."""
 
 
 class StreamedUsage(Enum):
@@ -76,8 +76,8 @@ class Provider:
     streamed_usage: Sightings[tuple[str, str], StreamedUsage]
     """How each model's streams in a format tell their usage, as far as it was seen."""
     unspoken: Unspoken
-    incapable: Sightings[tuple[str, str], bool]
-    """The formats and models in which its own compaction was asked for, and refused as unknown."""
+    compacting: Sightings[tuple[str, str], bool]
+    """By format and model, whether it knew its own compaction when that was asked for."""
 
     host: str = field(init=False)
     """Where it is: some hosts put less into a prompt than others."""
@@ -103,13 +103,15 @@ class Provider:
         """Whether it compacts histories itself, as it is set or was learnt; None where that is to be seen."""
         if self.settings.native_compaction is not None:
             return self.settings.native_compaction
-        return None if self.incapable.holding(tenant, (format_, model)) is None else False
+        return self.compacting.holding(tenant, (format_, model))
 
-    def cannot_compact(self, format_: str, model: str, tenant: str) -> None:
-        """It refused to."""
-        if len(model) <= LONGEST_MODEL:
-            self.incapable.saw(tenant, (format_, model), True)
-        log.info("upstream does not compact by itself", upstream=self.name, format=format_, model=model)
+    def compacted(self, format_: str, model: str, tenant: str, *, knows: bool) -> None:
+        """It was asked to, and knew what that is, or refused it as unknown."""
+        if len(model) > LONGEST_MODEL:
+            return
+        if not knows and self.compacting.own(tenant, (format_, model)) is not False:
+            log.info("upstream does not compact by itself", upstream=self.name, format=format_, model=model)
+        self.compacting.saw(tenant, (format_, model), knows)
 
     @property
     def revision(self) -> int:

@@ -45,9 +45,9 @@ class Asking(Exchange):
         if asked is None or native is None:
             await self._bypass(reason, request.untouched)
             return
-        provider = self.services.providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+        provider = self._asked_of(request)
         knows = provider.compacts(caller.format.name, request.model, caller.tenant)
-        if knows is not False and await self._answered(request, provider, native, may_learn=knows is None):
+        if knows is not False and await self._answered(request, provider, native):
             return
         self.caller = replace(caller, headers=list(native.headers(caller.headers)))
         if asked.place is Place.LAST:
@@ -55,18 +55,34 @@ class Asking(Exchange):
         else:
             await self._serve_compacted(request, asked, native)
 
-    async def _answered(
-        self, request: WireRequest, provider: Provider, native: NativeCompaction, *, may_learn: bool
-    ) -> bool:
-        """Whether the provider knew what was asked; then its answer was passed on."""
+    async def _facts(self, request: WireRequest, handed_off: Reason | None) -> Facts | None:
+        """None, too, where it is not known that the provider does what is asked: then that is found out first."""
+        if handed_off is None or self._asked(request) is None:
+            return await super()._facts(request, handed_off)
+        caller = self.caller
+        knows = self._asked_of(request).compacts(caller.format.name, request.model, caller.tenant)
+        return await super()._facts(request, handed_off) if knows else None
+
+    def _asked_of(self, request: WireRequest) -> Provider:
+        caller = self.caller
+        return self.services.providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+
+    async def _answered(self, request: WireRequest, provider: Provider, native: NativeCompaction) -> bool:
+        """Whether the provider knew what was asked; then its answer was passed on. What it refuses for another reason
+        is served as what it knows."""
         answering: UpstreamAnswer = await self._forwarding.send(request.untouched, provider, request.model)
+        reason, told = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, request.model, self.caller.tenant)
         try:
-            if may_learn and answering.status >= 400:
+            if answering.status < 400:
+                provider.compacted(*told, knows=True)
+            elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
-                if native.refused_in(refused.status, refused.read):
-                    provider.cannot_compact(self.caller.format.name, request.model, self.caller.tenant)
+                if native.refused_in(refused.status, refused.read, path_of(self.target)):
+                    provider.compacted(*told, knows=False)
                     return False
-            reason = Reason(Code.NATIVE_COMPACTION)
+                if (facts := await super()._facts(request, reason)) is not None:
+                    await self._serve(facts)
+                    return True
             self._tell_bypass(reason)
             self._says(bypassed(reason))
             await self._relay.as_sent(answering, unless_told(self.own_headers, list(answering.headers)))
@@ -79,7 +95,10 @@ class Asking(Exchange):
         self.body = native.unasked(request)
         plain = await self._read()
         facts = await taken_in(self.services, self.caller, plain.asking(threshold=asked.threshold))
-        if self._may(facts) and is_due(facts, asked):
+        if not self._may(facts):
+            await self._bypass(Reason(Code.NATIVE_COMPACTION), request.untouched)
+            return
+        if is_due(facts, asked):
             extension = native.extension(plain, None)
             self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
         await self._serve(replace(facts, referred=self.referred))
@@ -144,6 +163,8 @@ class Asking(Exchange):
                 await answer.whole(200, [*JSON, *self.own_headers], body)
                 return
             await answer.start(200, [*HEADERS, *self.own_headers])
+            if done is None:
+                await answer.body(KEEP_ALIVE)
             made = await kept_alive(making, self._keep_alive_seconds, lambda: answer.body(KEEP_ALIVE))
             await self._stream_alone(request, self._written(request, made, native), made)
         except StenoError as error:

@@ -118,9 +118,7 @@ class Exchange:
             if request.referred is not None:
                 request = await self._resolved(request, request.referred)
             handed_off = self._hands_off(request)
-            facts = await self._take_in(request) if handed_off is None or _passes_where_it_fits(handed_off) else None
-            if facts is not None and handed_off is not None:
-                facts = _as_client_wants(facts)
+            facts = await self._facts(request, handed_off)
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -139,6 +137,12 @@ class Exchange:
     def _hands_off(self, request: WireRequest) -> Reason | None:
         """Why somebody else is to have it as it is."""
         return request.hands_off
+
+    async def _facts(self, request: WireRequest, handed_off: Reason | None) -> Facts | None:
+        """What it is served by; None where it is handed off."""
+        if handed_off is None:
+            return await self._take_in(request)
+        return _as_client_wants(await self._take_in(request)) if _passes_where_it_fits(handed_off) else None
 
     async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
         await self._bypass(reason, request.untouched)

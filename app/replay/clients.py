@@ -38,8 +38,6 @@ class Client:
     value in a history again, which is most of a long replay's time."""
     ended: Callable[[Any], bool]
     """Whether an answer, or an event, is its end."""
-    told: Callable[[Any], Any]
-    """Where in an answer, or in an event, further members stand."""
 
     def ask(self, body: Mapping[str, Any], *, stream: bool) -> Answer:
         given = {**self.required, "extra_body": dict(body)}
@@ -51,7 +49,8 @@ class Client:
         return Answer(None if ended else "The answer ended without a reason to finish.", self._context(pieces))
 
     def _context(self, pieces: Iterable[Any]) -> Mapping[str, Any]:
-        members = (self.told(piece).model_extra or {} for piece in pieces)
+        holders = (holder for piece in pieces for holder in (piece, getattr(piece, "response", None)))
+        members = (getattr(holder, "model_extra", None) or {} for holder in holders)
         context: Mapping[str, Any] = next((found for each in members if (found := each.get("context"))), {})
         return context
 
@@ -81,7 +80,6 @@ def _chat_completions(client: openai.OpenAI, model: str) -> Client:
         client.chat.completions.create,
         {"model": model, "messages": []},
         lambda piece: any(choice.finish_reason for choice in piece.choices[:1]),
-        lambda piece: piece,
     )
 
 
@@ -89,13 +87,8 @@ def _responses(client: openai.OpenAI, model: str) -> Client:
     return Client(
         client.responses.create,
         {"model": model},
-        lambda piece: getattr(_response(piece), "status", None) in ("completed", "incomplete"),
-        _response,
+        lambda piece: getattr(getattr(piece, "response", piece), "status", None) in ("completed", "incomplete"),
     )
-
-
-def _response(piece: Any) -> Any:
-    return getattr(piece, "response", piece)
 
 
 def _messages(client: anthropic.Anthropic, model: str) -> Client:
@@ -103,7 +96,6 @@ def _messages(client: anthropic.Anthropic, model: str) -> Client:
         client.messages.create,
         {"model": model, "max_tokens": MOST_OUTPUT, "messages": []},
         lambda piece: getattr(getattr(piece, "delta", piece), "stop_reason", None) is not None,
-        lambda piece: piece,
     )
 
 

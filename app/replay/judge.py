@@ -201,11 +201,12 @@ class Judge:
 
     def _walk(self, history: Sequence[SentMessage], payload: Sequence[SentMessage], report: Report) -> _Walk:
         """Steno is asked what it left out only where something is missing, or where it says so itself."""
-        walk = _Walk(self._calls, history, payload)
+        opened = self._reader.format.begins_with_user
+        walk = _Walk(self._calls, history, payload, opened=opened)
         if walk.is_complete and not LEAVE_OUT & report.actions:
             return walk
         named = report.named(_leading_instructions(history))
-        return walk if named == NOTHING_NAMED else _Walk(self._calls, history, payload, named)
+        return walk if named == NOTHING_NAMED else _Walk(self._calls, history, payload, named, opened)
 
     def _compared(self, walk: _Walk, record: Record, made: bool) -> _Comparison:
         """With the conversation's previous payload. What the provider refused is no such payload."""
@@ -263,6 +264,8 @@ class _Walk:
     history: Sequence[SentMessage]
     payload: Sequence[SentMessage]
     named: Named = NOTHING_NAMED
+    opened: bool = False
+    """Where its beginning is left out, a note stands before what the assistant says then."""
     verbatim: list[int] = field(default_factory=list)
     summarised: list[int] = field(default_factory=list)
     reduced: list[int] = field(default_factory=list)
@@ -286,6 +289,7 @@ class _Walk:
         for index, message in enumerate(self.history):
             self._places.setdefault(message.raw, []).append(index)
         begin = self._begin()
+        self._notes += self.opened and self._instructions in self.named.pruned
         for place, message in enumerate(self.payload[begin:], begin):
             self._step(place, message)
         covered = Counter((*self.verbatim, *self.summarised, *self.reduced))

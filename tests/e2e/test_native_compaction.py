@@ -11,7 +11,8 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import Simulator
+from app.simulator import Fault, ScriptedCall, Simulator
+from app.store import StoreUnavailable
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import WINDOW, StartSteno, Steno
 
@@ -158,10 +159,12 @@ def test_the_operators_word_counts_for_more_than_what_is_learnt(
     assert len(told(simulator)) == (1 if knows else 0)
 
 
-@pytest.mark.parametrize("header", ["x-context-compaction"])
-def test_who_wants_nothing_of_steno_has_the_providers_word(client: openai.OpenAI, header: str) -> None:
+def test_who_wants_nothing_of_steno_has_the_providers_word(client: openai.OpenAI) -> None:
+    off = {"x-context-compaction": "off"}
     with pytest.raises(openai.BadRequestError, match="compaction_trigger"):
-        trigger(client, turns(0, 3), extra_headers={header: "off"})
+        trigger(client, turns(0, 3), extra_headers=off)
+    with pytest.raises(openai.BadRequestError, match="context_management"):
+        managed(client, turns(0, 3), extra_headers=off)
 
 
 # At a path of its own
@@ -233,6 +236,71 @@ def test_a_stream_tells_the_item_behind_the_message(client: openai.OpenAI) -> No
     ]
     numbers = [event.sequence_number for event in events if hasattr(event, "sequence_number")]
     assert numbers == sorted(set(numbers))
+
+
+CALL: dict[str, Any] = {"type": "function_call", "call_id": "call_1", "name": "find", "arguments": "{}"}
+TOOL: dict[str, Any] = {"type": "function", "name": "find", "parameters": {"type": "object"}, "strict": False}
+
+
+def test_no_item_stands_behind_an_open_call(client: openai.OpenAI, simulator: Simulator) -> None:
+    simulator.when(lambda record: record.kind == "chat", tool_calls=[ScriptedCall(name="find", id="call_1")])
+    answer = managed(client, turns(0, 12), tools=[TOOL])
+    assert [item.type for item in answer.output] == ["function_call"]
+
+
+def test_a_compaction_in_the_middle_of_a_turn_takes_its_calls(client: openai.OpenAI, simulator: Simulator) -> None:
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "Found in the harbour."}
+    item = trigger(client, [*turns(0, 3), CALL, result]).output[0].to_dict()
+    answer = client.responses.create(model=GPT, input=[*turns(0, 1), item], store=False)
+    assert answer.status == "completed"
+    assert len(told(simulator)[-1]["input"]) == 1
+
+
+# While it is made, and where it cannot be
+
+
+def test_a_stream_is_kept_alive_while_the_summary_is_made(steno: StartSteno, simulator: Simulator) -> None:
+    simulator.summary_default = Fault(delay=2.5)
+    client = steno(upstream={"native_compaction": False}, events={"keep_alive_seconds": 1}).sdk(timeout=2.0)
+    input_ = [*turns(0, 3), {"type": "compaction_trigger"}]
+    with client.responses.with_streaming_response.create(model=GPT, input=input_, stream=True) as raw:
+        lines = list(raw.iter_lines())
+    assert lines.count(": keep-alive") >= 2
+    assert lines.index(": keep-alive") < lines.index("event: response.created")
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.5])
+def test_a_failure_is_told_as_a_status_or_as_the_streams_own_error(
+    steno: StartSteno, simulator: Simulator, delay: float
+) -> None:
+    simulator.summary_default = Fault(delay=delay, status=500)
+    settings = {"upstream": {"native_compaction": False}, "events": {"keep_alive_seconds": 1}}
+    client = steno(**settings).sdk()
+    asked: dict[str, Any] = {"model": GPT, "input": [*turns(0, 3), {"type": "compaction_trigger"}], "stream": True}
+    with pytest.raises(openai.APIError, match="could not be compacted") as caught:
+        list(client.responses.create(**asked))
+    assert isinstance(caught.value, openai.InternalServerError) is (not delay)
+
+
+def test_an_answer_is_good_without_the_item_that_could_not_be_made(steno: StartSteno, simulator: Simulator) -> None:
+    simulator.summary_default = Fault(status=500)
+    client = steno(upstream={"native_compaction": False}).sdk()
+    assert [item.type for item in managed(client, turns(0, 12)).output] == ["message"]
+
+
+async def away(*_: Any, **__: Any) -> Any:
+    raise StoreUnavailable("away")
+
+
+def test_without_the_store_nobody_knows_what_was_said(
+    running: Steno, client: openai.OpenAI, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = item_of(client)
+    asked = len(told(simulator))
+    monkeypatch.setattr(running.services.store, "chunks_named", away)
+    answer = send(running, "responses", {"model": GPT, "input": [item, *turns(3, 4)]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_unavailable")
+    assert len(told(simulator)) == asked
 
 
 # Messages
@@ -309,6 +377,30 @@ def test_a_pause_gives_the_block_alone(claude: anthropic.Anthropic) -> None:
     pausing = {**EDIT, "context_management": {"edits": [{**BEYOND, "pause_after_compaction": True}]}}
     answer = ask(claude, said(0, 12), **pausing)
     assert (answer.stop_reason, [block.type for block in answer.content]) == ("compaction", ["compaction"])
+
+
+def test_thinking_that_is_bound_to_its_prompt_is_never_refused(claude: anthropic.Anthropic) -> None:
+    history: list[Any] = []
+    blocks = 0
+    for turn in range(12):
+        history += said(turn, turn + 1)
+        model = "claude-bind-nocompact"
+        answer = claude.beta.messages.create(
+            model=model, max_tokens=500, messages=history, thinking={"type": "adaptive"}, **EDIT
+        )
+        content = [block.to_dict() for block in answer.content]
+        kinds = [block["type"] for block in content]
+        blocks += "compaction" in kinds
+        assert kinds[-2:] == ["thinking", "text"]
+        history.append({"role": "assistant", "content": content})
+    assert blocks >= 2
+
+
+def test_system_messages_stay_where_they_may_stand(claude: anthropic.Anthropic, simulator: Simulator) -> None:
+    beginning: list[Any] = [*said(0, 1), {"role": "system", "content": "Be brief."}]
+    [block] = [each.to_dict() for each in ask(claude, [*beginning, *said(1, 3)], **SUMMARIZE).content]
+    ask(claude, [*beginning, {"role": "assistant", "content": [block]}, *said(3, 4)], betas=SUMMARIZE["betas"])
+    assert [message["role"] for message in told(simulator)[-1]["messages"]] == ["user", "user", "system"]
 
 
 # What comes back

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from app.replay.converting import converted
+from app.replay.formats.known import FORMATS
 from app.replay.judge import SummaryCalls
 from app.replay.player import Player
 from app.replay.presets import MAY_REFUSE, settings_of
@@ -78,13 +80,78 @@ def test_no_preset_leaves_out_what_it_does_not_name(tmp_path: Path, preset: str)
         assert tally.errors == 0
 
 
+# Formats
+
+OTHERS = pytest.mark.parametrize("written", ["messages", "responses"])
+SUMMARISED = frozenset({"summarised"})
+PRESET_MEANS: Mapping[str, frozenset[str]] = {
+    "librechat": frozenset({"summarised", "shortened"}),
+    "librechat-fading": frozenset({"shortened", "pruned"}),
+    "openclaw-adaptive": frozenset({"shortened"}),
+    "openclaw-aggressive": frozenset({"shortened"}),
+    "sliding-window": frozenset({"pruned"}),
+    "off": frozenset(),
+}
+"""What becomes of messages; of those that are not named: they are summarised."""
+
+
+def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
+    return [converted(recording, FORMATS[written]) for recording in recordings]
+
+
+@OTHERS
+@pytest.mark.parametrize("preset", PRESET_NAMES)
+def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
+    tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
+    assert not tally.violations
+    assert tally.too_large > 20
+    assert tally.lost == 0
+    done = {kind for kind in ("summarised", "shortened", "pruned") if getattr(tally, kind)}
+    assert done <= PRESET_MEANS.get(preset, SUMMARISED)
+    if preset not in MAY_REFUSE:
+        assert done
+        assert tally.errors == 0
+
+
+@OTHERS
+def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path, written: str) -> None:
+    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=30)))
+    chat, other = replayed(talks, 8_000), replayed(said_in(written, talks), 8_000)
+    assert not other.violations
+    assert other.prefix_breaks == other.compactions >= 2
+    assert abs(other.prefix_kept - chat.prefix_kept) < 0.02
+
+
+def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path: Path) -> None:
+    """A talk of texts only, which is said in the same words in all formats."""
+    talk = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=14)))
+    with stage(MODEL, 4_000) as set_up:
+        made = [
+            Player(set_up.base_url, set_up.provider, MODEL, set_up.count, api_key=key).play(
+                said_in(written, talk), Tally(written, 4_000)
+            )
+            for key in ("sk-one", "sk-another")
+            for written in FORMATS
+        ]
+    assert not [violation for tally in made for violation in tally.violations]
+    assert all(tally.summary_calls for tally in made), [tally.summary_calls for tally in made]
+
+
 # Recorded elsewhere
 
 
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
-@pytest.mark.parametrize(("file", "length", "most"), [("tau-airline.jsonl", 10, 2), ("locomo.jsonl", 1, 1)])
-def test_real_conversations_lose_nothing(file: str, length: int, most: int) -> None:
-    tally = replayed(chain(read_recordings(REAL_DATA / file), length)[:most], 8_000)
+@pytest.mark.parametrize(
+    ("file", "length", "most", "written"),
+    [
+        ("tau-airline.jsonl", 10, 2, "chat_completions"),
+        ("tau-airline.jsonl", 8, 1, "messages"),
+        ("tau-airline.jsonl", 8, 1, "responses"),
+        ("locomo.jsonl", 1, 1, "chat_completions"),
+    ],
+)
+def test_real_conversations_lose_nothing(file: str, length: int, most: int, written: str) -> None:
+    tally = replayed(said_in(written, chain(read_recordings(REAL_DATA / file), length)[:most]), 8_000)
     assert not tally.violations
     assert tally.prefix_breaks == tally.compactions >= most
 
@@ -177,6 +244,31 @@ def test_command_prints_json(tmp_path: Path) -> None:
     assert result["violations"] == []
 
 
+@OTHERS
+def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
+    agents(tmp_path, 8, 1)
+    status, result, _ = replay(tmp_path, "--chain", "8", "--window", "4000", "--as", written)
+    assert (status, result["violations"]) == (0, [])
+    assert result["compactions"] >= 1
+
+
+def test_command_listens_in_on_a_provider_of_every_format(
+    tmp_path: Path, provider: RunningServer, simulator: Simulator
+) -> None:
+    simulator.models = "any"
+    files = []
+    for written in FORMATS.values():
+        said = said_in(written.name, agents(tmp_path, 8, 8))
+        lines = [{"id": each.name, **each.beside, written.history: each.messages} for each in said]
+        files.append(str(recorded.write(tmp_path / f"{written.name}.jsonl", lines)))
+    asked = ("--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000", "--json")
+    ended = commands.run(["replay", *files, *asked], tmp_path, ROOT, OPENAI_API_KEY="sk-mine")
+    results = json.loads(ended.stdout)
+    assert (ended.returncode, [result["violations"] for result in results]) == (0, [[], [], []])
+    assert all(result["summary_calls"] for result in results)
+    assert {record.path for record in simulator.log} == {written.path for written in FORMATS.values()}
+
+
 def test_command_compares_presets(tmp_path: Path) -> None:
     agents(tmp_path, 8, 1)
     file, asked = str(tmp_path / "agents.jsonl"), ("--chain", "8", "--window", "4000", "--presets", "off, rolling")
@@ -253,10 +345,11 @@ def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: Running
     assert len(simulator.chats) == result["requests"]
 
 
-def test_command_without_the_openai_client_says_how_to_get_it(tmp_path: Path) -> None:
-    absent = tmp_path / "absent" / "openai"
+@pytest.mark.parametrize("client", ["anthropic", "openai"])
+def test_command_without_an_official_client_says_how_to_get_it(tmp_path: Path, client: str) -> None:
+    absent = tmp_path / "absent" / client
     absent.mkdir(parents=True)
-    (absent / "__init__.py").write_text('raise ModuleNotFoundError("No module named openai", name="openai")')
+    (absent / "__init__.py").write_text(f'raise ModuleNotFoundError("No module named {client}", name="{client}")')
     agents(tmp_path, 1, 1)
     path = os.pathsep.join((str(absent.parent), str(ROOT)))
     status, _, error = replay(tmp_path, variables={"PYTHONPATH": path})

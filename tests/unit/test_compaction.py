@@ -24,9 +24,10 @@ from app.core.summary.flow import (
     drive_async,
 )
 from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.plan import MOST_PARTS
+from app.core.summary.plan import MOST_PARTS, plan_asked
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import Path
 from app.core.view.view import Conversation, Part, Pruned, Verbatim
 from tests.unit.conversations import (
     SETTINGS,
@@ -470,3 +471,15 @@ def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
     effects, compaction = play(compact(talk, "conv", plan, limits, settings, count), *[notes(25)] * 1_000)
     assert compaction.is_whole
     assert sum(isinstance(effect, Summarise) for effect in effects) == len(compaction.made) == MOST_PARTS
+
+
+def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_needs() -> None:
+    talk = conversation(*turns(2, size=5), QUESTION)
+    plan = plan_asked(talk, Path(), SETTINGS, "additive")
+    assert plan is not None
+    for length in (1, 40):
+        _, compaction = play(compact(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))
+        assert compaction.is_whole, compaction.reasons
+        assert (compaction.made[0].first_index, compaction.made[0].last_index) == (0, 3)
+    empty = play(compact(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(""), SummaryAnswer(""))[1]
+    assert [reason.code for reason in empty.reasons] == [Code.SUMMARY_EMPTY]

@@ -7,7 +7,7 @@ import pytest
 from app.core.limits.trigger import Condition, Trigger
 from app.core.stages.policy import Strategy
 from app.core.summary.cut import choose_cut
-from app.core.summary.plan import MOST_PARTS
+from app.core.summary.plan import MOST_PARTS, plan_asked
 from app.core.summary.spans import Span, halves, split_span
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
@@ -217,6 +217,21 @@ def test_parts_end_between_turns_only_where_one_begins_near() -> None:
     assert parts == (Span(0, 6), Span(6, 11))
 
 
+def test_no_part_ends_before_a_users_message_that_holds_results() -> None:
+    steps = [
+        message_
+        for step in range(8)
+        for message_ in (
+            message("assistant", calls=[f"t{step}"], tokens=20),
+            replace(message("user", f"{step} {words(499)}"), answers=(f"t{step}",)),
+        )
+    ]
+    talk = conversation(message("user", "do it"), *steps, message("assistant", "done"))
+    spans = split_span(talk.transcript, Span(0, 17), replace(SETTINGS, source_tokens=1_000))
+    assert len(spans) > 2
+    assert {span.stop for span in spans} <= {*talk.transcript.cuts, 17}
+
+
 def test_one_large_turn_is_cut_between_units() -> None:
     steps = [message("assistant", words(100, f"s{n}")) for n in range(6)]
     talk = conversation(message("user", "q"), *steps, QUESTION)
@@ -369,3 +384,43 @@ def test_one_summary_of_everything_is_made_in_steps_where_it_takes_many_parts(st
         starts.append(plan.spans[0].start)
         chunks.append(chunk(talk, 0, plan.spans[-1].stop))
     assert starts == [0, 512, 1_024, 1_536]
+
+
+# Asked for
+
+
+def test_what_is_asked_for_is_all_but_the_last_unit_however_little_it_frees() -> None:
+    talk = conversation(*turns(2, size=5), QUESTION)
+    assert plan_compaction(talk, [], budget(), SETTINGS, "additive") is None
+    plan = plan_asked(talk, Path(), SETTINGS, "additive")
+    assert plan is not None
+    assert (plan.spans, plan.asked) == ((Span(0, 4),), True)
+    assert (plan.range.from_digest, plan.range.through_digest) == (talk.chain[0], talk.chain[4])
+
+
+def test_what_is_asked_for_goes_on_from_what_there_is() -> None:
+    talk = conversation(*turns(4, size=40), QUESTION)
+    base = widest_path(talk, [chunk(talk, 0, 4)])
+    plan = plan_asked(talk, base, SETTINGS, "additive")
+    assert plan is not None
+    assert plan.spans == (Span(4, 8),)
+    assert plan.range.from_digest == talk.chain[4]
+    whole = plan_asked(talk, base, EVERYTHING, "full")
+    assert whole is not None
+    assert whole.spans == (Span(0, 8),)
+    assert whole.range.from_digest == talk.chain[0]
+
+
+def test_nothing_is_planned_where_all_is_summarised_or_there_is_nothing() -> None:
+    talk = conversation(*turns(4, size=40), QUESTION)
+    assert plan_asked(talk, widest_path(talk, [chunk(talk, 0, 8)]), SETTINGS, "additive") is None
+    assert plan_asked(conversation(QUESTION), Path(), SETTINGS, "additive") is None
+    assert plan_asked(conversation(), Path(), SETTINGS, "additive") is None
+
+
+def test_of_more_parts_than_one_compaction_makes_the_last_summary_is_gone_on_from() -> None:
+    talk = conversation(*turns(1_500, size=500), QUESTION)
+    tight = replace(EVERYTHING, input_tokens=16_384, part_tokens=16_384)
+    plan = plan_asked(talk, widest_path(talk, [chunk(talk, 0, 4)]), tight, "full")
+    assert plan is not None
+    assert (plan.spans[0].start, len(plan.spans)) == (4, MOST_PARTS)

@@ -34,7 +34,7 @@ def split_span(transcript: Transcript, span: Span, summary: SummaryBrief) -> tup
     goes with its neighbour.
     """
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
-    turns = [start for start in transcript.turn_starts if span.start < start < span.stop]
+    turns = sorted({*transcript.turn_starts} & {*inside})  # A user's message may hold results: then it ends a unit.
     at_most = _largest_part(transcript, span, summary)
     parts: list[Span] = []
     start = span.start

@@ -17,6 +17,7 @@ class ChatCompletions:
     path = "/v1/chat/completions"
     history = "messages"
     beside: Sequence[str] = ()
+    begins_with_user = False
 
     def raw_messages(self, body: bytes) -> list[bytes]:
         return elements_of(member_of(body, self.history))

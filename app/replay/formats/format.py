@@ -22,6 +22,9 @@ class ReplayFormat(Protocol):
     beside: Sequence[str]
     """Members of a recording that are sent with every request: what is said once for all of it."""
 
+    begins_with_user: bool
+    """A history may not begin with what the assistant said."""
+
     def raw_messages(self, body: bytes) -> list[bytes]:
         """The history in a request's body, each element with its own bytes; what stands beside it as its first."""
 

@@ -22,6 +22,7 @@ class Messages:
     path = "/v1/messages"
     history = "messages"
     beside: Sequence[str] = ("system", "tools")
+    begins_with_user = True
 
     def raw_messages(self, body: bytes) -> list[bytes]:
         system = member_of(body, "system")

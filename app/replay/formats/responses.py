@@ -32,6 +32,7 @@ class Responses:
     path = "/v1/responses"
     history = "input"
     beside: Sequence[str] = ("instructions", "tools")
+    begins_with_user = False
 
     def raw_messages(self, body: bytes) -> list[bytes]:
         instructions, given = member_of(body, "instructions"), member_of(body, self.history)
