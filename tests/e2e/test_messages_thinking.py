@@ -203,11 +203,15 @@ def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(
     assert "bound to a different conversation" in answered.json["error"]["message"]
 
 
-def test_processes_know_what_the_others_sent_while_the_database_comes_and_goes(
-    simulator: Simulator, steno: StartSteno, gate: FaultProxy
+@pytest.mark.parametrize(
+    "processes", [1, pytest.param(2, marks=pytest.mark.skipif(not HISTORIES, reason="make thinking"))]
+)
+def test_no_client_is_refused_its_thoughts_while_the_database_comes_and_goes(
+    simulator: Simulator, steno: StartSteno, gate: FaultProxy, processes: int
 ) -> None:
+    """What one process could not tell another is refused, and goes without thoughts the second time."""
     simulator.window = WIDE
     thinkers = made(HARDER)
-    urls = [steno(storage={"url": gate.url, "timeout_seconds": 0.25}).url for _ in range(2)]
+    urls = [steno(storage={"url": gate.url, "timeout_seconds": 0.25}).url for _ in range(processes)]
     asyncio.run(play(thinkers, urls, TURNS, gate))
     assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
