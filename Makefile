@@ -31,7 +31,7 @@ VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema thinking clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs histories lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema thinking histories clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -120,16 +120,16 @@ thinking: dev-env ## a thousand histories whose thinking is bound to its prefix,
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_messages_thinking.py $(PYTEST_ARGS)
 
+histories: dev-env ## histories of Responses with items of every type, before a strict provider; options: HISTORIES=500
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_responses_histories.py --timeout 3600 $(PYTEST_ARGS)
+
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@mkdir -p .clients && cp tests/clients/package.json .clients && npm install --prefix .clients --no-audit --no-fund
 	@test -d .clients/venv || $(VENV)/python -m venv .clients/venv
 	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
 	$(VENV)/python -m pytest tests/e2e/test_other_clients.py $(PYTEST_ARGS)
-
-histories: dev-env ## histories of Responses with items of every type, before a provider that is strict; options: HISTORIES=500
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_responses_histories.py --timeout 3600 -n0 -rP
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -77,7 +77,7 @@ class Asking(Exchange):
                 provider.compacted(*told, knows=True)
             elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
-                if native.refused_in(refused.status, refused.read):
+                if native.refused_in(refused.status, refused.read, path_of(self.target)):
                     provider.compacted(*told, knows=False)
                     return False
                 if (facts := await super()._facts(request, reason)) is not None:
@@ -95,7 +95,10 @@ class Asking(Exchange):
         self.body = native.unasked(request)
         plain = await self._read()
         facts = await taken_in(self.services, self.caller, plain.asking(threshold=asked.threshold))
-        if self._may(facts) and is_due(facts, asked):
+        if not self._may(facts):
+            await self._bypass(Reason(Code.NATIVE_COMPACTION), request.untouched)
+            return
+        if is_due(facts, asked):
             extension = native.extension(plain, None)
             self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
         await self._serve(replace(facts, referred=self.referred))

@@ -11,8 +11,6 @@ import re
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from app.wire.missing_paths import says_no_such_path
-
 if TYPE_CHECKING:
     from app.wire.format import Headers, WireRequest
 
@@ -96,8 +94,8 @@ class NativeCompaction(Protocol):
     def path(self) -> bytes | None:
         """Where nothing but a compaction is asked for."""
 
-    def refused_in(self, status: int, refusal: bytes) -> bool:
-        """Whether a provider says that it does not know what was asked."""
+    def refused_in(self, status: int, refusal: bytes, path: bytes) -> bool:
+        """Whether a provider says that it does not know what was asked at that path."""
 
     def headers(self, headers: Headers) -> Headers:
         """A client's headers, less what asks for it."""
@@ -123,8 +121,6 @@ class NativeCompaction(Protocol):
 
 
 def says_unknown(status: int, refusal: bytes) -> bool:
-    """Whether a refusal says that nothing is known of compaction: no such path, member, value, item or beta."""
-    if says_no_such_path(status, refusal):
-        return True
+    """Whether a refusal says that nothing is known of compaction: no such member, value, item or beta."""
     text = refusal[:LONGEST_REFUSAL].decode("utf-8", "replace")
     return status in _REFUSED and _COMPACTION.search(text) is not None and _UNKNOWN.search(text) is not None

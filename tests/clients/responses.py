@@ -3,6 +3,8 @@
 Ends with an error where the client has one. What the provider saw of it is for the caller to judge.
 """
 
+# ruff: noqa: PLC0415 - each client is loaded where it is the one
+
 from __future__ import annotations
 
 import asyncio
@@ -12,7 +14,7 @@ from typing import Any
 
 MODEL, INSTRUCTIONS = "gpt-5-think", "You are the shop's clerk."
 TURNS = 24
-_FILLER = "the clerk wrote down what was agreed about the parcel so that nobody has to ask the customer again".split()
+_FILLER = ["the", "clerk", "wrote", "down", "what", "was", "agreed", "about", "the", "parcel", "of", "the", "day"]
 
 
 def words(number: int) -> str:
@@ -28,7 +30,7 @@ def langchain(url: str, *, stream: bool) -> None:
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
-    @tool
+    @tool  # type: ignore[untyped-decorator]
     def look_up(order: str = "") -> str:  # noqa: ARG001 - the model's
         """Finds an order."""
         return words(100)
@@ -74,7 +76,7 @@ async def pydantic_ai(url: str, *, stream: bool) -> None:
     model = OpenAIResponsesModel(MODEL, provider=OpenAIProvider(openai_client=client))
     agent = Agent(model, instructions=INSTRUCTIONS)
 
-    @agent.tool_plain
+    @agent.tool_plain  # type: ignore[untyped-decorator]
     def look_up(order: str = "") -> str:  # noqa: ARG001 - the model's
         """Finds an order."""
         return words(100)

@@ -150,6 +150,7 @@ def _check_stream(frames: Sequence[bytes]) -> None:
 SAMPLES = Samples(
     request=_BODY % (TOOLS, SYSTEM, _HISTORY, b""),
     with_own_members=_BODY % (TOOLS, SYSTEM, _HISTORY, _OWN),
+    pins=(2,),
     unreadable=(b'{"model":"m"}', b'{"messages":[]}', b'{"model":"m","messages":{}}', b"[]", b"<p>", b""),
     model="claude-sonnet-4-5",
     kinds=(

@@ -160,8 +160,11 @@ def test_the_operators_word_counts_for_more_than_what_is_learnt(
 
 
 def test_who_wants_nothing_of_steno_has_the_providers_word(client: openai.OpenAI) -> None:
+    off = {"x-context-compaction": "off"}
     with pytest.raises(openai.BadRequestError, match="compaction_trigger"):
-        trigger(client, turns(0, 3), extra_headers={"x-context-compaction": "off"})
+        trigger(client, turns(0, 3), extra_headers=off)
+    with pytest.raises(openai.BadRequestError, match="context_management"):
+        managed(client, turns(0, 3), extra_headers=off)
 
 
 # At a path of its own

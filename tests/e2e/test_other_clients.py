@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Simulator
+from app.simulator import Record, ScriptedCall, Simulator
 from tests.e2e.commands import ROOT
 from tests.e2e.running import WINDOW, StartSteno
 from tests.e2e.test_messages_clients import COMPACTIONS, call_where_asked
@@ -21,7 +21,7 @@ from tests.e2e.test_messages_clients import COMPACTIONS, call_where_asked
 INSTALLED, PROGRAMS = ROOT / ".clients", ROOT / "tests" / "clients"
 PYTHON = INSTALLED / "venv" / "bin" / "python"
 TABLES = ROOT / ".tables"
-NODE = [
+MESSAGES_ON_NODE = [
     "anthropic-ts",
     "anthropic-ts stream",
     "anthropic-ts beta",
@@ -30,6 +30,12 @@ NODE = [
     "ai-sdk",
     "ai-sdk stream",
 ]
+RESPONSES_ON_NODE = ["openai-node", "openai-node events", "openai-node stream", "ai-sdk", "ai-sdk stream"]
+ON_NODE = [
+    *(("messages", client) for client in MESSAGES_ON_NODE),
+    *(("responses", client) for client in RESPONSES_ON_NODE),
+]
+OF_PYTHON = ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"]
 
 pytestmark = pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")
 
@@ -38,7 +44,13 @@ pytestmark = pytest.mark.skipif(not INSTALLED.exists(), reason="make clients ins
 def simulator() -> Simulator:
     simulator = Simulator(window=WINDOW, models="any", tables=TABLES)
     call_where_asked(simulator)
+    calls = [ScriptedCall(name="look_up", arguments=f'{{"order":"ORD-{number}"}}') for number in range(2)]
+    simulator.when(asks_in_responses, tool_calls=calls)
     return simulator
+
+
+def asks_in_responses(record: Record) -> bool:
+    return record.kind == "chat" and "Find it?" in str(record.payload.get("input", [""])[-1])
 
 
 def run(*command: str | Path) -> None:
@@ -46,22 +58,27 @@ def run(*command: str | Path) -> None:
     assert ended.returncode == 0, ended.stderr[-2_000:]
 
 
-def judge(simulator: Simulator) -> None:
-    assert {record.status for record in simulator.log} == {200}
+def judge(simulator: Simulator, written: str) -> None:
+    assert {(record.path, record.status) for record in simulator.log} == {(f"/v1/{written}", 200)}
     views = [frozenset(re.findall(r"</notes (\w+)>", record.body.decode())) for record in simulator.chats]
     assert sum(bool(later - earlier) for earlier, later in pairwise([frozenset[str](), *views])) >= COMPACTIONS
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("client", NODE)
-def test_clients_on_node_go_through_five_compactions(simulator: Simulator, steno: StartSteno, client: str) -> None:
-    program = Path(shutil.copy(PROGRAMS / "messages.mjs", INSTALLED))  # It finds packages beside itself.
+@pytest.mark.parametrize(("written", "client"), ON_NODE)
+def test_clients_on_node_go_through_five_compactions(
+    simulator: Simulator, steno: StartSteno, written: str, client: str
+) -> None:
+    program = Path(shutil.copy(PROGRAMS / f"{written}.mjs", INSTALLED))  # It finds packages beside itself.
     run("node", program, steno().url, client)
-    judge(simulator)
+    judge(simulator, written)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("client", ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"])
-def test_clients_of_python_go_through_five_compactions(simulator: Simulator, steno: StartSteno, client: str) -> None:
-    run(PYTHON, PROGRAMS / "messages.py", steno().url, client)
-    judge(simulator)
+@pytest.mark.parametrize("client", OF_PYTHON)
+@pytest.mark.parametrize("written", ["messages", "responses"])
+def test_clients_of_python_go_through_five_compactions(
+    simulator: Simulator, steno: StartSteno, written: str, client: str
+) -> None:
+    run(PYTHON, PROGRAMS / f"{written}.py", steno().url, client)
+    judge(simulator, written)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable
-from itertools import count, zip_longest
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -25,6 +25,7 @@ Item = dict[str, Any]
 
 HISTORIES = int(os.environ.get("HISTORIES", "6"))
 TENANTS = 3
+END: Item = {}
 WINDOW = 4_000
 """What Steno believes. The provider has room for anything, so that all it refuses is what is out of order."""
 
@@ -68,7 +69,7 @@ def said(turns: Iterable[Iterable[Item]], seed: int) -> list[list[Item]]:
     for turn in turns:
         history.append([])
         thought, items = 0, list(turn)
-        for item, behind in zip_longest(items, items[1:], fillvalue={}):
+        for item, behind in zip(items, [*items[1:], END], strict=False):
             kind, own = item.get("type", "message"), dict(item)
             if kind == "reasoning" and behind.get("type", "message") not in (*SAID, "message"):
                 continue

@@ -30,7 +30,7 @@ _PROMPT = ("input_tokens", *CACHE_PARTS)
 class MessagesCompaction:
     path = None
 
-    def refused_in(self, status: int, refusal: bytes) -> bool:
+    def refused_in(self, status: int, refusal: bytes, path: bytes) -> bool:  # noqa: ARG002 - there is one
         return says_unknown(status, refusal)
 
     def headers(self, headers: Headers) -> Headers:

@@ -14,6 +14,7 @@ import msgspec
 from app.core.history.messages import Kind
 from app.wire.format import Headers, WireRequest
 from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.missing_paths import says_no_such_path
 from app.wire.native import MadeCompaction, says_unknown
 from app.wire.objects import decoded_object
 from app.wire.responses.frames import frame, new_id, response
@@ -31,8 +32,8 @@ _LAST_FRAME = b'"response.completed"'
 class ResponsesCompaction:
     path = COMPACT_PATH
 
-    def refused_in(self, status: int, refusal: bytes) -> bool:
-        return says_unknown(status, refusal)
+    def refused_in(self, status: int, refusal: bytes, path: bytes) -> bool:
+        return says_unknown(status, refusal) or (path == COMPACT_PATH and says_no_such_path(status, refusal))
 
     def headers(self, headers: Headers) -> Headers:
         """None is about it."""
