@@ -148,8 +148,8 @@ class Observation:
         return False
 
     def _goes_without(self, refusal: PeekedAnswer) -> bool:
-        """Whether thoughts were refused that are tied to something else, and the provider is now asked to leave them
-        out: what was known of them is gone, or another process knows it."""
+        """Whether thoughts were refused that are tied to something else. The provider is then asked to leave them out:
+        what was known of them is gone, or another process knows it."""
         view, facts = self.decision.view, self.facts
         if view is not None and view.drops:
             return False

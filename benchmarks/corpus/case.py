@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.corpus.framing import CHAT, Answer, request
-from benchmarks.corpus.provider import Reply
+from benchmarks.corpus.replies import Reply
 
 MODEL = "gpt-4o"
 FORK = rb"conv_[0-9a-f]{24}"

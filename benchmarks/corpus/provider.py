@@ -6,47 +6,18 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.corpus.framing import chunks_of, header, read_request
+from benchmarks.corpus.answers import answered
+from benchmarks.corpus.framing import header, read_request
+from benchmarks.corpus.replies import CREATED, Reply, compact_json, plain, streamed
 
-CREATED = 1_234_567_890
 SETTLE = b"x-corpus-settle"
 """Marks a request of the recorder's own, which is in no recording."""
 _ORDER = re.compile(rb"ORD-\d+|PCL-\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Bytes on the connection; `closes`: then it is closed."""
-
-    data: bytes
-    closes: bool = False
-
-
-def plain(body: bytes | dict[str, Any], *headers: str, status: str = "200 OK", kind: str = "application/json") -> Reply:
-    """An answer with a length."""
-    data = body if isinstance(body, bytes) else compact_json(body)
-    lines = [f"HTTP/1.1 {status}", f"content-type: {kind}", f"content-length: {len(data)}", *headers]
-    return Reply("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
-
-
-def streamed(
-    *frames: bytes, headers: Iterable[str] = (), done: bool = True, size: int = 97, cut: bool = False
-) -> Reply:
-    """Server-sent events in chunks whose borders lie anywhere; `cut`: the connection ends without the last one."""
-    lines = [
-        "HTTP/1.1 200 OK",
-        "content-type: text/event-stream; charset=utf-8",
-        "transfer-encoding: chunked",
-        *headers,
-    ]
-    body = b"".join(frames) + (b"data: [DONE]\n\n" if done else b"")
-    framed = chunks_of(body, size)
-    return Reply("\r\n".join(lines).encode() + b"\r\n\r\n" + (framed[:-5] if cut else framed), closes=cut)
 
 
 def refusal(
@@ -59,10 +30,6 @@ def refusal(
     """OpenAI's error object."""
     error = {"message": message, "type": kind, "param": None, "code": code}
     return plain({"error": error}, "x-request-id: req-provider", *headers, status=status)
-
-
-def compact_json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def frame(value: dict[str, Any]) -> bytes:
@@ -178,9 +145,10 @@ class Provider:
         if script and not received.is_settling:
             return script.popleft()
         method, target, _ = received.head.split(b"\r\n", 1)[0].split(b" ", 2)
-        if not target.partition(b"?")[0].endswith(b"/chat/completions"):
+        path = target.partition(b"?")[0]
+        if not path.endswith((b"/chat/completions", b"/v1/messages", b"/v1/responses")):
             return _elsewhere(method, target, received.body)
-        return _answer(received)
+        return _answer(received, path)
 
 
 def _elsewhere(method: bytes, target: bytes, body: bytes) -> Reply:
@@ -192,7 +160,7 @@ def _elsewhere(method: bytes, target: bytes, body: bytes) -> Reply:
     return Reply(reply.data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n") if method == b"HEAD" else reply
 
 
-def _answer(received: Received) -> Reply:
+def _answer(received: Received, path: bytes) -> Reply:
     """A summary that names the orders it is about, or an answer; a stream with its usage where one was asked for."""
     try:
         asked = json.loads(received.body)
@@ -203,6 +171,8 @@ def _answer(received: Received) -> Reply:
     model = asked["model"] if isinstance(asked.get("model"), str) else "unknown"
     text = _summary(received.body) if received.is_summary else "The parcel is on its way, and nothing else is due."
     usage = None if received.is_settling else usage_of(received.body)
+    if (reply := answered(path, text, asked, usage_of(received.body)["prompt_tokens"])) is not None:
+        return reply
     if asked.get("stream") is not True:
         return plain(completion(text, model, usage), "x-request-id: req-provider", "openai-processing-ms: 12")
     options = asked.get("stream_options")

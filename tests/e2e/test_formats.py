@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import pytest
@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from app import main
 from app.core.reasons import Code, Reason
+from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.format import ChatCompletions
 from app.wire.chat_completions.request import ChatRequest
@@ -35,7 +36,7 @@ SAID = "The customer asked about orders ORD-0001 to ORD-0015, and each was answe
 WIDE = 200_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class KeptElsewhere(ChatRequest):
     hands_off: ClassVar[Reason] = Reason(Code.SERVER_STATE)  # type: ignore[assignment]
 

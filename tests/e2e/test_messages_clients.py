@@ -197,7 +197,7 @@ def test_anthropics_tool_runner_goes_through_five_compactions(
         """
         return f"{next(found)}. {order}: {FOUND} {FOUND} {FOUND}"
 
-    simulator.when(lambda record: record.kind == "chat", times=40, tool_calls=[CALL])
+    simulator.when(lambda record: record.kind == "chat", times=60, tool_calls=[CALL])
     with client_of(steno()) as client:
         runner: Any = client.beta.messages.tool_runner(
             model=MODEL,
@@ -209,7 +209,7 @@ def test_anthropics_tool_runner_goes_through_five_compactions(
             stream=stream,
         )
         answers = [said.get_final_message() if stream else said for said in runner]
-    assert len(answers) == 41
+    assert len(answers) == 61
     assert answers[-1].stop_reason == "end_turn"
     assert {record.status for record in simulator.log} == {200}
     assert len(views_of(simulator)) > COMPACTIONS

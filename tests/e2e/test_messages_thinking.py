@@ -73,7 +73,7 @@ def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction
     url, shares = steno().url, list[float]()
     for batch in batched(made(STEADY)):
         asyncio.run(play(batch, [url], 2 * TURNS))
-        assert [thinker.refusals for thinker in batch if thinker.refusals] == []
+        assert refusals(simulator) == []
         assert min(thinker.compactions for thinker in batch) >= COMPACTIONS
         sent = payloads_by_thinker(simulator.log)
         simulator.clear_log()
@@ -82,6 +82,11 @@ def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction
                 shares.append(kept(earlier, later))
                 assert shares[-1] == 1 or thinker.changed(number), (thinker.number, number, shares[-1])
     assert sum(shares) / len(shares) > 0.9
+
+
+def refusals(simulator: Simulator) -> list[int]:
+    """Those that Steno goes round by itself, too: none of these is due to anything that it cannot know."""
+    return [record.sequence for record in simulator.log if record.status != 200]
 
 
 def batched(thinkers: Sequence[Thinker]) -> Iterator[Sequence[Thinker]]:
@@ -96,7 +101,7 @@ def test_no_thought_is_refused_to_a_client_that_goes_back_or_switches_thinking_a
     simulator.window = WIDE
     thinkers = made(HARDER, capricious=True)
     asyncio.run(play(thinkers, [steno().url], TURNS))
-    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
+    assert refusals(simulator) == []
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
 
 
@@ -108,7 +113,7 @@ def test_processes_that_serve_a_conversation_in_turns_know_what_the_others_sent(
     thinkers = made(HARDER, capricious=capricious)
     urls = [steno(storage={"url": postgres_url}).url for _ in range(2)]
     asyncio.run(play(thinkers, urls, TURNS))
-    assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []
+    assert refusals(simulator) == []
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
 
 
@@ -198,11 +203,17 @@ def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(
     assert "bound to a different conversation" in answered.json["error"]["message"]
 
 
-def test_processes_know_what_the_others_sent_while_the_database_comes_and_goes(
-    simulator: Simulator, steno: StartSteno, gate: FaultProxy
+# Connections that the fault cut in mid-handshake are closed by the collector, at any time.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "processes", [1, pytest.param(2, marks=pytest.mark.skipif(not HISTORIES, reason="make thinking"))]
+)
+def test_no_client_is_refused_its_thoughts_while_the_database_comes_and_goes(
+    simulator: Simulator, steno: StartSteno, gate: FaultProxy, processes: int
 ) -> None:
+    """What one process could not tell another is refused, and goes without thoughts the second time."""
     simulator.window = WIDE
     thinkers = made(HARDER)
-    urls = [steno(storage={"url": gate.url, "timeout_seconds": 0.25}).url for _ in range(2)]
+    urls = [steno(storage={"url": gate.url, "timeout_seconds": 0.25}).url for _ in range(processes)]
     asyncio.run(play(thinkers, urls, TURNS, gate))
     assert [thinker.refusals for thinker in thinkers if thinker.refusals] == []

@@ -292,6 +292,29 @@ def test_a_second_refusal_brings_the_first_one_in_its_own_words(
     assert len(scripted.requests) == 3
 
 
+def test_a_stream_that_was_opened_and_then_says_nothing_for_long_passes_as_it_came(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """It is held back for a second at most, in case a refusal follows."""
+    names = ("response.created", "response.in_progress", "response.output_text.delta", "response.completed")
+    members: Any = (
+        {"response": {"id": "r1"}},
+        {"response": {"id": "r1"}},
+        {"delta": "Yes."},
+        {"response": {"id": "r1"}},
+    )
+    frames = [
+        b"event: %b\ndata: %b\n\n"
+        % (name.encode(), json.dumps({"type": name, "sequence_number": number, **more}).encode())
+        for number, (name, more) in enumerate(zip(names, members, strict=True))
+    ]
+    opened, rest = b"".join(frames[:2]), b"".join(frames[2:])
+    scripted.then(stream_head() + chunked(opened), 1.4, chunked(rest) + LAST_CHUNK)
+    answered = ask(before_scripted(models=TWICE), turns(8), stream=True)
+    assert [event["type"] for event in events(answered.body)] == list(names)
+    assert frames[1] + frames[2] in answered.body
+
+
 @pytest.mark.parametrize("cut", ["reset", "close", "end"])
 @pytest.mark.parametrize("items", ["Hello", LONG], ids=["untouched", "compacted"])
 def test_a_stream_that_breaks_off_ends_with_an_error_in_both_forms(

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.corpus.cases import compacted, options, rest, troubles, untouched
+from benchmarks.corpus.cases import compacted, formats, options, rest, troubles, untouched
 
-GROUPS = (*compacted.GROUPS, *rest.GROUPS, *troubles.GROUPS, *options.GROUPS, *untouched.GROUPS)
+GROUPS = (*compacted.GROUPS, *formats.GROUPS, *rest.GROUPS, *troubles.GROUPS, *options.GROUPS, *untouched.GROUPS)

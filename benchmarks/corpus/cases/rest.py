@@ -9,7 +9,8 @@ from typing import Any
 from benchmarks.corpus.case import Answers, Case, Group, Step, after, body, case, chat, stored
 from benchmarks.corpus.cases.histories import HELLO, SYSTEM, TOOLS, conversation, growing, tool_turn
 from benchmarks.corpus.framing import CHAT, OWN_KEY, chunks_of, request
-from benchmarks.corpus.provider import Reply, plain, refusal
+from benchmarks.corpus.provider import refusal
+from benchmarks.corpus.replies import Reply, plain
 
 LIST = "/context/conversations"
 ROUTES = (

@@ -7,7 +7,8 @@ from typing import Any
 
 from benchmarks.corpus.case import FORK, MODEL, Case, Group, Step, case, chat
 from benchmarks.corpus.cases.histories import HELLO, TOOLS, conversation, growing, tool_turn
-from benchmarks.corpus.provider import Reply, chunk, completion, frame, plain, refusal, streamed, text_frames
+from benchmarks.corpus.provider import chunk, completion, frame, refusal, text_frames
+from benchmarks.corpus.replies import Reply, plain, streamed
 
 ERRORS: Mapping[str, Reply] = {
     "400": refusal("Invalid value for 'temperature'.", code="invalid_value"),

@@ -10,7 +10,8 @@ from typing import Any
 from benchmarks.corpus.case import MODEL, Case, Group, Step, body, case, chat, raw, stored
 from benchmarks.corpus.cases.histories import FUNCTIONS, HELLO, PIXEL, SYSTEM, TOOLS, conversation
 from benchmarks.corpus.framing import CHAT, chunks_of, request
-from benchmarks.corpus.provider import chunk, completion, plain, streamed, text_frames
+from benchmarks.corpus.provider import chunk, completion, text_frames
+from benchmarks.corpus.replies import plain, streamed
 
 _ASK = '"messages":[{"role":"user","content":"Hi"}]'
 _MODEL = f'"model":"{MODEL}"'
