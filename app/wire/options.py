@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from app.errors import InvalidRequest
 from app.wire.format import Named
 from app.wire.members import RawObject, Unreadable
+from app.wire.objects import spliced
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "trigger")
 """Members of the `context` object."""
@@ -57,6 +60,18 @@ def read_pins(pin: object, messages: int) -> tuple[int, ...]:
                 "context.pin",
             )
     return tuple(sorted(set(indexes)))
+
+
+def repinned(source: RawObject, before: Sequence[bytes], after: Sequence[bytes]) -> dict[str, bytes]:
+    """`context` as it pins the same messages among others, where it pins any: those that are gone it does not.
+
+    What is in both is the same object in both: two messages may say the same.
+    """
+    if not (pins := read_options(source).get("pin")):
+        return {}
+    places = {id(raw): place for place, raw in enumerate(after)}
+    left = [places[id(before[pin])] for pin in read_pins(pins, len(before)) if id(before[pin]) in places]
+    return {"context": spliced(source.raw("context") or b"{}", {"pin": msgspec.json.encode(left)})}
 
 
 def read_names(source: RawObject) -> Iterator[Named]:

@@ -115,3 +115,44 @@ def test_only_what_asks_for_it_is_taken_away() -> None:
         (b"x", b"y"),
     ]
     assert MESSAGES.native.headers(betas) == [(b"anthropic-beta", b"wide-1"), (b"x", b"y")]
+
+
+SAME = {"role": "user", "content": "Yes."}
+RULE = {"role": "system", "content": "Be brief."}
+
+
+def test_a_pin_names_the_same_messages_behind_a_reference() -> None:
+    """It counts the client's own, which we put fewer in place of."""
+    block = {"type": "compaction", "encrypted_content": "stn1.abc"}
+    answer = {"role": "assistant", "content": [block, {"type": "text", "text": "Well."}]}
+    history = [RULE, SAME, SAME, answer, SAME, SAME]
+    request = MESSAGES.read(json.dumps({"model": "m", "messages": history, "context": {"pin": [1, 3, 5]}}).encode())
+    assert MESSAGES.native is not None
+    resolved = json.loads(MESSAGES.native.resolved(request, "What was said."))
+    assert [resolved["messages"][pin] for pin in resolved["context"]["pin"]] == [
+        {"role": "assistant", "content": [{"type": "text", "text": "Well."}]},
+        SAME,
+    ]
+    assert resolved["context"]["pin"][-1] == len(resolved["messages"]) - 1
+    kept = json.loads(MESSAGES.native.compacted(request, "What was said."))
+    assert kept["context"] == {"pin": []}
+
+
+def test_a_pin_names_the_same_items_behind_a_reference() -> None:
+    history = [RULE, SAME, {"type": "compaction", "encrypted_content": "stn1.abc"}, SAME, SAME]
+    request = responses(input=history, context={"pin": [0, 1, 4], "instructions": "Orders."})
+    assert RESPONSES.native is not None
+    resolved = json.loads(RESPONSES.native.resolved(request, "What was said."))
+    assert resolved["input"][0] == RULE
+    assert (len(resolved["input"]), resolved["context"]) == (4, {"pin": [0, 3], "instructions": "Orders."})
+
+
+def test_a_pin_names_the_same_items_without_a_trigger_among_them() -> None:
+    trigger = {"type": "compaction_trigger"}
+    request = responses(input=[SAME, trigger, SAME], context={"pin": [2]}, context_management=[{"type": "compaction"}])
+    assert RESPONSES.native is not None
+    assert json.loads(RESPONSES.native.unasked(request)) == {
+        "model": "m",
+        "input": [SAME, SAME],
+        "context": {"pin": [1]},
+    }

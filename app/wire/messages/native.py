@@ -17,6 +17,7 @@ from app.wire.messages.content import blocks_of, decoded_message, is_reference, 
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import BETAS, MessagesRequest, is_compaction_edit
 from app.wire.native import MadeCompaction, says_unknown
+from app.wire.options import repinned
 from app.wire.sse import data_of, event
 from app.wire.usage import CACHE_PARTS
 
@@ -68,12 +69,15 @@ class MessagesCompaction:
             rest = raws[last + 1 :]
             begun = [_said(told), *([with_content(elements[place], _array(rest))] if rest else [])]
         kept = [raw for raw in elements[:place] if _is_instructions(raw)]
-        return source.spliced({"messages": _array(_placed(kept, [*begun, *elements[place + 1 :]]))})
+        messages = _placed(kept, [*begun, *elements[place + 1 :]])
+        pins = repinned(source, [*elements[:place], begun[-1], *elements[place + 1 :]], messages)
+        return source.spliced({"messages": _array(messages), **pins})
 
     def compacted(self, request: WireRequest, text: str) -> bytes:
         own = _own(request)
-        kept = [raw for raw in own.source.elements("messages") if _is_instructions(raw)]
-        return _unasked(own, {"messages": _array(_placed(kept, [_said(_text_block(text))]))})
+        elements = own.source.elements("messages")
+        messages = _placed([raw for raw in elements if _is_instructions(raw)], [_said(_text_block(text))])
+        return _unasked(own, {"messages": _array(messages), **repinned(own.source, elements, messages)})
 
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:  # noqa: ARG002 - there is one
         asked = _own(request).source.value("compaction")

@@ -17,6 +17,7 @@ from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.missing_paths import says_no_such_path
 from app.wire.native import MadeCompaction, says_unknown
 from app.wire.objects import decoded_object
+from app.wire.options import repinned
 from app.wire.responses.frames import frame, new_id, response
 from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_reference, type_of
 from app.wire.responses.payload import note
@@ -40,7 +41,8 @@ class ResponsesCompaction:
         return headers
 
     def unasked(self, request: WireRequest) -> bytes:
-        return _unasked(_own(request), _elements(request))
+        elements = _elements(request)
+        return _unasked(_own(request), elements, _untriggered(elements))
 
     def closed(self, request: WireRequest) -> ResponsesRequest:
         return _closed(_own(request), ())
@@ -48,18 +50,21 @@ class ResponsesCompaction:
     def resolved(self, request: WireRequest, text: str) -> bytes:
         elements = _own(request).source.elements("input")
         place = max(place for place, raw in enumerate(elements) if is_reference(raw))
-        items = [*filter(_stays, elements[:place]), note(text), *elements[place + 1 :]]
-        return _own(request).source.spliced({"input": _array(items)})
+        behind = note(text), *elements[place + 1 :]
+        items = [*filter(_stays, elements[:place]), *behind]
+        pins = repinned(_own(request).source, [*elements[:place], *behind], items)
+        return _own(request).source.spliced({"input": _array(items), **pins})
 
     def compacted(self, request: WireRequest, text: str) -> bytes:
-        return _unasked(_own(request), [*filter(_stays, _elements(request)), note(text)])
+        elements = _elements(request)
+        return _unasked(_own(request), elements, [*filter(_stays, _untriggered(elements)), note(text)])
 
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:
         if path != COMPACT_PATH:
             usage, output = _usage(made), [_item(made)]
             told = response(new_id(), request.model, "completed", output=output, usage=usage)
             return msgspec.json.encode(told)
-        users = (said for raw in _elements(request) if (said := _said_by_user(raw)) is not None)
+        users = (said for raw in _untriggered(_elements(request)) if (said := _said_by_user(raw)) is not None)
         return msgspec.json.encode(
             {
                 "id": new_id(),
@@ -154,7 +159,11 @@ def _elements(request: WireRequest) -> Sequence[bytes]:
     raw = source.raw("input") or b"null"
     if raw.startswith(b'"'):
         return (raw,)
-    return () if raw == b"null" else [each for each in source.elements("input") if not is_trigger(each)]
+    return () if raw == b"null" else source.elements("input")
+
+
+def _untriggered(elements: Sequence[bytes]) -> list[bytes]:
+    return [raw for raw in elements if not is_trigger(raw)]
 
 
 def _closed(request: ResponsesRequest, answer: Sequence[bytes]) -> ResponsesRequest:
@@ -162,8 +171,10 @@ def _closed(request: ResponsesRequest, answer: Sequence[bytes]) -> ResponsesRequ
     return replace(request, raw_messages=(*history, *answer, CLOSING), hands_off=None, asks=None)
 
 
-def _unasked(request: ResponsesRequest, items: Sequence[bytes]) -> bytes:
-    source, replaced, removed = request.source, {}, []
+def _unasked(request: ResponsesRequest, elements: Sequence[bytes], items: Sequence[bytes]) -> bytes:
+    """With other items in place of its elements, and without what asks for a compaction."""
+    source, removed = request.source, []
+    replaced = repinned(source, elements, items)
     if not (len(items) == 1 and items[0].startswith(b'"')):
         replaced["input"] = _array(items)
     managed = source.value("context_management")
