@@ -303,11 +303,12 @@ class Exchange:
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """The provider's status first, then its bytes."""
         facts, decision, own = observed.facts, observed.decision, self.own_headers
-        if decision.view is None and value_of(answering.headers, b"x-context-status"):
+        extended = isinstance(self.answer, ExtendedAnswer)
+        if decision.view is None and not extended and value_of(answering.headers, b"x-context-status"):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         tells = self.services.events.body
-        readable = answering.status == 200 and (tells or isinstance(self.answer, ExtendedAnswer))
+        readable = answering.status == 200 and (tells or extended)
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)

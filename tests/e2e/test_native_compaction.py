@@ -373,6 +373,20 @@ def test_a_block_comes_before_the_answer_once_the_threshold_is_passed(
     assert "compaction" not in json.dumps(told(simulator)[-1]["messages"])
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_block_comes_before_the_answer_of_another_steno(
+    running: Steno, start_steno: StartSteno, streamed: bool
+) -> None:
+    outer = start_steno(running.url, upstream={"native_compaction": False})
+    with anthropic.Anthropic(base_url=outer.url, api_key="sk-test", max_retries=0, timeout=30.0) as claude:
+        if streamed:
+            with claude.beta.messages.stream(model=CLAUDE, max_tokens=500, messages=said(0, 12), **EDIT) as stream:
+                answer = stream.get_final_message()
+        else:
+            answer = ask(claude, said(0, 12), **EDIT)
+    assert [block.type for block in answer.content] == ["compaction", "text"]
+
+
 def test_a_pause_gives_the_block_alone(claude: anthropic.Anthropic) -> None:
     pausing = {**EDIT, "context_management": {"edits": [{**BEYOND, "pause_after_compaction": True}]}}
     answer = ask(claude, said(0, 12), **pausing)
