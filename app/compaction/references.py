@@ -23,8 +23,8 @@ from app.wire.native import MARK
 VERSION = 1
 KEY_ID_BYTES = 4
 NONCE_BYTES = 12
-LONGEST = 10_000
-"""Characters."""
+LONGEST = 100_000
+"""Characters: more than a compaction of any history takes, with forty for each summary."""
 
 
 class BrokenReference(ValueError):

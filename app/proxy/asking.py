@@ -23,6 +23,7 @@ from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import context_headers, editor_of
 from app.wire.format import AnswerEditor, WireRequest
+from app.wire.members import Unreadable
 from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
 from app.wire.paths import path_of
 from app.wire.sse import KEEP_ALIVE, frames_in
@@ -49,11 +50,12 @@ class Asking(Exchange):
         knows = provider.compacts(caller.format.name, request.model, caller.tenant)
         if knows is not False and await self._answered(request, provider, native):
             return
-        self.caller = replace(caller, headers=list(native.headers(caller.headers)))
+        if (facts := await self._own_facts(request, asked, native)) is None:
+            return
         if asked.place is Place.LAST:
-            await self._serve_with_last(request, asked, native)
+            await self._serve_with_last(facts, asked, native)
         else:
-            await self._serve_compacted(request, asked, native)
+            await self._serve_compacted(request, facts, asked, native)
 
     async def _facts(self, request: WireRequest, handed_off: Reason | None) -> Facts | None:
         """None, too, where it is not known that the provider does what is asked: then that is found out first."""
@@ -80,7 +82,7 @@ class Asking(Exchange):
                 if native.refused_in(refused.status, refused.read, path_of(self.target)):
                     provider.compacted(*told, knows=False)
                     return False
-                if (facts := await super()._facts(request, reason)) is not None:
+                if (facts := await self._too_long(request, reason)) is not None:
                     await self._serve(facts)
                     return True
             self._tell_bypass(reason)
@@ -90,26 +92,56 @@ class Asking(Exchange):
             await answering.close()
         return True
 
-    async def _serve_with_last(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> None:
+    async def _too_long(self, request: WireRequest, reason: Reason) -> Facts | None:
+        """What a refused request is served by, where it does not fit; None, too, where it cannot be read: the refusal
+        is its answer."""
+        try:
+            return await super()._facts(request, reason)
+        except Unreadable:
+            return None
+        except StenoError:
+            raise
+        except Exception:
+            log.exception("a request was not understood", request_id=self.caller.request_id)
+            return None
+
+    async def _own_facts(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts | None:
+        """What we do it by. None where the provider answered the request as it came: because we are not to do it, or
+        cannot read what is to be compacted."""
+        caller, body, why = self.caller, self.body, Reason(Code.NATIVE_COMPACTION)
+        try:
+            self.caller = replace(caller, headers=list(native.headers(caller.headers)))
+            if asked.place is Place.LAST:
+                self.body = native.unasked(request)
+                history = (await self._read()).asking(threshold=asked.threshold)
+            else:
+                history = native.closed(request).asking(focus=asked.focus or None)
+            facts = await taken_in(self.services, self.caller, history)
+            if facts.job.compaction and facts.job.policy.summarises:
+                return facts
+        except Unreadable as error:
+            why = Reason(error.reason)
+        except StenoError:
+            raise
+        except Exception:
+            log.exception("a request was not understood", request_id=caller.request_id)
+            why = Reason(Code.INTERNAL_ERROR)
+        self.caller, self.body = caller, body
+        await self._bypass(why, request.untouched)
+        return None
+
+    async def _serve_with_last(self, facts: Facts, asked: CompactionAsk, native: NativeCompaction) -> None:
         """The provider's answer, and behind it a compaction of all, where there is as much as was asked for."""
-        self.body = native.unasked(request)
-        plain = await self._read()
-        facts = await taken_in(self.services, self.caller, plain.asking(threshold=asked.threshold))
-        if not self._may(facts):
-            await self._bypass(Reason(Code.NATIVE_COMPACTION), request.untouched)
-            return
         if is_due(facts, asked):
-            extension = native.extension(plain, None)
+            extension = native.extension(await self._read(), None)
             self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
         await self._serve(replace(facts, referred=self.referred))
 
-    async def _serve_compacted(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> None:
+    async def _serve_compacted(
+        self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
+    ) -> None:
         """A compaction of all that came: alone, or before the provider's answer to what it says."""
-        closed = native.closed(request).asking(focus=asked.focus or None)
-        facts = await taken_in(self.services, self.caller, closed)
-        if not self._may(facts):
-            await self._bypass(Reason(Code.NATIVE_COMPACTION), request.untouched)
-        elif not is_due(facts, asked):
+        if not is_due(facts, asked):
             self.body = native.unasked(request)
             await self._serve(await self._take_in(await self._read()))
         elif asked.place is Place.ALONE:
@@ -125,10 +157,6 @@ class Asking(Exchange):
     @property
     def _keep_alive_seconds(self) -> float:
         return self.services.events.keep_alive_seconds
-
-    def _may(self, facts: Facts) -> bool:
-        """Whether the client and the operator let us make summaries."""
-        return facts.job.compaction and facts.job.policy.summarises
 
     async def _compacted(self, facts: Facts) -> Done:
         """Raises what `compacted` raises."""

@@ -41,7 +41,7 @@ def test_no_character_of_it_can_be_another(place: int, character: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["stn1.", "stn1.AAAA", "stn1." + "A" * 20_000, SEALED[:-1], SEALED + "A", SEALED + "="]
+    "text", ["stn1.", "stn1.AAAA", "stn1." + "A" * 200_000, SEALED[:-1], SEALED + "A", SEALED + "="]
 )
 def test_what_is_cut_or_made_up_is_refused(text: str) -> None:
     with pytest.raises(BrokenReference):
@@ -50,3 +50,8 @@ def test_what_is_cut_or_made_up_is_refused(text: str) -> None:
 
 def test_the_same_reference_is_sealed_anew_each_time() -> None:
     assert SEALS.sealed(REFERENCE, "tenant", "responses") != SEALED
+
+
+def test_it_opens_however_many_summaries_it_stands_for() -> None:
+    many = Reference(tuple(f"chk_{number:032x}" for number in range(1_000)), b"p" * 16, 1_795_000_000)
+    assert SEALS.opened(SEALS.sealed(many, "tenant", "responses"), "tenant", "responses") == many
