@@ -19,7 +19,7 @@ from hashlib import blake2b
 from app.core.history.messages import Message
 from app.core.tokens.estimate import Cost
 from app.core.view.reading import whole
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
+from app.core.view.view import Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
 
 PRINT_BYTES = 16
 
@@ -76,11 +76,11 @@ def _sent(conversation: Conversation, view: View) -> Iterator[tuple[int | None, 
                 yield from ((index, messages[index].digest) for index in range(start, stop))
             case Carried(index):
                 yield index, messages[index].digest
-            case Altered(index, texts, _, _, calls):
-                left = repr((texts, calls)).encode("utf-8", "surrogatepass")
-                yield index, messages[index].digest + left
             case Pruned():
                 pass
+            case _:
+                left = repr((part.texts, part.calls)).encode("utf-8", "surrogatepass")
+                yield part.index, messages[part.index].digest + left
 
 
 def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:

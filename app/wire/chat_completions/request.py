@@ -12,10 +12,11 @@ from app.core.tokens.rules import LONGEST_MODEL
 from app.core.values import value
 from app.errors import InvalidRequest
 from app.wire.beginnings import Beginnings
+from app.wire.bodies import declared_in, source_of
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
-from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus, read_names, read_options, read_pins
 
 Json = Mapping[str, Any]
@@ -151,12 +152,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
 
     What may be large is looked at here, so that it is done beside the event loop where the body is.
     """
-    known = beginnings.find(body) if beginnings is not None else None
-    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-    # Before anything is decoded: each value takes many times its bytes.
-    if holds_more_values(body, bounds.values, start, marks):
-        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
-    source = RawObject(body) if known is None else known.read_rest(body)
+    source, known = source_of(body, bounds, beginnings)
     if "messages" not in source:
         raise Unreadable("The request has no messages.")
     model = source.value("model")
@@ -180,7 +176,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         choices=choices if isinstance(choices, int) else 1,
         output=output if isinstance(output, int) and output > 0 else None,
         raw_messages=raw_messages,
-        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
+        declared=declared_in(source, MEMBERS),
         options=options,
         threshold=_threshold(source.value("context_management")),
         focus=read_focus(options.get("instructions")),

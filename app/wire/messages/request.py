@@ -14,9 +14,10 @@ from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.values import value
 from app.wire.beginnings import Beginnings
+from app.wire.bodies import declared_in, source_of
 from app.wire.echoes import echoed_in
 from app.wire.format import BOUNDS, BodyBounds, Headers, Named, TooManyMessages
-from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import (
     blocks_of,
     decoded_message,
@@ -162,12 +163,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
 
     What may be large is looked at here, so that it is done beside the event loop where the body is.
     """
-    known = beginnings.find(body) if beginnings is not None else None
-    start, marks = (known.stop, known.marks) if known is not None else (0, 0)
-    # Before anything is decoded: each value takes many times its bytes.
-    if holds_more_values(body, bounds.values, start, marks):
-        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
-    source = RawObject(body) if known is None else known.read_rest(body)
+    source, known = source_of(body, bounds, beginnings)
     if "messages" not in source:
         raise Unreadable("The request has no messages.")
     model = source.value("model")
@@ -191,7 +187,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         referred=_referred(elements),
         output=output if isinstance(output, int) and output > 0 else None,
         raw_messages=raw_messages,
-        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name in MEMBERS if (raw := source.raw(name))),
+        declared=declared_in(source, MEMBERS),
         options=options,
         focus=read_focus(options.get("instructions")),
         pins=tuple(sorted({max(len(beside), pin + moved) for pin in read_pins(options.get("pin"), len(elements))})),
