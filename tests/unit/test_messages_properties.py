@@ -27,7 +27,7 @@ from app.wire.reader import MessageReader
 from tests.unit.strict_messages import marks_of, refusals
 from tests.unit.test_policies_properties import ESTIMATOR, IDENTITY, Asked, Steno, words
 
-EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 600) // len(PRESET_NAMES)
+EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 200) // len(PRESET_NAMES)
 CASES = settings(max_examples=EXAMPLES, deadline=None)
 PRESETS = pytest.mark.parametrize("preset", PRESET_NAMES)
 SEEDS = st.integers(0, 2**32)

@@ -4,6 +4,7 @@ would be sent is never what a strict provider refuses, and holds every byte of w
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count as numbers
@@ -168,6 +169,7 @@ def written(seed: int) -> list[list[Item]]:
     return [[rules] * writer.random.randint(0, 2), *turns]
 
 
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 SEEDS = st.integers(0, 1 << 40)
 """Of histories: drawing each word would take longer than all that is tried with it."""
 
@@ -213,7 +215,7 @@ def talk_of(body: bytes) -> Conversation:
     return Conversation(read, IDENTITY, "t", lambda: Costs([tokens(message) for message in read], 0), None)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=2_000 if LONG else 100, deadline=None)
 @given(SEEDS)
 def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int) -> None:
     shelf, history = Shelf(), written(seed)
@@ -230,7 +232,7 @@ def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int)
         assert all(json.dumps(item).encode() in body for item in sent if item not in own)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2_000 if LONG else 100, deadline=None)
 @given(SEEDS, st.integers(100, 4_000))
 def test_nothing_that_stages_cut_or_leave_out_is_refused(seed: int, at_most: int) -> None:
     history = written(seed)
