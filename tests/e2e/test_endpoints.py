@@ -152,7 +152,7 @@ def test_conversation_that_passes_uncompacted_is_told_so(
 ) -> None:
     """Nothing is hidden."""
     scripted.default = (answer(b'{"a": 1}', status=status),)
-    answered = post(before_scripted().url, chat(LONG), target=target)
+    answered = post(before_scripted().url, chat(LONG, input="Hello."), target=target)
     assert (str(answered.status), answered.body) == (status[:3].decode(), b'{"a": 1}')
     assert answered.header("x-context-status") == "bypassed"
     assert answered.header("x-context-reason") == reason

@@ -414,4 +414,5 @@ def test_a_summary_serves_many_turns_and_the_prefix_stays(steno: StartSteno, sim
                 breaks += kept < 0.95 * len(previous)
                 previous = payload
     assert 0 < calls(simulator) <= 4
-    assert breaks == calls(simulator)
+    # The latest may have been made ahead, for a turn that did not come.
+    assert calls(simulator) - breaks in (0, 1)
