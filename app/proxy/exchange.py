@@ -142,7 +142,23 @@ class Exchange:
         """What it is served by; None where it is handed off."""
         if handed_off is None:
             return await self._take_in(request)
-        return _as_client_wants(await self._take_in(request)) if _passes_where_it_fits(handed_off) else None
+        if not _passes_where_it_fits(handed_off):
+            return None
+        return await self._as_client_wants(await self._take_in(request))
+
+    async def _as_client_wants(self, facts: Facts) -> Facts | None:
+        """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
+
+        Where it would overflow it is compacted all the same, or the client could not go on at all. Where it fits, only
+        thoughts are left out that its provider would refuse.
+        """
+        job = facts.job
+        if not job.conversation.is_within(job.budget.limit):
+            return facts
+        alone = replace(job, compaction=False)
+        if not job.conversation.history.holds_ties or (await self.services.compactor.prepare(alone)).view is None:
+            return None
+        return replace(facts, job=alone)
 
     async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
         await self._bypass(reason, request.untouched)
@@ -353,16 +369,3 @@ def _passes_where_it_fits(handed_off: Reason) -> bool:
     """Whether somebody else is about to compact the history. Behind our summaries a client is told of small prompts
     only: when it turns to that, its history may have outgrown every window."""
     return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)
-
-
-def _as_client_wants(facts: Facts) -> Facts | None:
-    """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
-
-    Where it would overflow it is compacted all the same, or the client could not go on at all.
-    """
-    job = facts.job
-    if not job.conversation.is_within(job.budget.limit):
-        return facts
-    if not job.conversation.history.holds_ties:
-        return None
-    return replace(facts, job=replace(job, compaction=False))

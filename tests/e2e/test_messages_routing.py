@@ -208,6 +208,7 @@ def test_other_paths_of_the_format_pass_and_say_so(steno: StartSteno, scripted: 
     assert (request.target, json.loads(request.body)) == (path.encode(), body())
 
 
+THINKING = {"type": "thinking", "thinking": "What was it?", "signature": "c2lnbmVk"}
 OWN_COMPACTION = "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. Your task is to create a detailed summary."
 
 
@@ -220,3 +221,27 @@ def test_a_clients_own_compaction_is_left_alone_unless_it_would_overflow(
     assert (answered.status, answered.header("x-context-status")) == (200, status)
     assert answered.header("x-context-reason") == reason
     assert (json.loads(scripted.requests[-1].body) == asked) == (times == 1)
+
+
+def test_a_clients_own_compaction_says_so_where_its_history_holds_thinking_too(
+    steno: StartSteno, scripted: ScriptedProvider
+) -> None:
+    """Such a history is looked through, as some of it may have been thought behind our summaries."""
+    thought = {"role": "assistant", "content": [THINKING, {"type": "text", "text": "It was on time."}]}
+    asked = body([*long_history(), thought, {"role": "user", "content": OWN_COMPACTION}])
+    answered = ask(steno(), asked)
+    assert answered.header("x-context-reason") == "client_compaction"
+    assert [json.loads(request.body) for request in scripted.requests] == [asked]
+
+
+def test_a_clients_own_compaction_goes_without_what_was_thought_behind_a_summary(
+    steno: StartSteno, scripted: ScriptedProvider
+) -> None:
+    running, thinks = steno(), {"type": "enabled", "budget_tokens": 1_024}
+    assert ask(running, body(thinking=thinks)).header("x-context-status") == "summarized"
+    thought = {"role": "assistant", "content": [THINKING, {"type": "text", "text": "It was on time."}]}
+    history = [*long_history(), thought, {"role": "user", "content": OWN_COMPACTION}]
+    answered = ask(running, body(history, thinking=thinks))
+    assert answered.header("x-context-actions") == "thinking_removed"
+    sent = json.loads(scripted.requests[-1].body)["messages"]
+    assert sent == [*long_history(), {**thought, "content": thought["content"][1:]}, history[-1]]
