@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import get_args
 
 from rich.console import Console
 from rich.table import Table
 
-from app.replay.recall import Distribution, Reached
+from app.replay.recall import Distribution, Reached, Way, shares_by_kind
 from app.replay.tally import Tally
 
 WIDTH = 200
@@ -41,7 +43,7 @@ class Grid:
             console.print(self.note, highlight=False)
 
 
-def compared(tallies: Sequence[tuple[str, Tally]], window: int, files: str) -> Grid:
+def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str) -> Grid:
     """What each preset made of the same requests."""
     header = (
         "preset",
@@ -61,18 +63,39 @@ def compared(tallies: Sequence[tuple[str, Tally]], window: int, files: str) -> G
         "lost",
         "violations",
     )
-    return Grid(f"{files}, window {window:,}", header, [(name, *_cells(tally)) for name, tally in tallies])
+    return Grid(_title(files, windows), header, [(name, *_cells(tally)) for name, tally in tallies])
 
 
-def recalled(presets: Sequence[tuple[str, Sequence[Reached]]], window: int, files: str, summariser: str) -> Grid:
-    """What was reachable at the ends of the conversations."""
+def recalled(
+    presets: Sequence[tuple[str, Sequence[Reached]]], windows: Sequence[int], files: str, summariser: str
+) -> Grid:
+    """What the questions could reach, and how."""
     spread_over = "min", "lower quartile", "median", "upper quartile", "max"
-    header = ("preset", "mean", *spread_over, "verbatim", "in a summary", "by chance")
+    header = ("preset", "mean", *spread_over, "verbatim", "recalled", "in a summary", "by chance")
     rows = []
     for name, reached in presets:
         spread = Distribution.of(reached)
         rows.append((name, *(f"{share:.1%}" for share in (spread.mean, *spread.five)), *_parts(reached)))
-    return Grid(f"Reachable question evidence, {files}, window {window:,}", header, rows, summariser)
+    return Grid(f"Reachable question evidence, {_title(files, windows)}", header, rows, summariser)
+
+
+def by_kind(presets: Sequence[tuple[str, Sequence[Reached], Tally]], windows: Sequence[int], files: str) -> Grid:
+    """Of which questions all evidence stood in the payload letter by letter, and what that cost."""
+    kinds = {kind: many for _, reached, _ in presets for kind, (many, _) in shares_by_kind(reached).items()}
+    costs = "recalled tokens per question", "recalled tokens per request", "prefix kept"
+    header = ("preset", *(f"{kind} ({many:,})" for kind, many in kinds.items()), *costs)
+    rows = []
+    for name, reached, tally in presets:
+        shares = shares_by_kind(reached)
+        tokens = fmean(outcome.tokens for each in reached for outcome in each.outcomes)
+        on_the_way = tally.recalled_tokens / max(1, tally.requests)
+        spent = f"{tokens:,.0f}", f"{on_the_way:,.0f}", f"{tally.prefix_kept:.1%}"
+        rows.append((name, *(f"{shares[kind][1]:.1%}" for kind in kinds), *spent))
+    return Grid(f"Evidence in the payload letter by letter, {_title(files, windows)}", header, rows)
+
+
+def _title(files: str, windows: Sequence[int]) -> str:
+    return f"{files}, {'window' if len(windows) == 1 else 'windows'} {', '.join(f'{each:,}' for each in windows)}"
 
 
 def _cells(tally: Tally) -> tuple[str, ...]:
@@ -95,5 +118,5 @@ def _parts(reached: Sequence[Reached]) -> tuple[str, ...]:
     """Over all questions, whichever conversation they are about."""
     questions = sum(each.questions for each in reached)
     chance = [each.by_chance for each in reached if each.by_chance is not None]
-    whole = sum(each.verbatim for each in reached), sum(each.summarised for each in reached)
-    return (*(f"{part / questions:.1%}" for part in whole), f"{sum(chance) / questions:.1%}" if chance else "-")
+    ways = (sum(each.by(way) for each in reached) for way in get_args(Way))
+    return (*(f"{part / questions:.1%}" for part in ways), f"{sum(chance) / questions:.1%}" if chance else "-")
