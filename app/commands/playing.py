@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.replay.converting import converted
 from app.replay.formats.known import FORMATS, MESSAGES
-from app.replay.player import Played, Player, Questioned
+from app.replay.player import Aside, Played, Player
 from app.replay.presets import MAY_REFUSE, settings_of
 from app.replay.recordings import Recording, chain, read_recordings
 from app.replay.stage import Stage, stage
@@ -85,22 +86,25 @@ def played(
     variant: Variant,
     options: Options,
     see: Callable[[Played], None] = lambda _: None,
-    questioned: Questioned | None = None,
+    asides: Callable[[Played], Iterable[Aside]] = lambda _: (),
+    summary_edit: Callable[[str], str] = str,
 ) -> Tally:
     """All of them on a stage of their own."""
-    with on_stage(variant, options) as set_up, progress() as bar:
+    with on_stage(variant, options, summary_edit) as set_up, progress() as bar:
         advance = advancing(bar, variant.name, recordings)
 
         def answered(request: Played) -> None:
             see(request)
             advance(request)
 
-        return player(options, set_up).play(recordings, variant.tally(variant.name), answered, questioned)
+        return player(options, set_up).play(recordings, variant.tally(variant.name), answered, asides)
 
 
-def on_stage(variant: Variant, options: Options) -> Any:
+def on_stage(
+    variant: Variant, options: Options, summary_edit: Callable[[str], str] = str
+) -> AbstractContextManager[Stage]:
     model = options.model or DEFAULT_MODEL
-    return stage(model, variant.window, options.upstream, options.database_url, variant.compaction)
+    return stage(model, variant.window, options.upstream, options.database_url, variant.compaction, summary_edit)
 
 
 def player(options: Options, set_up: Stage) -> Player:

@@ -45,7 +45,7 @@ def measure(
     found: list[tuple[Variant, Sequence[Reached], Tally]] = []
     for variant in lines:
         recall = Recall()
-        tally = playing.played(asked, variant, options, questioned=recall.see)
+        tally = playing.played(asked, variant, options, asides=recall.asides)
         found.append((variant, recall.reached(), tally))
     note = REAL_SUMMARIES.format(model=options.model) if options.upstream else STRATEGIES_ONLY
     if options.format == "json":

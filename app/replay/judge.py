@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -174,10 +173,6 @@ class Judge:
         self._lasting = 0
         """How much of it the next payload is to begin with: what was recalled for one message, nobody has to repeat."""
         self._reduced: Mapping[int, bytes] = {}
-
-    def branch(self) -> Judge:
-        """One for a request that is asked now, and that the conversation does not go on from."""
-        return copy(self)
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
         """`sent` is the client's body, `records` what the log gained while the request was answered, `report` what the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from app.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
 from app.replay.evidence import Report, SentMessages
 from app.replay.formats.known import FORMATS
 from app.replay.judge import Judge, SummaryCalls, Verdict, Violation
-from app.replay.recordings import Message, Question, Recording
+from app.replay.recordings import Message, Recording
 from app.replay.sent import SentMessage
 from app.replay.stage import LoggingProvider
 from app.replay.tally import Tally
@@ -59,7 +59,17 @@ def _nobody(_: Played) -> None:
     """For callers who want only the tally."""
 
 
-Questioned = Callable[[Question, Played], None]
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A request beside a conversation, which does not go on from it."""
+
+    messages: Sequence[Message]
+    heard: Callable[[Played], None]
+
+
+def _none(_: Played) -> Iterable[Aside]:
+    """For callers who ask nothing aside."""
+    return ()
 
 
 @dataclass
@@ -87,12 +97,12 @@ class Player:
         recordings: Sequence[Recording],
         tally: Tally,
         answered: Callable[[Played], None] = _nobody,
-        questioned: Questioned | None = None,
+        asides: Callable[[Played], Iterable[Aside]] = _none,
     ) -> Tally:
         """Plays all of them, one after the other; `answered` is called after each request.
 
-        With `questioned` each question is asked at the end of its conversation, each in the place of the one before;
-        that is no part of the conversation, and the tally has only what goes wrong with it.
+        Then it is asked what `asides` says, one in the place of the other. The tally has only what goes wrong with
+        them.
         """
         began = time.monotonic()
         with ExitStack() as opened:
@@ -110,12 +120,12 @@ class Player:
                     played = self._ask(client, recording, number, recording.messages[:end], judge)
                     _add(played, tally)
                     answered(played)
-                if questioned is not None:
-                    for question in recording.questions:
-                        messages = recording.asked(question)
-                        played = self._ask(client, recording, number + 1, messages, judge.branch())
-                        tally.object(played.violations)
-                        questioned(question, played)
+                    for aside in asides(played):
+                        # A judge of its own: what was asked before is nothing that it goes on from.
+                        alone = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                        heard = self._ask(client, recording, number, aside.messages, alone)
+                        tally.object(heard.violations)
+                        aside.heard(heard)
         tally.seconds += time.monotonic() - began
         return tally
 

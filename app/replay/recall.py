@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean, quantiles
 from typing import Any, Literal
 
 from app.replay.judge import Verdict
-from app.replay.player import Played
+from app.replay.player import Aside, Played
 from app.replay.recordings import Question, Recording
 
 NEAR = 40
@@ -106,6 +107,12 @@ class Recall:
         way = _way(question, played.recording, verdict) if verdict.accepted else None
         self._outcomes.setdefault(name, []).append(Outcome(question, way, played.recalled))
         self._summaries[name] = verdict.summaries if verdict.accepted else ()
+
+    def asides(self, played: Played) -> Iterator[Aside]:
+        """At the end of a conversation each of its questions, as the user's next message."""
+        if played.request == len(played.recording.requests):
+            for question in played.recording.questions:
+                yield Aside(played.recording.asked(question), partial(self.see, question))
 
     def reached(self) -> list[Reached]:
         """By conversation, in the order they were played in."""

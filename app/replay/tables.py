@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.replay.recall import Distribution, Reached, Way, shares_by_kind
+from app.replay.survival import FAR, KINDS, Lasting, Used
 from app.replay.tally import Tally
 
 WIDTH = 200
@@ -92,6 +93,40 @@ def by_kind(presets: Sequence[tuple[str, Sequence[Reached], Tally]], windows: Se
         spent = f"{tokens:,.0f}", f"{on_the_way:,.0f}", f"{tally.prefix_kept:.1%}"
         rows.append((name, *(f"{shares[kind][1]:.1%}" for kind in kinds), *spent))
     return Grid(f"Evidence in the payload letter by letter, {_title(files, windows)}", header, rows)
+
+
+def values_used(lines: Sequence[tuple[str, Sequence[Used]]], windows: Sequence[int], files: str) -> Grid:
+    """Of the values that answers use and that were last said long before: how many stood in the payload."""
+    kinds = [kind for kind in KINDS if any(each.value.kind == kind for _, used in lines for each in used)]
+    rows = []
+    for name, used in lines:
+        parts = (used, *([each for each in used if each.value.kind == kind] for kind in kinds))
+        rows.append((name, f"{len(used):,}", *(_share([each.stands for each in part]) for part in parts)))
+    title = f"Values used again after more than {FAR} messages, {_title(files, windows)}"
+    return Grid(title, ("preset", "used", "in the payload", *kinds), rows)
+
+
+def values_lasting(lines: Sequence[tuple[str, Sequence[Lasting]]], windows: Sequence[int], files: str) -> Grid:
+    """Of what the first compaction took: how much stood in the payload after each, and when the user named it."""
+    kinds = [kind for kind in KINDS if any(each.value.kind == kind for _, lasting in lines for each in lasting)]
+    header = (
+        "preset",
+        "compactions",
+        "values",
+        *(f"{each}{way}" for each in ("all", *kinds) for way in ("", ", named")),
+    )
+    rows = []
+    for name, lasting in lines:
+        for cycle in sorted({each.cycle for each in lasting}):
+            found = [each for each in lasting if each.cycle == cycle]
+            parts = (found, *([each for each in found if each.value.kind == kind] for kind in kinds))
+            cells = (_share(ways) for part in parts for ways in ([e.stands for e in part], [e.named for e in part]))
+            rows.append((name, f"{cycle}", f"{len(found):,}", *cells))
+    return Grid(f"What the first compaction took, {_title(files, windows)}", header, rows)
+
+
+def _share(found: Sequence[bool]) -> str:
+    return f"{fmean(found):.1%}" if found else "-"
 
 
 def _title(files: str, windows: Sequence[int]) -> str:
