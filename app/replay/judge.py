@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
 from typing import Literal
 
 from app.replay.evidence import (
@@ -27,6 +28,9 @@ from app.simulator import Record
 
 KEPT_SHARE = 0.95
 """On a turn without a compaction at least this share of the previous payload's bytes begins this one."""
+
+STAYS = "stays"
+"""In the heading of a message that a summary call is only shown as context."""
 
 FOLDED = 2
 """A fold is made from at least so many summaries."""
@@ -361,6 +365,8 @@ class _Walk:
         if self._carried and message.raw == self.history[self._carried[0]].raw:
             self._keep(self._carried.pop(0))
             return
+        if self._carried and self.calls.standing_in(message):
+            self.summarised += filterfalse(self._is_promised, self._carried)
         self._carried.clear()  # What is missing of it shows as lost.
         if self._pinned and message.raw == self.history[self._pinned[0]].raw and self._pinned[0] < self._position:
             self.places[self._pinned[0]] = message
@@ -381,6 +387,12 @@ class _Walk:
         else:
             text = f"Message {place + 1} of the payload ({message.role}) is neither a message of the client's nor a"
             self._found.append(("changed", f"{text} summary that the log knows of."))
+
+    def _is_promised(self, index: int) -> bool:
+        """Whether the last summary was made as if the message stayed beside it. Where a turn is split between summaries
+        that were made together, nothing has to."""
+        sections = self.standing[-1].sections
+        return any(STAYS in section.heading and section.quotes(self.history[index]) for section in sections)
 
     def _is_next(self, message: SentMessage) -> bool:
         """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
