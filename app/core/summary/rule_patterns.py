@@ -269,7 +269,7 @@ GERMAN = Language(
             r"(?:neue |wichtige |meine |eine |goldene |weitere |feste )*(?:regel|vorgabe)n?(?: \d+)?(?: ist|:| lautet)\s+\S",
             r"in diesem (?:projekt|repo(?:sitory)?|team|chat|gespräch),? (?:bitte |gilt|verwenden wir|nutzen wir|schreiben wir|immer"
             r"|nie|niemals|nur|keine)\b",
-            r"(?:alle|jede[rs]?) [\wäöüß -]{2,60} (?:muss|müssen|soll|sollen|sollten|sollte)\b[^.]{1,120}\b(?:sein|werden|haben|enthalten"
+            r"(?:alle|jede[rs]?) (?:deine |ihre )?(?:antwort(?:en)?|nachricht(?:en)?|kommentare?|commits?|commit-\w+|datei(?:en)?|funktion(?:en)?|daten?|datum|tests?|e-?mails?|änderung(?:en)?|zeilen?|buchung(?:en)?|namen?|betr[aä]ge?|preise?)\b[\wäöüß -]{0,60} (?:muss|müssen|soll|sollen|sollten|sollte)\b[^.]{1,120}\b(?:sein|werden|haben|enthalten"
             r"|beginnen|stehen|enden|folgen|bestehen)\b",
             r"deine (?:antwort(?:en)?|nachrichten|kommentare|commits?|code|ausgaben?|ton) (?:muss|müssen|soll|sollen|sollten)\b",
             r"(?:bitte,? )?(?:keine?n?|nur noch|nur) (?:emojis?|anglizismen|floskeln|tabellen|aufzählungen|semikolons?|abkürzungen"
@@ -337,8 +337,8 @@ FRENCH = Language(
             r"|instruction|préférence|demande))",
             r"c'est (?:très )?important (?:pour moi )?que (?:tu|vous)\b",
             r"(?:nouvelle |ma |une |autre |la )*(?:règle|consigne)s?(?: \d+| d'or| importante)?(?: est| :|:)\s+\S",
-            r"dans ce (?:projet|dépôt|repo|code|chat)|dans cette (?:équipe|conversation|discussion),? (?:on |nous )?(?:utilis|écri|toujours|jamais|pas de)",
-            r"(?:tous|toutes|chaque) [^.]{2,60} (?:doi(?:t|vent)|devr(?:a|ont|ait|aient))\b",
+            r"dans (?:ce (?:projet|dépôt|repo|code|chat)|cette (?:équipe|conversation|discussion)),? (?:on |nous )?(?:utilis|écri|toujours|jamais|pas de)",
+            r"(?:tous|toutes|chaque) (?:les )?(?:tes |vos )?(?:réponses?|messages?|commentaires?|commits?|fichiers?|fonctions?|dates?|tests?|e-?mails?|courriels?|modifications?|lignes?|réservations?|noms?|montants?|prix)\b[^.]{0,60} (?:doi(?:t|vent)|devr(?:a|ont|ait|aient))\b",
             r"(?:tes|vos|ta|votre) (?:réponses?|messages?|commentaires?|commits?|ton|code) (?:doi(?:t|vent)|devr(?:a|ont|ait|aient))\b",
             r"(?:s'il (?:te|vous) pla[iî]t,? )?(?:plus |pas )d[e'] ?(?:emojis?|émojis?|émoticônes?|anglicismes|listes|tableaux|jargon|excuses|markdown"
             r"|commentaires|points-virgules|formules de politesse|abréviations)\b",
@@ -417,7 +417,7 @@ SPANISH = Language(
             r"es (?:muy )?importante que (?:siempre |nunca |no |me )?\w+",
             r"(?:nueva |mi |una |otra |la )*(?:regla|norma)s?(?: \d+| de oro| importante)?(?: es|:)\s+\S",
             r"en (?:(?:este|nuestro) (?:proyecto|repositorio|repo|equipo|chat)|esta conversación),? (?:usamos|siempre|nunca|no |usa|escribimos)",
-            r"(?:todos|todas|cada) [^.]{2,60} (?:debe|deben|tiene que|tienen que|deberá|deberán)\b",
+            r"(?:todos|todas|cada) (?:l[oa]s )?(?:tus |sus )?(?:respuestas?|mensajes?|comentarios?|commits?|archivos?|funci[oó]n(?:es)?|fechas?|pruebas?|correos?|cambios?|líneas?|reservas?|nombres?|importes?|precios?)\b[^.]{0,60} (?:debe|deben|tiene que|tienen que|deberá|deberán)\b",
             r"(?:tus|sus|tu|su) (?:respuestas?|mensajes?|comentarios?|commits?|tono|código) (?:debe|deben|tiene que|tienen que)\b",
             r"(?:por favor,? )?(?:sin|nada de|no más|ni) (?:emojis?|emoticonos|anglicismos|listas|tablas|jerga|disculpas|markdown|comentarios|puntos y coma|abreviaturas)\b",
             r"(?:responde|respóndeme|responda|respóndame|escribe|escríbeme|escriba|habla|háblame|hable|contesta|contéstame)(?: por favor)?(?: solo| sólo)? en (?:español|inglés|francés|alemán|italiano|portugués|chino|japonés"
@@ -469,8 +469,8 @@ PORTUGUESE = Language(
             rf"{_PT_PLEASE}?(?:esqueça|esquece|ignore|ignora|cancele|anule) (?:o que (?:eu )?(?:disse|pedi|falei)|tudo o que|(?:a|minha|as|essa|esta) (?:minha )?(?:regra|instruç|preferência|norma|pedido))",
             r"é (?:muito )?importante que (?:você |sempre |nunca |não |me )+\w+",
             r"(?:nova |minha |uma |outra |a )*(?:regra|norma)s?(?: \d+| de ouro| importante)?(?: é|:)\s+\S",
-            r"(?:neste|nesse|no nosso) (?:projeto|repositório|repo|time|chat)|nesta conversa,? (?:usamos|sempre|nunca|não |use|escrevemos)",
-            r"(?:todos|todas|cada) [^.]{2,60} (?:deve|devem|tem que|têm que|deverá|deverão|precisa|precisam)\b",
+            r"(?:(?:neste|nesse|no nosso) (?:projeto|repositório|repo|time|chat)|nesta conversa),? (?:usamos|sempre|nunca|não |use|escrevemos)",
+            r"(?:todos|todas|cada) (?:[oa]s )?(?:suas |seus |tuas |teus )?(?:respostas?|mensagens?|mensagem|comentários?|commits?|arquivos?|ficheiros?|fun(?:ção|ções)|datas?|testes?|e-?mails?|mudanças?|linhas?|reservas?|nomes?|valores|preços?)\b[^.]{0,60} (?:deve|devem|tem que|têm que|deverá|deverão|precisa|precisam)\b",
             r"(?:suas|seus|sua|seu|tuas|as suas|as tuas) (?:respostas?|mensagens?|comentários?|commits?|tom|código) (?:deve|devem|tem que|têm que)\b",
             rf"{_PT_PLEASE}?(?:sem|nada de|chega de|nem) (?:emojis?|emoticons|anglicismos|listas|tabelas|jargão|desculpas|markdown|comentários|ponto e vírgula|abreviações|abreviaturas)\b",
             r"(?:responda|responde|me responda|responda-me|escreva|escreve|fale|fala|me escreva)(?: por favor)?(?: só| apenas)? em (?:português|inglês|francês|alemão|italiano|espanhol|chinês|japonês|uma (?:frase|linha)|markdown|prosa|verso)\b",
@@ -517,8 +517,8 @@ ITALIAN = Language(
             rf"{_IT_PLEASE}?(?:dimentica|dimentichi|ignora|ignori|annulla) (?:quello che|ciò che|quanto|tutto quello|(?:la|le|quella|questa) (?:mia )?(?:regol|istruzion|preferenz|norma|richiest))",
             r"è (?:molto )?importante (?:per me )?che (?:tu|lei|non|mi)\b",
             r"(?:nuova |la mia |una |un'altra |altra |la )*regol[ae](?: \d+| d'oro| importante)?(?: è|:)\s+\S",
-            r"in questo (?:progetto|repository|repo|team|gruppo|chat)|in questa (?:conversazione|chat),? (?:usiamo|sempre|mai|non |usa|scriviamo)",
-            r"(?:tutti|tutte|ogni|ciascun\w*) [^.]{2,60} (?:deve|devono|dovrà|dovranno)\b",
+            r"in (?:questo (?:progetto|repository|repo|team|gruppo|chat)|questa (?:conversazione|chat)),? (?:usiamo|sempre|mai|non |usa|scriviamo)",
+            r"(?:tutti|tutte|ogni|ciascun\w*) (?:i |gli |le )?(?:tuoi |tue )?(?:rispost[ae]|messagg\w+|comment[oi]|commit|file|funzion[ei]|dat[ae]|test|e-?mail|modific\w+|rig[ah]e?|prenotazion[ei]|nom[ei]|import[oi]|prezz[oi])\b[^.]{0,60} (?:deve|devono|dovrà|dovranno)\b",
             r"le tue risposte (?:devono|dovrebbero|dovranno)\b|(?:i tuoi|il tuo|la tua|le sue|i suoi) (?:\w+) (?:deve|devono|dovrebbe|dovrebbero)\b",
             rf"{_IT_PLEASE}?(?:niente|basta|senza|nessun[ao]?) (?:più )?(?:emoji|faccine|anglicismi|elenchi|tabelle|gergo|scuse|markdown|commenti|punti e virgola|abbreviazioni)\b",
             r"(?:rispondi|rispondimi|risponda|mi risponda|scrivi|scrivimi|scriva|parla|parlami|parli)(?: per favore)?(?: solo| soltanto)? in (?:italiano|inglese|francese|tedesco|spagnolo|portoghese|cinese|giapponese|una (?:frase|riga)|markdown|prosa|versi)\b",
