@@ -50,6 +50,29 @@ def fitting(lines: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
     return tuple(kept)
 
 
+def fitting_values(values: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
+    """Likewise, but what is a part of another one does not stand alone."""
+    kept: dict[str, int] = {}
+    for value in values:
+        if any(_holds(longer, value) for longer in kept):
+            continue
+        size = count(value) + 1
+        parts = [each for each in kept if _holds(value, each)]
+        if size > room + sum(kept[each] for each in parts):
+            continue
+        for each in parts:
+            room += kept.pop(each)
+        kept[value] = size
+        room -= size
+    return tuple(kept)
+
+
+def _holds(longer: str, value: str) -> bool:
+    """Whether a value stands in another one as a word."""
+    at = longer.find(value)
+    return at >= 0 and not (longer[at - 1 : at].isalnum() or longer[at + len(value) :][:1].isalnum())
+
+
 def kept_share(values: Sequence[str], text: str) -> float | None:
     """The share of the values that a text holds letter by letter, of a call what identifies it; None without any."""
     if not values:

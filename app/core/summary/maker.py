@@ -11,9 +11,10 @@ from app.core.limits.budget import Budget
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
-from app.core.summary.beside import fitting, kept_share, merged_rules, merged_values
+from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
+from app.core.summary.exact_values import values_in
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
@@ -59,7 +60,7 @@ class ChunkMaker:
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
         source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown)
-        chunk = self._with_beside(chunk, source.replaces, ())
+        chunk = self._with_beside(chunk, source.replaces, (), span)
         return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
 
     def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
@@ -72,7 +73,7 @@ class ChunkMaker:
         quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
         if prior is None:
             source = _Source(quoted, replaces, self._shown(path, span))
-            chunk = self._with_beside(chunk, replaces, ())
+            chunk = self._with_beside(chunk, replaces, (), span)
             return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
         released = {
             index: transcript.messages[index]
@@ -87,7 +88,7 @@ class ChunkMaker:
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
         beside = () if span.start else (prompts.notes_so_far(prior),)
         source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
-        chunk = self._with_beside(chunk, replaces, (prior,))
+        chunk = self._with_beside(chunk, replaces, (prior,), span)
         return (yield from self._ask(chunk, source, prompt, notes))
 
     @property
@@ -139,14 +140,18 @@ class ChunkMaker:
         blank = self._with_beside(blank, replaces, chunks)
         return (yield from self.keep((yield from self._ask(blank, source, self.settings.prompt, (prompts.FOLD_NOTE,)))))
 
-    def _with_beside(self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk]) -> SummaryChunk:
-        """With the values and the rules of the chunks that it stands for."""
-        values = merged_values([each.values for each in chunks])
+    def _with_beside(
+        self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
+    ) -> SummaryChunk:
+        """With the values and the rules of the chunks and the messages that it is made from."""
+        messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
+        room = int(self.settings.values_share * self._cap(replaces))
+        new = values_in(messages) if room else []
+        values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
         rules = merged_rules(each.rules for each in chunks)
         kept = fitting(rules, self._rules_room(replaces, chunks), self.count)
         left_out = len(rules) - len(kept) + sum(each.rules_left_out for each in chunks)
-        room = int(self.settings.values_share * self._cap(replaces))
-        return replace(chunk, values=fitting(values, room, self.count), rules=kept, rules_left_out=left_out)
+        return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
 
     def _cap(self, replaces: int) -> int:
         """What a chunk may have for so many tokens."""
