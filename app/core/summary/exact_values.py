@@ -2,7 +2,8 @@
 
 A value is worth the sum of its uses. Each message that holds it is one use, and counts by where it stands (an argument
 of a call 4, the user's words 3, the assistant's 2, a tool's result 1), and half as much at the start of the range as at
-its end. The sum is scaled by what the value is: see `_WORTH`. So what is passed on from a result to the user, or
+its end. The sum is scaled by what the value is (see `_WORTH`), and divided by the fourth root of its length: room is
+short, and of two that are used alike the shorter one takes less. So what is passed on from a result to the user, or
 into the next call, comes before what stands once in a long table.
 
 Texts are anybody's. Every pattern reads a run of characters once, what is read is bounded, and so is what is found.
@@ -22,7 +23,7 @@ LONGEST_VALUE = 120
 """Characters. What is longer is text, or nothing that anybody repeats."""
 LONGEST_TEXT = 1 << 16
 """Characters of one text that are read: half of them at its start, half at its end."""
-MOST_READ = 1 << 20
+MOST_READ = 1 << 18
 """Characters of a whole range that are read, the newest first."""
 MOST_FOUND = 4_000
 """Different values of a range that are weighed, the newest first."""
@@ -32,7 +33,18 @@ MOST_NAMED = 4
 DEEPEST = 6
 """Levels of an argument that are looked through."""
 
-_WORTH = {"id": 1.0, "path": 1.0, "link": 1.0, "call": 0.7, "date": 0.6, "amount": 0.5, "version": 0.5, "name": 0.4}
+_WORTH = {
+    "id": 1.0,
+    "path": 1.0,
+    "link": 1.0,
+    "date": 0.6,
+    "version": 0.5,
+    "word": 0.3,
+    "call": 0.2,
+    "time": 0.2,
+    "amount": 0.15,
+    "name": 0.1,
+}
 _PLACES = {Kind.USER: 3.0, Kind.ASSISTANT: 2.0}
 _ARGUMENT, _ELSEWHERE = 4.0, 1.0
 
@@ -64,7 +76,8 @@ _PHRASES = re.compile(
     rf"(?P<amount>[-+]?[$€£¥₹]\s?{_NUMBER}|(?:{_CURRENCIES})\s{_NUMBER}|{_NUMBER}\s?(?:[€£¥₹]|(?:{_CURRENCIES}|{_UNITS})(?!\w)))"
     rf"|(?P<date>(?:{_MONTHS})\.?\s\d{{1,2}}(?:st|nd|rd|th)?(?:,?\s\d{{4}})?(?!\w)"
     rf"|\d{{1,2}}\.?\s(?:{_MONTHS})\.?(?:\s\d{{4}})?(?!\w)"
-    rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?|\d{{1,2}}:\d\d(?::\d\d)?\s?[ap]\.?m(?!\w))"
+    rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)"
+    rf"|(?P<time>\d{{1,2}}:\d\d(?::\d\d)?\s[ap]\.?m(?!\w))"
     rf")"
 )
 _SHAPES = (
@@ -74,9 +87,10 @@ _SHAPES = (
         "date",
         re.compile(
             r"\d{4}-\d\d(?:-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?)?"
-            r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d\d?/\d\d?|\d{1,2}:\d\d(?::\d\d)?"
+            r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{4}/\d\d?/\d\d?"
         ),
     ),
+    ("time", re.compile(r"\d{1,2}:\d\d(?::\d\d)?(?:[ap]m)?")),
     ("version", re.compile(r"v?\d+(?:\.\d+){2,4}(?:[-+.][\w.]+)?(?::\d+)?|v\d+(?:\.\d+)*")),
     (
         "path",
@@ -91,7 +105,7 @@ _SHAPES = (
             r"|gz|tar|ipynb|parquet|db|sqlite|proto|tf|vue|swift|ps1|bat)(?::\d+)*"
         ),
     ),
-    ("amount", re.compile(r"\d+(?:[.,]\d+)*(?:st|nd|rd|th|[a-z]{1,2}|[KMGT]i?B|%)|\d+x\d+")),
+    ("amount", re.compile(r"\d+(?:[.,]\d+)*(?:[a-z]{1,2}|[KMGT]i?B)|\d+x\d+")),
     # Letters and digits, or digits enough for a number that somebody gave out.
     (
         "id",
@@ -134,17 +148,18 @@ def values_in(messages: Sequence[Message]) -> list[str]:
         for value, use in uses.items():
             if value in worth or len(worth) < MOST_FOUND:
                 worth[value] = worth.get(value, 0.0) + recent * use
-        left -= sum(map(len, message.texts))
-    return sorted(worth, key=lambda value: -worth[value])[:MOST_RANKED]
+        left -= sum(map(len, message.texts)) + sum(len(call.arguments) for call in message.calls)
+    return sorted(worth, key=lambda value: -worth[value] / len(value) ** 0.25)[:MOST_RANKED]
 
 
 def _found(message: Message, left: int) -> Iterator[tuple[float, str, str]]:
     """Place, kind and value of each that a message holds. `left`: characters that may still be read."""
     for call in (*message.calls, *message.settled):
-        yield from _of_call(call)
+        yield from _of_call(call, left)
+        left -= len(call.arguments)
     place = _PLACES.get(message.kind, _ELSEWHERE)
     for text in message.texts:
-        for kind, value in _of_text(_bounded(text, min(left, LONGEST_TEXT))):
+        for kind, value in _of_text(text, left):
             # What programs call their parts is in every result, and of use where somebody speaks of it.
             if kind != "name" or place > _ELSEWHERE:
                 yield place, kind, value
@@ -157,7 +172,8 @@ def _bounded(text: str, most: int) -> str:
     return f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""
 
 
-def _of_text(text: str) -> Iterator[tuple[str, str]]:
+def _of_text(text: str, left: int) -> Iterator[tuple[str, str]]:
+    text = _bounded(text, min(left, LONGEST_TEXT))
     known: dict[str, tuple[str, str] | None] = {}
     for found in _WORDS.finditer(text):
         written = found[0]
@@ -175,9 +191,14 @@ def _classified(written: str) -> tuple[str, str] | None:
     """What a word is, and the word without the punctuation of its sentence."""
     value = written.rstrip(".:+-%@#$~")
     value = value.lstrip(".:-%@") if "/" not in value else value.lstrip(":-%@")
-    if not 3 <= len(value) <= LONGEST_VALUE or _SECRET.match(value) or _is_card(value):
+    if not 3 <= len(value) <= LONGEST_VALUE or _is_secret(value):
         return None
     return next(((kind, value) for kind, shape in _SHAPES if shape.fullmatch(value)), None)
+
+
+def _is_secret(value: str) -> bool:
+    """Whether it looks like a key, or like the number of a payment card."""
+    return _SECRET.match(value) is not None or _is_card(value)
 
 
 def _is_card(value: str) -> bool:
@@ -189,24 +210,22 @@ def _is_card(value: str) -> bool:
     return 13 <= len(digits) <= 19 and (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
-def _of_call(call: ToolCall) -> Iterator[tuple[float, str, str]]:
+def _of_call(call: ToolCall, left: int) -> Iterator[tuple[float, str, str]]:
     """What a call's arguments hold, and the call itself with those that identify: `get_order(order_id=A-1)`."""
-    if len(call.arguments) > LONGEST_TEXT:
-        return
     try:
-        arguments = json.loads(call.arguments)
+        arguments = json.loads(call.arguments) if len(call.arguments) <= left else None
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        yield from ((_ARGUMENT, kind, value) for kind, value in _of_text(call.arguments))
+        yield from ((_ARGUMENT, *found) for found in _of_text(call.arguments, left))
         return
     shown, identifies = [], False
     for name, value in arguments.items():
         whole = isinstance(value, float)
-        for kind, found in _of_argument(name, value, 0):
-            yield _ARGUMENT, kind, found
+        for place, kind, found in _of_argument(name, value, 0):
+            yield place, kind, found
+            identifies = identifies or found == str(value)
             whole = whole or found == str(value)
-            identifies = identifies or whole
         if whole:
             shown.append(f"{word(name)}={value}")
     called = f"{word(call.name)}({', '.join(shown[:MOST_NAMED])})"
@@ -214,8 +233,8 @@ def _of_call(call: ToolCall) -> Iterator[tuple[float, str, str]]:
         yield _ARGUMENT, "call", called
 
 
-def _of_argument(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Kind and value of what an argument, or a part of it, holds."""
+def _of_argument(name: str, value: Any, depth: int) -> Iterator[tuple[float, str, str]]:
+    """Place, kind and value of what an argument, or a part of it, holds."""
     if _OF_A_SECRET.search(name) or depth > DEEPEST:
         return
     if isinstance(value, dict):
@@ -227,13 +246,15 @@ def _of_argument(name: str, value: Any, depth: int) -> Iterator[tuple[str, str]]
     elif isinstance(value, str):
         whole = _classified(value) if _is_word(value) else None
         if whole and whole[1] == value:
-            yield whole
-        elif _is_word(value) and (_IDENTIFIES.search(name) or value.isupper()):
-            yield "id", value
+            yield _ARGUMENT, *whole
+        elif _is_word(value) and (_IDENTIFIES.search(name) or value.isupper()) and not _is_secret(value):
+            yield _ARGUMENT, "word", value
         else:
-            yield from _of_text(value)
+            # A long one is a text that the assistant wrote, such as the content of a file.
+            place = _ARGUMENT if len(value) <= LONGEST_VALUE else _PLACES[Kind.ASSISTANT]
+            yield from ((place, *found) for found in _of_text(value, LONGEST_TEXT))
     elif isinstance(value, int) and not isinstance(value, bool) and _IDENTIFIES.search(name):
-        yield "id", str(value)
+        yield _ARGUMENT, "word", str(value)
 
 
 def _is_word(text: str) -> bool:
