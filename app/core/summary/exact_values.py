@@ -34,7 +34,7 @@ DEEPEST = 6
 """Levels of an argument that are looked through."""
 
 _WORTH = {
-    "id": 1.0,
+    "identifier": 1.0,
     "path": 1.0,
     "link": 1.0,
     "date": 0.6,
@@ -43,7 +43,7 @@ _WORTH = {
     "call": 0.2,
     "time": 0.2,
     "amount": 0.15,
-    "name": 0.1,
+    "symbol": 0.1,
 }
 _PLACES = {Kind.USER: 3.0, Kind.ASSISTANT: 2.0}
 _ARGUMENT, _ELSEWHERE = 4.0, 1.0
@@ -74,7 +74,7 @@ _NUMBER = r"\d[\d,.']{0,20}+"
 _PHRASES = re.compile(
     rf"(?<![\w.])(?:"
     rf"(?P<amount>[-+]?[$€£¥₹]\s?{_NUMBER}|(?:{_CURRENCIES})\s{_NUMBER}|{_NUMBER}\s?(?:[€£¥₹]|(?:{_CURRENCIES}|{_UNITS})(?!\w)))"
-    rf"|(?P<date>(?:{_MONTHS})\.?\s\d{{1,2}}(?:st|nd|rd|th)?(?:,?\s\d{{4}})?(?!\w)"
+    rf"|(?P<date>(?:{_MONTHS})\.?\s\d{{1,2}}(?:[a-z]{{2}})?(?:,?\s\d{{4}})?(?!\w)"
     rf"|\d{{1,2}}\.?\s(?:{_MONTHS})\.?(?:\s\d{{4}})?(?!\w)"
     rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)"
     rf"|(?P<time>\d{{1,2}}:\d\d(?::\d\d)?\s[ap]\.?m(?!\w))"
@@ -94,26 +94,27 @@ _SHAPES = (
     ("version", re.compile(r"v?\d+(?:\.\d+){2,4}(?:[-+.][\w.]+)?(?::\d+)?|v\d+(?:\.\d+)*")),
     (
         "path",
-        re.compile(r"(?:[A-Za-z]:\\|[~.]{0,2}/)(?=.*[^\W\d_])(?:[\w.@+~$#%-]+[/\\])*[\w.@+~$#%-]+[/\\]?(?::\d+)*"),
+        re.compile(r"(?:[A-Za-z]:\\|[~.]{0,2}/)(?=.*[^\W\d_])(?:[\w.@+~$#%-]+[/\\])*[\w.@+~$#%-]+[/\\]?(?:::?\w+)*"),
     ),
-    ("path", re.compile(r"(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?(?::\d+)*")),
+    ("path", re.compile(r"(?=.*[^\W\d_])(?=.*[\d_.-]|[^/]*/[^/]+/)[\w.@+~$#%-]+(?:/[\w.@+~$#%-]+)+/?(?:::?\w+)*")),
     (
         "path",
         re.compile(
             r"[\w.@+-]*\w\.(?:py|js|ts|tsx|jsx|go|rs|java|kt|c|h|cpp|hpp|cs|rb|php|sh|sql|md|rst|txt|pdf|csv|tsv|json"
             r"|jsonl|ya?ml|toml|ini|cfg|conf|xml|html?|css|scss|lock|log|env|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|zip"
-            r"|gz|tar|ipynb|parquet|db|sqlite|proto|tf|vue|swift|ps1|bat)(?::\d+)*"
+            r"|gz|tar|ipynb|parquet|db|sqlite|proto|tf|vue|swift|ps1|bat)(?:::?\w+)*"
         ),
     ),
-    ("amount", re.compile(r"\d+(?:[.,]\d+)*(?:[a-z]{1,2}|[KMGT]i?B)|\d+x\d+")),
+    ("amount", re.compile(r"\d+(?:[.,]\d+)*(?:[ap]m|[kKMGT]i?B|kg|km|cm|mm|ms|[hmsx])|\d+x\d+")),
     # Letters and digits, or digits enough for a number that somebody gave out.
     (
-        "id",
+        "identifier",
         re.compile(
-            r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:-[a-z]+)+$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*|\+?\d{7,}|\d{2,}(?:-\d{2,})+"
+            r"(?=.*[^\W\d_])(?=.*\d)(?!\d+(?:[a-z]{2}|(?:-[a-z]+)+)$)\w[\w.#:+-]{2,}|[#№]\w*\d\w*(?:-\w+)*"
+            r"|\+?\d{7,}|\d{2,}(?:-\d{2,})+"
         ),
     ),
-    ("name", re.compile(r"(?=_*[^\W\d_]\w*_\w)\w+|(?=[A-Za-z]*[a-z][A-Z])\w+|[a-z_]{2,}(?:\.[a-z_]{2,})+")),
+    ("symbol", re.compile(r"(?=_*[^\W\d_]\w*_\w)\w+|(?=[A-Za-z]*[a-z][A-Z])\w+|[a-z_]{2,}(?:\.[a-z_]{2,})+")),
 )
 _CHECKED = re.compile(r"\d[\d -]{11,21}\d")
 _SECRET = re.compile(r"(?:sk|pk|rk)[-_]\w|gh[opsu]_|github_pat_|xox[abprs]-|AKIA|ASIA|AIza|ey[JK]\w+\.|glpat-|hf_[A-Z]")
@@ -161,7 +162,7 @@ def _found(message: Message, left: int) -> Iterator[tuple[float, str, str]]:
     for text in message.texts:
         for kind, value in _of_text(text, left):
             # What programs call their parts is in every result, and of use where somebody speaks of it.
-            if kind != "name" or place > _ELSEWHERE:
+            if kind != "symbol" or place > _ELSEWHERE:
                 yield place, kind, value
         left -= len(text)
 
@@ -253,8 +254,8 @@ def _of_argument(name: str, value: Any, depth: int) -> Iterator[tuple[float, str
             # A long one is a text that the assistant wrote, such as the content of a file.
             place = _ARGUMENT if len(value) <= LONGEST_VALUE else _PLACES[Kind.ASSISTANT]
             yield from ((place, *found) for found in _of_text(value, LONGEST_TEXT))
-    elif isinstance(value, int) and not isinstance(value, bool) and _IDENTIFIES.search(name):
-        yield _ARGUMENT, "word", str(value)
+    elif type(value) is int and _IDENTIFIES.search(name) and not _is_card(written := str(value)):
+        yield _ARGUMENT, "word", written
 
 
 def _is_word(text: str) -> bool:
