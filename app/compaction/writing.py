@@ -66,6 +66,7 @@ class Writing:
             strategy=self.rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.
             style=summary.style if format_ is self.format else "transcript",
+            values_share=summary.values,
             failed_results=summary.failed_results,
         )
 

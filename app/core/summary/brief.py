@@ -31,6 +31,10 @@ class SummaryBrief:
     """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
     shown_tokens: int = 0
     """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
+    values_share: float = 0.0
+    """Exact values take at most this share of what a chunk may have."""
+    rules_share: float = 0.01
+    """Standing rules take at most this share of the window."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
 

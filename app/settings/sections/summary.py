@@ -67,6 +67,8 @@ class SummarySettings(Section):
     """Prompts for certain models or tenants; the first that fits counts."""
     failed_results: int = Field(0, ge=0, le=100)
     """Latest failed tool calls that are appended to a summary as they are, 240 characters each."""
+    values: float = Field(0.2, ge=0, le=0.5)
+    """Exact values (ids, paths, dates, ...) that code copies after a summary: at most this share of it; 0: none."""
     reasoning_allowance: int = Field(8_192, ge=0)
     """Tokens a reasoning model may think before it writes a summary."""
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
