@@ -18,6 +18,7 @@ from app.core.summary.exact_values import values_in
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
+from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
@@ -49,6 +50,8 @@ class ChunkMaker:
     budget: Budget
     settings: SummaryBrief
     count: Count
+    rules: NewRules
+    """What the messages of the plan's spans set: there is one room for all of them."""
 
     def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk, made from messages."""
@@ -148,23 +151,19 @@ class ChunkMaker:
         room = int(self.settings.values_share * self._cap(replaces))
         new = values_in(messages) if room else []
         values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
-        rules = merged_rules(each.rules for each in chunks)
-        kept = fitting(rules, self._rules_room(replaces, chunks), self.count)
-        left_out = len(rules) - len(kept) + sum(each.rules_left_out for each in chunks)
+        set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
+        rules = merged_rules([*(each.rules for each in chunks), set_here])
+        # No more than a third of what is replaced, or the summary would be no smaller than that.
+        room = min(rules_room(self.plan, self.settings, self.budget, self.count, chunks), replaces // 3)
+        kept = fitting(rules, room, self.count)
+        # A summary of everything, made anew from everything, knows itself what it leaves out.
+        left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)
+        left_out = len(rules) - len(kept) + without_room + left_before
         return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
 
     def _cap(self, replaces: int) -> int:
         """What a chunk may have for so many tokens."""
         return min(self.budget.summary, int(AIMED_SHARE * replaces))
-
-    def _rules_room(self, replaces: int, chunks: Sequence[SummaryChunk]) -> int:
-        """Tokens. Those that are held by chunks that stay count, but half the room is always there; and no more than a
-        third of what is replaced, or the summary would be no smaller than that."""
-        room = int(self.settings.rules_share * self.budget.window / self.budget.line.ratio)
-        replaced = {chunk.id for chunk in chunks}
-        stay = () if self.settings.cumulative else self.plan.base.chunks
-        held = sum(self.count(rule) + 1 for chunk in stay if chunk.id not in replaced for rule in chunk.rules)
-        return min(max(room - held, room // 2), replaces // 3)
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
         transcript, chain = self.conversation.transcript, self.conversation.chain
@@ -251,6 +250,31 @@ class ChunkMaker:
             return result
         stored = yield StoreChunk(result)
         return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
+
+
+def rules_of_plan(
+    conversation: Conversation, plan: Plan, budget: Budget, settings: SummaryBrief, count: Count
+) -> NewRules:
+    """What the plan's messages set and its base does not hold yet, as far as there is room for it."""
+    if settings.rule_patterns is None or not plan.spans:
+        return NewRules()
+    start, stop = plan.spans[0].start, plan.spans[-1].stop
+    found = rules_in(conversation.transcript.messages[start:stop], settings.rule_patterns, start)
+    known = {rule.text for rule in found}
+    inherited = [Rule(text, start) for text in settings.inherited_rules if text not in known] if start == 0 else []
+    held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
+    return new_rules([*found, *inherited], held, rules_room(plan, settings, budget, count), count)
+
+
+def rules_room(
+    plan: Plan, settings: SummaryBrief, budget: Budget, count: Count, replaced: Sequence[SummaryChunk] = ()
+) -> int:
+    """Tokens. What is held by chunks that stay counts, but half the room is always there."""
+    room = int(settings.rules_share * budget.window / budget.line.ratio)
+    gone = {chunk.id for chunk in replaced}
+    stay = () if settings.cumulative else plan.base.chunks
+    held = sum(count(rule) + 1 for chunk in stay if chunk.id not in gone for rule in chunk.rules)
+    return max(room - held, room // 2)
 
 
 def _content_address(chunk: SummaryChunk) -> str:

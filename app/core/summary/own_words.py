@@ -26,7 +26,7 @@ _GAP = "\0"
 _HIDDEN = "\ue000"
 """In place of each character of a quotation, so that nothing in it is found and all places stay the same."""
 
-OWN_TAGS = frozenset({"feedback", "rule", "rules", "task", "user_input", "user_message", "user_query", "user_request"})
+OWN_TAGS = frozenset({"feedback", "task", "user_input", "user_message", "user_query", "user_request"})
 """Tags that editors put around what somebody typed."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _ALONE = re.compile(r"^[ \t]*(?:</?[A-Za-z][^<>\n]{0,1000}>)[ \t]*$", re.MULTILINE)
@@ -146,15 +146,19 @@ def _without_tags(text: str) -> str:
         elif name in begun or _GAP in text[: tag.start()]:
             begun.setdefault(name, text.find(_GAP))
             ended[name] = tag.end()
-    for name, start in begun.items():
-        if name not in ended and (line := _ALONE.search(text, text.rfind("\n", 0, start) + 1)):
-            if line.start() <= start < line.end():
-                ended[name] = len(text)
+    for name in begun.keys() - ended.keys():
+        if _is_alone(text, begun[name]):
+            ended[name] = len(text)
     kept, place = [], 0
     for start, end in sorted((begun[name], end) for name, end in ended.items()):
         kept.append(text[place : max(place, start)])
         place = max(place, end)
     return "\n\n".join((*kept, text[place:]))
+
+
+def _is_alone(text: str, tag: int) -> bool:
+    """Whether a tag has its line for itself."""
+    return _ALONE.match(text, text.rfind("\n", 0, tag) + 1) is not None
 
 
 def _without_fences(text: str) -> str:
@@ -206,10 +210,14 @@ def _in_lines(own: str, read: str, start: int, end: int) -> Iterator[Sentence]:
 
 def _ends(read: str, start: int, end: int) -> Iterator[int]:
     for found in _END.finditer(read, start, end):
-        if found[0] == "." and (last := _BEFORE_DOT.search(read[max(start, found.end() - 20) : found.end()])):
-            if len(last[1]) == 1 or last[1].isdigit() or last[1].lower() in _ABBREVIATIONS:
-                continue
-        yield found.end()
+        if found[0] != "." or not _is_abbreviated(read[max(start, found.end() - 20) : found.end()]):
+            yield found.end()
+
+
+def _is_abbreviated(before: str) -> bool:
+    """Whether the dot at the end of this belongs to its last word."""
+    last = _BEFORE_DOT.search(before)
+    return last is not None and (len(last[1]) == 1 or last[1].isdigit() or last[1].lower() in _ABBREVIATIONS)
 
 
 def _sentence(own: str, read: str, start: int, end: int) -> Sentence | None:

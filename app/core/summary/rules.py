@@ -1,4 +1,4 @@
-"""Standing rules: sentences in which the user sets a rule for all that follows, found by code and kept letter by letter.
+"""Standing rules: sentences in which the user sets a rule for what follows, found by code and kept letter by letter.
 
 A sentence is one if it begins like an order for later ("never push to main", "from now on ..."), or says what somebody
 wants of the assistant whenever it comes up. What revokes a rule ("you may push to main again") is one as well: both are
@@ -8,12 +8,14 @@ kept, in their order, and whoever reads them sees which is newer. Nothing is mad
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.core.history.messages import Kind, Message
+from app.core.summary.beside import fitting
 from app.core.summary.own_words import Sentence, own_sentences
 from app.core.summary.rule_patterns import EASTERN, WESTERN, Language
+from app.core.tokens.estimate import Count
 
 Patterns = Sequence[re.Pattern[str]]
 
@@ -29,6 +31,20 @@ class Rule:
     """Letter by letter."""
     index: int
     """Of its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRules:
+    """What the messages of one compaction set, newest first."""
+
+    kept: tuple[Rule, ...] = ()
+    left_out: tuple[Rule, ...] = ()
+    """There is no room for these."""
+
+    def between(self, start: int, stop: int) -> tuple[list[str], int]:
+        """The rules of a part of these messages, and how many of it are left out."""
+        kept = [rule.text for rule in self.kept if start <= rule.index < stop]
+        return kept, sum(start <= rule.index < stop for rule in self.left_out)
 
 
 class _Forms:
@@ -70,6 +86,15 @@ def rules_in(messages: Iterable[Message], further: Patterns = (), first: int = 0
                 found.pop(rule, None)
                 found[rule] = Rule(rule, index)
     return [*reversed(found.values())][:MOST_RULES]
+
+
+def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Count) -> NewRules:
+    """Those of the rules that are new beside `held`, as many as take at most `room` tokens, the newest first."""
+    new = [rule for rule in found if rule.text not in held]
+    texts = fitting((rule.text for rule in new), room, count)
+    return NewRules(
+        tuple(rule for rule in new if rule.text in texts), tuple(rule for rule in new if rule.text not in texts)
+    )
 
 
 def _rules_of(texts: Sequence[str], further: Patterns) -> Iterator[str]:
