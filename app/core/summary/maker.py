@@ -149,7 +149,7 @@ class ChunkMaker:
         new = values_in(messages) if room else []
         values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
         rules = merged_rules(each.rules for each in chunks)
-        kept = fitting(rules, self._rules_room(replaces, chunks), self.count)
+        kept = fitting(rules, self._rules_room(chunk, replaces), self.count)
         left_out = len(rules) - len(kept) + sum(each.rules_left_out for each in chunks)
         return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
 
@@ -157,13 +157,13 @@ class ChunkMaker:
         """What a chunk may have for so many tokens."""
         return min(self.budget.summary, int(AIMED_SHARE * replaces))
 
-    def _rules_room(self, replaces: int, chunks: Sequence[SummaryChunk]) -> int:
-        """Tokens. Those that are held by chunks that stay count, but half the room is always there; and no more than a
-        third of what is replaced, or the summary would be no smaller than that."""
+    def _rules_room(self, chunk: SummaryChunk, replaces: int) -> int:
+        """Tokens. What the chunks that stay beside this one hold counts, but half the room is always there; and it is
+        no more than a third of what is replaced, or the summary would be no smaller than that."""
         room = int(self.settings.rules_share * self.budget.window / self.budget.line.ratio)
-        replaced = {chunk.id for chunk in chunks}
-        stay = () if self.settings.cumulative else self.plan.base.chunks
-        held = sum(self.count(rule) + 1 for chunk in stay if chunk.id not in replaced for rule in chunk.rules)
+        start, end = chunk.first_index, chunk.last_index
+        stay = (each for each in self.plan.base.chunks if each.first_index < start or each.last_index > end)
+        held = sum(self.count(rule) + 1 for each in stay for rule in each.rules)
         return min(max(room - held, room // 2), replaces // 3)
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
