@@ -154,7 +154,8 @@ class ChunkMaker:
         set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
         rules = merged_rules([*(each.rules for each in chunks), set_here])
         # No more than a third of what is replaced, or the summary would be no smaller than that.
-        room = min(rules_room(self.plan, self.settings, self.budget, self.count, chunks), replaces // 3)
+        whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
+        room = min(whole, replaces // 3)
         kept = fitting(rules, room, self.count)
         # A summary of everything, made anew from everything, knows itself what it leaves out.
         left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)
@@ -263,17 +264,15 @@ def rules_of_plan(
     known = {rule.text for rule in found}
     inherited = [Rule(text, start) for text in settings.inherited_rules if text not in known] if start == 0 else []
     held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
-    return new_rules([*found, *inherited], held, rules_room(plan, settings, budget, count), count)
+    return new_rules([*found, *inherited], held, rules_room(plan, start, stop - 1, budget, settings, count), count)
 
 
-def rules_room(
-    plan: Plan, settings: SummaryBrief, budget: Budget, count: Count, replaced: Sequence[SummaryChunk] = ()
-) -> int:
-    """Tokens. What is held by chunks that stay counts, but half the room is always there."""
+def rules_room(plan: Plan, first: int, last: int, budget: Budget, settings: SummaryBrief, count: Count) -> int:
+    """Tokens, for the rules of the messages from `first` through `last`. What the chunks beside these hold counts, but
+    half the room is always there."""
     room = int(settings.rules_share * budget.window / budget.line.ratio)
-    gone = {chunk.id for chunk in replaced}
-    stay = () if settings.cumulative else plan.base.chunks
-    held = sum(count(rule) + 1 for chunk in stay if chunk.id not in gone for rule in chunk.rules)
+    beside = (chunk for chunk in plan.base.chunks if chunk.first_index < first or chunk.last_index > last)
+    held = sum(count(rule) + 1 for chunk in beside for rule in chunk.rules)
     return max(room - held, room // 2)
 
 
