@@ -1,11 +1,11 @@
 """The index: which passages of a history hold which words, and how well they match a question.
 
-Theory: BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), with two changes, each of which found
-more of the evidence for questions about long dialogues. What is asked about is often named in a remark before or after
-the one that answers: so each passage's counts are its own, half of its neighbours', and a quarter of theirs (as fields
-are weighted in BM25F). And a word's weight is the square of its rarity: a question is made of common words, and two of
-them must not weigh more than the name that it is about. Asking for words of the best matches, too (Rocchio, 1971), found
-no more with the usual budget.
+Theory: BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), with two changes, each of which
+found more of the evidence for questions about long dialogues. What is asked about is often named in a remark before or
+after the one that answers: so each passage's counts are its own, half of its neighbours', and a quarter of theirs (as
+fields are weighted in BM25F). And a word's weight is the square of its rarity: a question is made of common words, and
+two of them must not weigh more than the name that it is about. To ask for words of the best matches, too (Rocchio,
+1971), found no more within the usual budget.
 
 It only grows, as histories do, and it is asked about its beginning: the first so many passages. What comes later
 changes nothing for these, so the same question to the same history has the same answer at every replica, whatever else

@@ -227,7 +227,8 @@ class _Recaller:
         return self._framed([self._quotation(passage) for passage in passages], fence)
 
     def _framed(self, quotations: Sequence[str], fence: str) -> str:
-        return f"{OPENING}\n{marked('recalled', '\n'.join(quotations), fence)}"
+        body = marked("recalled", "\n".join(quotations), fence)
+        return f"{OPENING}\n{body}"
 
     def _quotation(self, passage: Passage) -> str:
         """Nothing in it begins a line but its heading: what it quotes goes on behind a tab."""
