@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.core.history.messages import Kind, Media, Message, called_in
-from app.core.quoting import marked, one_line, quoted, word
+from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
 from app.core.view.view import View
@@ -27,8 +27,8 @@ without that part. Keep:
 4. What was tried and failed, with the error.
 5. Open questions, and the next step.
 Copy identifiers exactly: names, numbers, dates, amounts, ids, paths, addresses and codes.
-Write in the third person, plainly and compactly, oldest first. State only what the transcript says, quote no thinking, \
-judge nothing, answer nothing.\
+Write in the third person, plainly and compactly, oldest first. State only what the transcript says, quote no \
+thinking, judge nothing, answer nothing.\
 """
 
 FOLD_NOTE = "The transcript holds notes made earlier on this conversation. Merge them into one set of notes."
@@ -60,10 +60,6 @@ class SummaryRequest:
     """Cap on the visible answer."""
     shown: View | None = None
     """The conversation itself, to be read in place of the transcript, which is empty then."""
-
-
-def fence_of(digest: bytes) -> str:
-    return digest.hex()[:8]
 
 
 def prompt_version(prompt: str) -> str:
