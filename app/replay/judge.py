@@ -243,7 +243,7 @@ class Judge:
             self._seen |= {call.sequence for call in walk.standing}
             self._summarised = max(walk.summarised, default=-1)
             self._reduced, self._previous = reduced, payload
-            self._lasting = min((payload.rindex(note.raw) for note in walk.recalling), default=len(payload))
+            self._lasting = payload.rindex(walk.recalling[-1].raw) if walk.recalling else len(payload)
         return comparison
 
     def _violations(self, request: int, found: Iterable[tuple[Kind, str]]) -> tuple[Violation, ...]:
@@ -341,8 +341,9 @@ class _Walk:
         """`told`: the status the client was given, if any."""
         yield from self._found
         yield from self._coverage_problems()
-        for index in sorted(self.passages.keys() & set(self.verbatim)):
-            yield "recalled", f"{self._name(index)} is verbatim in the payload, and passages of it are recalled."
+        for index in sorted(self.passages.keys() & self.places.keys()):
+            if any(text in piece for text in self.passages[index] for piece in self.places[index].pieces):
+                yield "recalled", f"What is recalled of {self._name(index)} stands in the payload anyway."
         if told not in (None, self.status):
             yield "status", f"The answer says {told!r} of a payload that is {self.status!r}."
         last_user = max((i for i, message in enumerate(self.history) if message.role == "user"), default=None)
