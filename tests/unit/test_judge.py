@@ -627,12 +627,26 @@ def test_passage_of_what_a_mask_left_out_is_right(conversation: Conversation) ->
     payload = [*masked[:-1], recalling((3, "tool find, in part", hidden)), masked[-1]]
     assert not conversation.request(LONG_HISTORY, payload, report=RECALLED).violations
     payload[-2] = recalling((3, "tool find, in part", left))
-    assert kinds(conversation.request(LONG_HISTORY, payload, report=RECALLED)) == {"recalled"}
+    assert kinds(Conversation().request(LONG_HISTORY, payload, report=RECALLED)) == {"recalled"}
 
 
-def test_passages_have_to_be_named_and_names_to_have_passages(conversation: Conversation) -> None:
+def test_passages_that_the_answer_does_not_name_are_wrong(conversation: Conversation) -> None:
     assert kinds(with_note(conversation, PLACE, report=Report())) == {"recalled"}
-    assert kinds(conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], report=RECALLED)) == {"recalled"}
+
+
+def test_passages_that_are_named_and_not_there_are_wrong(conversation: Conversation) -> None:
+    payload = [SYSTEM, summary(NOTES), *TURNS[4:]]
+    made = conversation.call(TURNS[:4], NOTES)
+    assert kinds(conversation.request(HISTORY, payload, made, report=RECALLED)) == {"recalled"}
+
+
+def test_note_is_no_shortened_message(conversation: Conversation) -> None:
+    turns = [*TURNS[:5], {"role": "assistant", "content": "Really so"}, {"role": "user", "content": "Really?"}]
+    note = recalling((3, "tool find", '{"place": "Turku"}'), (1, "user", "Where is order"))
+    note["content"] = note["content"].replace("[Quoted.]", "Really? 7")
+    payload = [SYSTEM, summary(NOTES), *turns[4:-1], note, turns[-1]]
+    made = conversation.call(turns[:4], NOTES)
+    assert not conversation.request([SYSTEM, *turns], payload, made, report=RECALLED).violations
 
 
 def test_passages_for_one_message_need_not_stay_for_the_next(conversation: Conversation) -> None:
@@ -642,6 +656,24 @@ def test_passages_for_one_message_need_not_stay_for_the_next(conversation: Conve
     assert not verdict.violations
     assert not verdict.broke
     assert verdict.kept_bytes < verdict.previous_bytes
+
+
+def test_passages_stay_through_the_steps_of_a_turn(conversation: Conversation) -> None:
+    said = {"role": "assistant", "content": "Let me see."}
+    with_note(conversation, PLACE)
+    history = [*HISTORY, said, said]
+    kept = [SYSTEM, summary(NOTES), *TURNS[4:-1], recalling(PLACE), TURNS[-1], said, said]
+    assert not conversation.request(history, kept, report=RECALLED).violations
+    dropped = [SYSTEM, summary(NOTES), *TURNS[4:], said, said, said]
+    assert kinds(conversation.request([*history, said], dropped)) == {"prefix"}
+
+
+def test_compaction_of_what_stands_before_recalled_passages_is_not_idle(conversation: Conversation) -> None:
+    with_note(conversation, PLACE)
+    later = [*TURNS, {"role": "assistant", "content": "On its way."}, {"role": "user", "content": "Thanks."}]
+    payload = [SYSTEM, summary(NOTES), *TURNS[4:-1], summary(MORE_NOTES), later[-1]]
+    made = conversation.call(later[8:10], MORE_NOTES)
+    assert not conversation.request([SYSTEM, *later], payload, made).violations
 
 
 def test_what_stands_before_recalled_passages_has_to_stay(conversation: Conversation) -> None:
