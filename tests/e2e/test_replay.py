@@ -358,16 +358,15 @@ def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> N
 def test_command_asks_the_questions_of_another_file(tmp_path: Path) -> None:
     file = told_once(tmp_path)
     [talk] = read_recordings(file)
-    asked = {"conversation": talk.name, "question": "That one, yes.", "evidence": list(talk.questions[0].evidence)}
-    questions = recorded.write(
-        tmp_path / "asked.jsonl",
-        [{**asked, "before": before} for before in (f"The locker in the station of {PLACES[0]}?", "Yes?")],
-    )
+    [evidence] = talk.questions[0].evidence
+    text = f"Which code had the locker in the station of {PLACES[0]}?"
+    asked = {"conversation": talk.name, "question": text, "evidence": [evidence], "category": "other words"}
+    questions = recorded.write(tmp_path / "asked.jsonl", [asked, {**asked, "evidence": [evidence, "D1:1"]}])
     measured = ["--recall", "--questions", str(questions), "--window", "3000", "--recall-ratio", "0.1"]
     ended = commands.run(["replay", str(file), *measured, "--json"], tmp_path)
     [line] = json.loads(ended.stdout)["presets"]
-    assert line["conversations"][0]["questions"] == 2
-    assert line["conversations"][0]["recalled"] == 1
+    assert line["kinds"]["other words"] == {"questions": 2, "to_the_letter": 0.5}
+    assert line["kinds"]["of several remarks"] == {"questions": 1, "to_the_letter": 0}
 
 
 def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
