@@ -11,6 +11,10 @@ SCENARIOS ?=
 ROUNDS ?=
 CHAIN ?=
 BACKGROUND ?=
+PRESETS ?= default
+WINDOWS ?= 8000
+RATIOS ?=
+QUESTIONS ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
@@ -30,9 +34,10 @@ SECONDS = 60
 
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
+MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -55,6 +60,16 @@ doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL 
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
+
+recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
+		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
+
+survival: dev-env ## which exact values outlive compactions: FILE=conversations.jsonl; options: CHAIN=10 PRESETS WINDOWS RATIOS
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(STENO) replay '$(or $(FILE),$(error make survival needs FILE=...))' --survival $(MEASURED) \
+		$(if $(CHAIN),--chain '$(CHAIN)')
 
 poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
 	@$(VENV)/python scripts/fetch_tables.py .tables

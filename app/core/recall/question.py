@@ -18,7 +18,7 @@ from app.core.values import value
 
 ASKING_FLOOR = 0.20
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
-STATING_FLOOR = 0.50
+STATING_FLOOR = 0.60
 """The same for a message without a question mark."""
 FULL_MATCH = 0.30
 """From this share on all of the budget is used; below it a part."""
