@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from app.replay.sent import SentMessage
 
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _WORD = re.compile(r"\w+")
+_QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
+_CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,13 @@ class Passage:
 
 
 def passages_in(message: SentMessage) -> Sequence[Passage]:
-    """The quotations of a note, each under a heading with position and speaker; none where it is no such note."""
+    """The quotations of a note, each behind its position and speaker; none where it is no such note.
+
+    A quotation begins a line; what it quotes goes on behind a tab.
+    """
     note = _NOTE.search("\n".join(message.pieces))
     if note is None:
         return ()
-    heading = re.compile(rf"<{note[1]} (\d+) ([^\n]*)>")
-    lines = note[2].split("\n")
-    headings = [(number, found) for number, line in enumerate(lines) if (found := heading.fullmatch(line))]
-    stops = [*(number for number, _ in headings), len(lines)]
-    return tuple(
-        Passage(int(found[1]) - 1, found[2], "\n".join(lines[start + 1 : stop]))
-        for (_, found), (start, stop) in zip(headings, pairwise(stops), strict=True)
-    )
+    lines = re.split(r"\n(?!\t)", note[2])
+    quoted = (_QUOTATION.fullmatch(_CONTINUED.sub(r"\1", line)) for line in lines)
+    return tuple(Passage(int(found[1]) - 1, found[2], found[3]) for found in quoted if found)
