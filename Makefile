@@ -19,6 +19,7 @@ HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
+CONVERSATIONS ?= 500
 MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
@@ -36,7 +37,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -138,6 +139,10 @@ thinking: dev-env ## a thousand histories whose thinking is bound to its prefix,
 histories: dev-env ## histories of Responses with items of every type, before a strict provider; options: HISTORIES=500
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_responses_histories.py --timeout 3600 $(PYTEST_ARGS)
+
+rules: dev-env ## conversations in which a rule is set early, through five compactions each, among what only looks like rules; options: CONVERSATIONS=500
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CONVERSATIONS=$(CONVERSATIONS) $(VENV)/python -m pytest tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -24,6 +24,8 @@ class Caller:
     """The upstream that the base URL names: `/u/{name}/v1`."""
     continues: str | None = None
     """The conversation whose compaction the history begins with."""
+    inherited_rules: tuple[str, ...] = ()
+    """The user's standing rules that this compaction quotes, newest first."""
     _first: Mapping[bytes, bytes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -169,7 +169,7 @@ class Exchange:
         if native is None:
             return request
         found = await resolved(self.services, self.caller, referred)
-        self.caller = replace(self.caller, continues=found.conversation_id)
+        self.caller = replace(self.caller, continues=found.conversation_id, inherited_rules=found.rules)
         self.sent, self.referred = request, found.chunks
         self.body = native.resolved(request, found.text)
         return await self._read()

@@ -168,6 +168,7 @@ def _writing(
         estimator=services.estimator,
         base_model=services.base_model,
         prefix=prefix,
+        inherited_rules=caller.inherited_rules,
     )
 
 

@@ -14,6 +14,7 @@ from time import time
 from app.compaction.references import BrokenReference, Reference
 from app.core.reasons import Code, joined
 from app.core.stages.ladder import Decision
+from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
 from app.core.values import value
 from app.core.view.chunks import SummaryChunk
@@ -43,6 +44,8 @@ class Resolved:
     text: str
     chunks: tuple[str, ...]
     conversation_id: str
+    rules: tuple[str, ...]
+    """The user's, newest first."""
 
 
 @value
@@ -74,7 +77,8 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     text = _text(chunks)
     if referred.told is not None and referred.told != text:
         raise InvalidReference(f"A compaction in the history cannot be read: its text was altered. {_REMEDY}")
-    return Resolved(text, reference.chunks, chunks[-1].conversation_id)
+    rules = tuple(merged_rules(chunk.rules for chunk in chunks))
+    return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
 
 
 def is_due(facts: Facts, ask: CompactionAsk) -> bool:

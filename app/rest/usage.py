@@ -69,6 +69,7 @@ class UsageOut(BaseModel):
     tokens: TokensOut
     rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
+    values_kept: float | None = Field(description="Of a summary: the share of its exact values that its text holds.")
     price_source: PriceSource | None = Field(
         description="settings: the operator's price. registry: the public list price, in US dollars."
     )

@@ -34,6 +34,8 @@ OPERATIONAL = ("enabled", "pinned_text", "wait_seconds", "overflow_retries")
 """Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
 """Those of `summary`: which models write summaries, and how they are asked."""
+KEPT_FROM = ("rules",)
+"""Others of `summary` that are no part of a policy: what users said is kept whatever the preset is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Policies:
         held["background"] = {**compaction.background.model_dump(), **given.get("compaction", {}).get("background", {})}
         if not compaction.enabled or name == "off":
             held["enabled"] = False
-        reached = {key: getattr(summary, key) for key in REACHED_BY}
+        reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}
         return (
             CompactionSettings.model_validate({**given.get("compaction", {}), **held, "preset": name}),
             SummarySettings.model_validate({**given.get("summary", {}), **reached}),

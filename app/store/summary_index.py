@@ -15,6 +15,7 @@ from app.store.tables import summary_chunks, summary_words
 from app.store.words import may_go_on, terms
 
 _KEY = (summary_chunks.c.tenant, summary_chunks.c.id)
+_SEARCHED = (summary_chunks.c.text, summary_chunks.c.exact_values, summary_chunks.c.rules)
 _SEARCH = table("summary_search")
 """SQLite's own index of `summary_words`, kept by triggers."""
 
@@ -24,9 +25,14 @@ class Unindexed:
     """A part of all summaries, in order, and which of them no search finds yet."""
 
     missing: Sequence[tuple[str, str, str]]
-    """Tenant, id and text."""
+    """Tenant, id and all the text that it is found by."""
     last: tuple[str, str] | None
     """Where the next part begins; None at the end."""
+
+
+def searched(text: str, values: Sequence[str], rules: Sequence[str]) -> str:
+    """All the text that a summary is found by."""
+    return "\n".join((text, *values, *rules))
 
 
 async def index_summaries(connection: AsyncConnection, summaries: Sequence[tuple[str, str, Sequence[str]]]) -> None:
@@ -68,7 +74,9 @@ async def find_unindexed(connection: AsyncConnection, after: tuple[str, str] | N
     """Summaries of an earlier release, or of a replica that still is one."""
     is_missing = summary_words.c.number.is_(None)
     some = (
-        select(*_KEY, is_missing.label("is_missing"), case((is_missing, summary_chunks.c.text)).label("text"))
+        select(
+            *_KEY, is_missing.label("is_missing"), *(case((is_missing, each)).label(each.name) for each in _SEARCHED)
+        )
         .outerjoin(
             summary_words,
             (summary_words.c.tenant == summary_chunks.c.tenant) & (summary_words.c.id == summary_chunks.c.id),
@@ -80,7 +88,8 @@ async def find_unindexed(connection: AsyncConnection, after: tuple[str, str] | N
         some = some.where(tuple_(*_KEY) > tuple_(*after))
     rows = (await connection.execute(some)).all()
     last = (rows[-1].tenant, rows[-1].id) if len(rows) == most else None
-    return Unindexed([(row.tenant, row.id, row.text) for row in rows if row.is_missing], last)
+    missing = [row for row in rows if row.is_missing]
+    return Unindexed([(row.tenant, row.id, searched(row.text, row.exact_values, row.rules)) for row in missing], last)
 
 
 def _holds_on_postgresql(wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:

@@ -121,6 +121,10 @@ summary_chunks = Table(
     _required("prompt_version", CleanText),
     Column("continued", Boolean, nullable=False, server_default=false()),
     _required("children", JSON),
+    Column("exact_values", JSON, nullable=False, server_default="[]"),
+    Column("rules", JSON, nullable=False, server_default="[]"),
+    Column("rules_left_out", Count, nullable=False, server_default="0"),
+    Column("values_kept", Double),
     Column("history_length", Count),
     _required("created_at", Milliseconds),
     Column("used_at", Milliseconds),  # By the last request whose payload it stood in, to the hour.
@@ -278,6 +282,7 @@ usage_records = Table(
     Column("cost", Double),
     _required("status", Count),
     Column("context_status", CleanText),
+    Column("values_kept", Double),
     _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "conversation_id", "created_at", "id"),

@@ -57,6 +57,8 @@ class UsageRecord:
     status: int
     context_status: str | None
     """Of the request, None for a summary."""
+    values_kept: float | None = None
+    """Of a summary: the share of the exact values beside it that its text holds; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +251,12 @@ _OWN_TOKENS = ("estimated", "forwarded", "saved")
 _COLUMNS = (
     *_OWN,
     "context_status",
+    "values_kept",
     *(f"{name}_tokens" for name in (*_OWN_TOKENS, *_REPORTED)),
     *(f"{name}_rate" for name in _RATES),
     "price_source",
 )
-_of_record = attrgetter(*_OWN, "context_status", *_OWN_TOKENS)
+_of_record = attrgetter(*_OWN, "context_status", "values_kept", *_OWN_TOKENS)
 _of_tokens = attrgetter(*_REPORTED)
 _of_price = attrgetter(*_RATES, "source")
 _NO_PRICE = (None,) * (len(_RATES) + 1)
@@ -286,5 +289,6 @@ def _stored(row: Row[Any]) -> StoredUsage:
         cost=row.cost,
         status=row.status,
         context_status=row.context_status,
+        values_kept=row.values_kept,
     )
     return StoredUsage(record, moment(row.created_at))
