@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from app.replay.judge import SummaryCalls
 from app.replay.player import Player
 from app.replay.presets import MAY_REFUSE, settings_of
 from app.replay.recall import Recall
-from app.replay.recordings import Recording, chain, read_recordings
+from app.replay.recordings import Recording, chain, read_recordings, with_questions
 from app.replay.stage import stage
 from app.replay.tally import Tally
 from app.settings.presets import PRESET_NAMES
@@ -166,6 +168,31 @@ def test_no_preset_loses_anything_of_a_real_conversation_without_saying_so(prese
     assert tally.too_large > 10
 
 
+PARAPHRASED = ROOT / "benchmarks" / "recall" / "paraphrased.jsonl"
+
+
+def test_questions_in_other_words_are_many_and_of_several_kinds() -> None:
+    asked = [json.loads(line) for line in PARAPHRASED.read_text().splitlines()]
+    assert len(asked) >= 100
+    assert min(Counter(each["conversation"] for each in asked).values()) >= 15
+    assert {each["category"] for each in asked} == {"single-hop", "multi-hop", "temporal", "indirect"}
+    assert all(("before" in each) == (each["category"] == "indirect") for each in asked)
+    assert all((each["category"] == "multi-hop") == (len(each["evidence"]) > 1) for each in asked)
+
+
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
+def test_questions_in_other_words_share_no_long_word_with_their_evidence() -> None:
+    asked = with_questions(read_recordings(REAL_DATA / "locomo.jsonl"), PARAPHRASED)
+    for talk, question in ((each, question) for each in asked for question in each.questions):
+        said = " ".join(talk.remarks[name].text for name in question.evidence)
+        shared = {word for word in _words(question.text) & _words(said) if len(word) > 4} - {"which", "there"}
+        assert not shared, question.text
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower()))
+
+
 # Several processes
 
 
@@ -312,7 +339,7 @@ def test_command_measures_recall(tmp_path: Path) -> None:
     assert default["replay"]["violations"] == []
 
 
-PLACES = ["Aarhus", "Bergen", "Cork", "Dresden", "Espoo", "Fulda", "Graz", "Haarlem"]
+PLACES = ["Oslo", "Porto", "Quito", "Riga", "Sofia", "Tunis", "Utrecht", "Vienna"]
 
 
 def told_once(folder: Path) -> Path:
