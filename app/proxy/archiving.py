@@ -36,6 +36,7 @@ def _strands(facts: Facts, identity: Identity) -> Iterator[Strand]:
             request_id=job.request_id,
             format=facts.format.name,
             messages=messages,
+            alone=facts.format.alone,
             places=places,
             root=places[0],
             tokens=tokens,

@@ -46,6 +46,8 @@ class Strand:
     request_id: str
     format: str
     messages: Sequence[Message]
+    alone: Callable[[bytes], bytes]
+    """A raw message as JSON that stands for itself."""
     places: Sequence[bytes]
     """`places[i]` stands for the first i messages: one more than there are messages."""
     root: bytes
@@ -192,7 +194,7 @@ def _row(strand: Strand, number: int) -> MessageRow:
         kind=message.kind.name.lower(),
         role=message.role,
         format=strand.format,
-        sent=message.raw.decode("utf-8", "replace"),
+        sent=strand.alone(message.raw).decode("utf-8", "replace"),
         tokens=round(strand.ratio * strand.tokens[number]),
         request_id=strand.request_id,
         words=_words(message),

@@ -124,6 +124,7 @@ def strand(*texts: str, tenant: str = TENANT, conversation_id: str = "c1", reque
         request_id=request_id,
         format="chat_completions",
         messages=messages,
+        alone=bytes,
         places=chain.digests,
         root=chain.digests[0],
         tokens=[10] * len(messages),
