@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.core.history.messages import Kind, Media, Message, called_in
-from app.core.quoting import one_line, quoted, word
+from app.core.quoting import fence_of, one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
 from app.core.view.view import View
@@ -56,10 +56,6 @@ class SummaryRequest:
     """Cap on the visible answer."""
     shown: View | None = None
     """The conversation itself, to be read in place of the transcript, which is empty then."""
-
-
-def fence_of(digest: bytes) -> str:
-    return digest.hex()[:8]
 
 
 def prompt_version(prompt: str) -> str:
