@@ -31,6 +31,8 @@ MOST_KNOWN = 50_000
 """Places by which a history is known: two for each request, about 200 bytes each."""
 BATCH_MESSAGES = 200
 BATCH_BYTES = 1 << 20
+FLUSH_BATCHES = 4
+"""Then others have their turn: after an outage it may take a minute until all is stored."""
 INDEXED_CHARACTERS = 65_536
 """Of a message: what stands behind them is kept, but no search finds it."""
 INDEXED_BYTES = 900_000
@@ -113,8 +115,11 @@ class Archive:
             self._known.keep((strand.conversation_id, place), strand.tenant)
 
     async def flush(self, write: Write) -> None:
-        """Whatever `write` raises it raises, too, and keeps the rest. Nobody else may flush meanwhile."""
-        while self._parts:
+        """Some batches of what waits. Whatever `write` raises it raises, too, and keeps the rest. Nobody else may flush
+        meanwhile."""
+        for _ in range(FLUSH_BATCHES):
+            if not self._parts:
+                return
             batch = self._next_batch()
             rows = await asyncio.to_thread(_rows_of, batch)
             left = await write(rows)

@@ -90,7 +90,7 @@ class RequestCalls(Calls):
 
     async def flush(self) -> None:
         """Store what was recorded, within five seconds. Raises StoreUnavailable; the rest then still waits."""
-        await self._bounded(self._writes.flush, FLUSH_SECONDS)
+        await self._bounded(self._writes.flush_all, FLUSH_SECONDS)
 
     @property
     def dropped(self) -> int:

@@ -108,7 +108,8 @@ class WriteBehind:
             await asyncio.wait({self._task})
 
     async def flush(self) -> None:
-        """Write what was recorded before the call. If the database cannot be reached, it raises and keeps the rest."""
+        """Write what was recorded before the call, and of many messages the first ones. If the database cannot be
+        reached, it raises and keeps the rest."""
         async with self._writing:
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
@@ -119,6 +120,12 @@ class WriteBehind:
                 await self._archive.flush(self._write_messages)
             finally:
                 self._put_back()
+
+    async def flush_all(self) -> None:
+        """Likewise, until nothing waits any more."""
+        await self.flush()
+        while self._archive.waiting:
+            await self.flush()
 
     async def erase(self, tenant: str, conversation_id: str | None, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Erase while no flush is in flight, and with it what waits of the conversation, or of the tenant's for None.
@@ -177,6 +184,8 @@ class WriteBehind:
             else:
                 if (ended := self._repeats.over("flush")) is not None:
                     log.info("records stored again", times=ended[0], seconds=ended[1])
+                if self._archive.waiting:
+                    self._recorded.set()
                 continue
             self._recorded.set()
             await asyncio.sleep(RETRY_SECONDS)

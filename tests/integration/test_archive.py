@@ -423,3 +423,25 @@ async def test_no_message_is_stored_that_nobody_asked_to_keep(store: Store) -> N
     store.record(seen(heads=((strand(*TALK).places[-1], 1),)))
     await store.flush()
     assert set(await everything(store)) == {0}
+
+
+async def test_many_messages_that_wait_let_everything_else_be_stored_between_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage: what looks into the store waits for a few batches, and not for all."""
+    monkeypatch.setattr(archive, "BATCH_MESSAGES", 1)
+    monkeypatch.setattr(archive, "FLUSH_BATCHES", 3)
+    await store._writes.stop()
+    show(store, *TALK)
+    assert await kept(store) == TALK[:3]
+    assert await kept(store) == TALK[:6]
+    await store.flush()
+    assert await kept(store) == TALK
+
+
+async def test_all_that_waits_is_stored_in_the_background(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "BATCH_MESSAGES", 1)
+    show(store, *TALK)
+    async with asyncio.timeout(20):
+        while await count(store, messages) != [len(TALK)]:  # noqa: ASYNC110 - nobody tells when
+            await asyncio.sleep(0.05)
