@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from app.core.history.messages import Message
 from app.core.values import value
 
-LONGEST_PASSAGE = 480
+LONGEST_PASSAGE = 300
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
 
-_BREAKS = ("\n\n", "\n", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
+_BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
 """Where a passage may end, the best first."""
 _LETTERS = re.compile(r"\w")
 
