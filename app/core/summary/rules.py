@@ -66,6 +66,8 @@ class _Forms:
             return any(self._heads.match(read, place) for place in places)
         if sentence.is_question:
             return any(self._asks.match(read, place) for place in places)
+        if read.endswith((":", "：")):  # noqa: RUF001 - it is meant
+            return False  # What it announces is missing.
         if any(self._begins.match(read, place) for place in places):
             return True
         return self._holds.search(read) is not None and not any(self._tale.match(read, place) for place in places)
