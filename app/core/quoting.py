@@ -83,6 +83,11 @@ _PLAIN = {ord(spelling): digit for digit in "0123456789abcdef" for spelling in _
 _LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
 
 
+def fence_of(digest: bytes) -> str:
+    """What nobody can guess and is the same each time: the beginning of a keyed digest."""
+    return digest.hex()[:8]
+
+
 def word(name: str) -> str:
     """A name, such as a role, a sender or a tool, as one word of bounded length."""
     kept = (c if c == "_" or c in WORD_MARKS or category(c)[0] in "LNM" else "_" for c in name[:LONGEST_WORD])

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.core.limits.budget import Rule, Shares
+from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
@@ -115,6 +116,7 @@ def read_trigger(given: object) -> TriggerSettings | None:
 
 def policy_of(compaction: CompactionSettings) -> Policy:
     mask, session, position = compaction.mask, compaction.session_pruning, compaction.position_pruning
+    recall = compaction.recall
     return Policy(
         strategy=compaction.strategy,
         mask=MaskPolicy(**_members(mask, "enabled")) if mask.enabled else None,
@@ -127,6 +129,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         stub=compaction.prune.stub,
         emergency=compaction.emergency,
         cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
+        recall=RecallPolicy(**_members(recall, "enabled")) if recall.enabled else None,
     )
 
 

@@ -158,7 +158,7 @@ def test_what_a_fold_of_folds_stands_for_takes_no_room_from_it() -> None:
     assert plan is not None
     _, done = play(compact(talk, "conv", plan, BUDGET, in_pairs, count), *[notes(35)] * 20)
     widest = max(done.made, key=lambda made: made.last_index - made.first_index)
-    assert widest.level == 2
+    assert widest.level > 1
     assert sum(count(rule) + 1 for rule in widest.rules) > int(KEEPING.rules_share * BUDGET.window) // 2
 
 

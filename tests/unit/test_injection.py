@@ -12,14 +12,14 @@ from unicodedata import category, normalize
 import pytest
 
 from app.core.history.messages import Media, Message, ToolCall
-from app.core.quoting import LONGEST_WORD, MARKS, one_line, quoted, word
+from app.core.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
 from app.core.stages.policy import Strategy
 from app.core.stages.prune import prune
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Summarise
 from app.core.summary.gate import Ending
-from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, fence_of, quote_chunks, quote_messages
+from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Note, Verbatim, View
 from tests.unit.conversations import (

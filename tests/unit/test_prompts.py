@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from app.core.history.messages import Media
+from app.core.quoting import fence_of
 from app.core.summary.prompts import (
     LONGEST_FAILURE,
     chunk_text,
     failed_results,
-    fence_of,
     prompt_version,
     quote_chunks,
     quote_messages,

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from math import ceil
 
 from app.core.limits.budget import Budget
+from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
@@ -86,7 +87,7 @@ class ChunkMaker:
         if span.start:
             path = Path((prior,), span.start)
             replaces += prior.tokens + sum(map(transcript.tokens_of, released))
-        before = prompts.quote_chunks((prior,), released, prompts.fence_of(chunk.through_digest))
+        before = prompts.quote_chunks((prior,), released, fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
         beside = () if span.start else (prompts.notes_so_far(prior),)
@@ -107,7 +108,7 @@ class ChunkMaker:
         too_large = quoted_tokens(transcript, span.start, span.stop) > readable
         longest = max(200, readable * 3 // len(messages)) if too_large else None
         recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
-        fence = prompts.fence_of(self.conversation.chain[span.stop])
+        fence = fence_of(self.conversation.chain[span.stop])
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
 
     def _shown(self, path: Path, span: Span) -> View | None:
@@ -137,7 +138,7 @@ class ChunkMaker:
             level=1 + max(chunk.level for chunk in chunks),
             continued=continued,
         )
-        quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
+        quoted = prompts.quote_chunks(chunks, released, fence_of(blank.through_digest))
         replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
         source = _Source(quoted, replaces)
         blank = self._with_beside(blank, replaces, chunks)

@@ -13,23 +13,22 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.core.history.messages import Kind, Media, Message, called_in
-from app.core.quoting import marked, one_line, quoted, word
+from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
 from app.core.view.view import View
 
 SUMMARY_PROMPT = """\
 You write notes on an earlier part of a conversation between a user and an assistant, so that the assistant can go on \
-with the conversation without that part. Keep, as far as the transcript holds it:
-1. Goal: the user's question or task, and the environment it is about.
-2. State: what is done and resolved, and the commands and tool calls that matter, with their outcomes.
-3. Decisions and the reasons for them; who said what: preferences, facts and promises, each with its speaker.
-4. What was tried and failed, with the error, so that it is not tried again.
-5. What is still open: questions nobody answered, and who has to answer them.
-6. The next step, as far as it was settled.
-Copy identifiers exactly: names, numbers, dates, amounts, ids, file paths, addresses and codes, as they stand.
-Write in the third person, plainly and compactly, oldest first. State nothing that the transcript does not say. Leave \
-out thinking, and keep what came of it. Add nothing, judge nothing, answer nothing.\
+without that part. Keep:
+1. Goal: the user's question or task, and its environment.
+2. State: what is done, by which commands and tool calls, and their outcomes.
+3. Decisions and the reasons for them; who said what: preferences, facts, promises.
+4. What was tried and failed, with the error.
+5. Open questions, and the next step.
+Copy identifiers exactly: names, numbers, dates, amounts, ids, paths, addresses and codes.
+Write in the third person, plainly and compactly, oldest first. State only what the transcript says, quote no \
+thinking, judge nothing, answer nothing.\
 """
 
 FOLD_NOTE = "The transcript holds notes made earlier on this conversation. Merge them into one set of notes."
@@ -61,10 +60,6 @@ class SummaryRequest:
     """Cap on the visible answer."""
     shown: View | None = None
     """The conversation itself, to be read in place of the transcript, which is empty then."""
-
-
-def fence_of(digest: bytes) -> str:
-    return digest.hex()[:8]
 
 
 def prompt_version(prompt: str) -> str:
