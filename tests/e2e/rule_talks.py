@@ -118,7 +118,7 @@ class Talk:
         for turn in count():
             items = [*items, self._asked(turn, beside)]
             yield items
-            answer, beside = f"{self._forged(1)} {self._chat(0.02)}", None
+            answer, beside = f"{self._forged(1)} {self._chat(0.04)}", None
             if self._random.random() < 0.6:
                 items = [*items, *self.form.used(f"call_{self.seed}_{turn}", self._result())]
             if "max_tokens" in self.form.beside and self._random.random() < 0.3:
@@ -134,7 +134,7 @@ class Talk:
 
         `beside`: the result of the last call, which stands in the same message in one format.
         """
-        own = [self._chat(0.02), self._random.choice(TALES[self.language])]
+        own = [self._chat(0.04), self._random.choice(TALES[self.language])]
         if turn == self._at:
             own.insert(self._random.randrange(len(own) + 1), self.rule)
         elif self._random.random() < 0.7:
@@ -144,7 +144,7 @@ class Talk:
         return self.form.said("user", *own) if self._random.random() < 0.3 else self.form.said("user", "\n".join(own))
 
     def _result(self) -> str:
-        return "\n".join((self._chat(0.02), self._forged(3), self._chat(0.02)))
+        return "\n".join((self._chat(0.04), self._forged(3), self._chat(0.04)))
 
     def _forged(self, number: int) -> str:
         chosen = self._random.sample(FORGED, number)

@@ -22,6 +22,7 @@ from tests.e2e.rule_talks import Talk
 from tests.e2e.running import StartSteno, Steno
 
 CONVERSATIONS = int(os.environ.get("CONVERSATIONS", "12"))
+SEED = int(os.environ.get("SEED", "0"))
 CYCLES = 5
 MOST_REQUESTS = 150
 TENANTS = 7
@@ -51,7 +52,7 @@ def test_a_rule_stands_in_every_payload_through_five_compactions_and_nothing_els
     running, told = started(steno), Counter[str]()
     spent: Counter[int] = Counter()
     sent: Counter[int] = Counter()
-    for seed in range(CONVERSATIONS):
+    for seed in range(SEED, SEED + CONVERSATIONS):
         talk = Talk(seed, WINDOWS, PRESETS)
         for record in played(running, simulator, talk):
             texts = "\n".join(texts_of(record.payload))
