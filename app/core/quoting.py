@@ -103,6 +103,11 @@ def one_line(text: str) -> str:
     return _LINE_END.sub(" ", text)
 
 
+def indented(text: str) -> str:
+    """A text of which only the first line begins where lines begin: what stands there can only be ours."""
+    return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
+
+
 def quoted(text: str, fence: str) -> str:
     """A text in which nothing is left that could be read as a heading or a mark, of this fence or of another."""
     if fence in _BETWEEN.sub("", text).translate(_PLAIN):

@@ -19,6 +19,7 @@ from app.errors import StenoError
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
+from app.proxy.archiving import archive
 from app.proxy.asgi import (
     CONNECTION,
     SIGNATURE,
@@ -211,6 +212,8 @@ class Exchange:
             await milestones.close()
             if (decision := milestones.decision) is not None:
                 self.services.store.record(seen(facts, decision))
+                if self.services.keeps_messages:
+                    archive(self.services, facts)
                 self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:

@@ -21,6 +21,7 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view
 from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
 from app.headers.relayed import EVENT_STREAM, Headers, media_type
+from app.proxy.archiving import archive
 from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
@@ -113,6 +114,8 @@ async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
     view = await job.beside(services.work, lambda: build_view(job.conversation, path))
     decision = Decision(view, view.actions)
     services.store.record(await job.beside(services.work, lambda: seen(facts, decision)))
+    if services.keeps_messages:
+        archive(services, facts)
     place = job.conversation.chain[path.covered]
     reference = Reference(tuple(chunk.id for chunk in path.chunks), place, int(time()))
     sealed = services.references.sealed(reference, caller.tenant, caller.format.name)

@@ -175,7 +175,9 @@ class Judge:
         """The last message that summaries stood for."""
         self._previous: bytes | None = None
         self._lasting = 0
-        """How much of it the next payload is to begin with: what was recalled for one message, nobody has to repeat."""
+        """How much of it the next turn's payload is to begin with: what is recalled for one message need not stay."""
+        self._turn = -1
+        """The user message that it answers."""
         self._reduced: Mapping[int, bytes] = {}
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
@@ -238,12 +240,14 @@ class Judge:
         reduced = {**dict.fromkeys(walk.pruned, b""), **{i: walk.places[i].raw for i in walk.reduced}}
         payload = self._reader.format.prompt_of(record.body).removesuffix(b"]")
         kept = common_prefix(self._previous, payload) if self._previous else 0
-        comparison = _Comparison(self._previous, self._lasting, kept, made or taken_up, reduced != self._reduced)
+        lasting = len(self._previous or b"") if walk.last_user == self._turn else self._lasting
+        comparison = _Comparison(self._previous, lasting, kept, made or taken_up, reduced != self._reduced)
         if _is_accepted(record):
             self._seen |= {call.sequence for call in walk.standing}
             self._summarised = max(walk.summarised, default=-1)
             self._reduced, self._previous = reduced, payload
-            self._lasting = min((payload.rindex(note.raw) for note in walk.recalling), default=len(payload))
+            self._lasting = payload.rindex(walk.note.raw) if walk.note else len(payload)
+            self._turn = walk.last_user
         return comparison
 
     def _violations(self, request: int, found: Iterable[tuple[Kind, str]]) -> tuple[Violation, ...]:
@@ -259,7 +263,7 @@ class _Comparison:
 
     previous: bytes | None
     lasting: int
-    """Bytes of the previous one before what was recalled for its last message alone."""
+    """Bytes of the previous one that this one is to begin with."""
     kept: int
     """Bytes that both begin with."""
     summarised: bool
@@ -277,7 +281,7 @@ class _Comparison:
         if self.broke and not self.summarised and not self.reduced:
             share = f"{self.kept} of the previous payload's {len(self.previous)} bytes"
             yield "prefix", f"Only {share} begin this one, and nothing was summarised, shortened or left out."
-        elif self.summarised and not self.broke:
+        elif self.summarised and self.kept >= KEPT_SHARE * len(self.previous):
             yield "idle", "Summary calls were made, and yet the payload only extends the previous one."
 
 
@@ -330,6 +334,17 @@ class _Walk:
         return not self.missing and not self.repeated and not self._found
 
     @property
+    def last_user(self) -> int:
+        """-1 where the user has said nothing."""
+        return max((i for i, message in enumerate(self.history) if message.role == "user"), default=-1)
+
+    @property
+    def note(self) -> SentMessage | None:
+        """What was recalled for the last user message: the note right before it."""
+        users = [message for message in self.payload if message.role == "user"][-2:]
+        return next((message for message in users[:1] if message in self.recalling), None)
+
+    @property
     def status(self) -> str:
         """What the answer has to call the payload."""
         if self.standing:
@@ -341,13 +356,13 @@ class _Walk:
         """`told`: the status the client was given, if any."""
         yield from self._found
         yield from self._coverage_problems()
-        for index in sorted(self.passages.keys() & set(self.verbatim)):
-            yield "recalled", f"{self._name(index)} is verbatim in the payload, and passages of it are recalled."
+        for index in sorted(self.passages.keys() & self.places.keys()):
+            if any(text in piece for text in self.passages[index] for piece in self.places[index].pieces):
+                yield "recalled", f"What is recalled of {self._name(index)} stands in the payload anyway."
         if told not in (None, self.status):
             yield "status", f"The answer says {told!r} of a payload that is {self.status!r}."
-        last_user = max((i for i, message in enumerate(self.history) if message.role == "user"), default=None)
-        if last_user is not None and last_user not in self.verbatim:
-            yield "last_user", f"The last user message, {self._name(last_user)}, is not verbatim in the payload."
+        if self.last_user >= 0 and self.last_user not in self.verbatim:
+            yield "last_user", f"The last user message, {self._name(self.last_user)}, is not verbatim in the payload."
         if split := sorted(split_pairs(self.payload) - split_pairs(self.history)):
             yield "split_pair", f"The payload holds only one side of the tool calls {', '.join(split)}."
 

@@ -237,11 +237,12 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
 
 
 def _question(value: Mapping[str, Any]) -> Question:
+    text = str(value["question"])
     category = value.get("category", "")
     return Question(
         answer=str(value.get("answer", "")),
         evidence=_ids(value.get("evidence")),
-        text=str(value["question"]),
+        text=text,
         kind=str(KINDS_OF_LOCOMO.get(category, category)),
         before=str(value.get("before", YES)),
     )

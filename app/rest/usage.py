@@ -160,7 +160,7 @@ async def report_usage(
     return UsageReportOut(
         since=begin,
         until=end if until else None,
-        totals=TotalsOut.model_validate(_totals(found.sums)),
+        totals=totals_out(found.sums),
         groups=[_group(group, by) for group in found.groups],
         has_more=found.has_more,
     )
@@ -232,6 +232,10 @@ def _in_utc(time: datetime, latest: datetime) -> datetime:
 
 def _ms(time: datetime) -> int:
     return round(time.timestamp() * 1000)
+
+
+def totals_out(sums: UsageSums) -> TotalsOut:
+    return TotalsOut.model_validate(_totals(sums))
 
 
 def _group(group: UsageGroup, by: Grouping | None) -> UsageGroupOut:

@@ -184,6 +184,18 @@ async def report_usage(
     return UsageReport(sums, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
 
 
+async def sums_of_requests(
+    connection: AsyncConnection, tenant: str, conversation_id: str, requests: Sequence[str]
+) -> dict[str, UsageSums]:
+    """What these requests of the conversation took, as far as anything is known of them."""
+    table, rows = usage_records.c, dict[str, list[Row[Any]]]()
+    own = (table.tenant == tenant, table.conversation_id == conversation_id, table.request_id.in_(requests))
+    grouped = _sums().add_columns(table.request_id).where(*own).group_by(table.request_id, _FOR_ANSWERS)
+    for row in await connection.execute(grouped):
+        rows.setdefault(row.request_id, []).append(row)
+    return {request: _both(of_request) for request, of_request in rows.items()}
+
+
 async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """All of the conversation. Needs a transaction."""
     await connection.execute(

@@ -20,7 +20,7 @@ from tests.integration.examples import TENANT as US
 
 async def found(store: Store, *words: str, tenant: str = US, limit: int = 100, after: str | None = None) -> list[str]:
     asked = words_in(" ".join(words))
-    page = await store.search_summaries(tenant, asked, limit=limit, after=after, order="desc")
+    page = await store.search(tenant, asked, "summaries", limit=limit, after=after, order="desc")
     return [one.id for one in page.data]
 
 
@@ -171,7 +171,7 @@ async def test_nobody_finds_what_another_tenant_holds_where_the_index_takes_them
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells tenants apart by four bytes of a digest."""
-    monkeypatch.setattr("app.store.summary_index.terms", lambda _, words: terms("one for both", words))
+    monkeypatch.setattr("app.store.word_index.terms", lambda _, words: terms("one for both", words))
     await write(store, "Your parcel.", "The parcel.", tenant=STRANGER)
     await write(store, "My parcel.")
     assert await found(store, "parcel") == ["s0"]

@@ -1,11 +1,11 @@
 """The index: which passages of a history hold which words, and how well they match a question.
 
-Theory: BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), with three changes, each of which
-found more of the evidence for questions about long dialogues. A word stands for its neighbours too: what is asked about
-is often named in the remark before or after the one that answers. So each passage's counts are its own and half of its
-neighbours' (as fields are weighted in BM25F). A word's weight is the square of its rarity: a question is made of common
-words, and two of them must not weigh more than the name that it is about. And the best passages tell what else belongs
-to the subject: some of their rarest words are asked for as well, with less weight (Rocchio, 1971).
+Theory: BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009), with two changes, each of which
+found more of the evidence for questions about long dialogues. What is asked about is often named in a remark before or
+after the one that answers: so each passage's counts are its own, half of its neighbours', and a quarter of theirs (as
+fields are weighted in BM25F). And a word's weight is the square of its rarity: a question is made of common words, and
+two of them must not weigh more than the name that it is about. To ask for words of the best matches, too (Rocchio,
+1971), found no more within the usual budget.
 
 It only grows, as histories do, and it is asked about its beginning: the first so many passages. What comes later
 changes nothing for these, so the same question to the same history has the same answer at every replica, whatever else
@@ -17,8 +17,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import nlargest
+from collections.abc import Iterable, Mapping
 from math import log
 
 from app.core.history.messages import History, Message
@@ -29,16 +28,13 @@ SATURATION = 1.2
 """BM25's k1: how much a word that is said again adds."""
 LENGTH = 0.75
 """BM25's b: how much a long passage counts for less."""
-NEIGHBOURS = 0.5
+NEIGHBOURS = (0.5, 0.25)
+"""What a word counts for the passages next to the one that holds it, and for those next to them."""
 RARITY_POWER = 2
 COMMON_SHARE = 0.25
 """A word in a larger share of the passages tells nothing, and takes long to look at."""
 FEW_PASSAGES = 100
 """Among fewer than this every word is looked at."""
-BEST = 5
-"""Passages that tell what else belongs to the subject."""
-ADDED_WORDS = 10
-ADDED_WEIGHT = 0.3
 
 BYTES_A_WORD = 400
 BYTES_A_PASSAGE = 200
@@ -100,7 +96,7 @@ class Index:
     def scores(self, asked: Weights, among: int) -> Scores:
         """How well each of the first so many passages matches."""
         scores: dict[int, float] = {}
-        usual = self._length_before[among] / among * (1 + 2 * NEIGHBOURS) if among else 0.0
+        usual = self._length_before[among] / among * (1 + 2 * sum(NEIGHBOURS)) if among else 0.0
         for word, weight in asked.items():
             held = self._holding.get(word)
             holding = bisect_left(held[0], among) if held else 0
@@ -112,16 +108,6 @@ class Index:
                 matched = weight * rarity * often * (SATURATION + 1) / (often + SATURATION * length)
                 scores[number] = scores.get(number, 0.0) + matched
         return scores
-
-    def widened(self, asked: Weights, best: Sequence[int], scores: Scores, history: History, among: int) -> Weights:
-        """The question with the rarest words of the passages that match it best."""
-        found: dict[str, float] = {}
-        for number in best[:BEST]:
-            for word in self.words_of(number, history):
-                if word not in asked:
-                    found[word] = found.get(word, 0.0) + scores[number] * self.rarity(word, among)
-        added = nlargest(ADDED_WORDS, ((weight, word) for word, weight in found.items()))
-        return {**asked, **{word: ADDED_WEIGHT * weight / added[0][0] for weight, word in added}}
 
     def words_of(self, number: int, history: History) -> Counter[str]:
         """The words of a passage. They are read again: to keep them would take as much room as the rest."""
@@ -146,18 +132,22 @@ class Index:
         self._entries += len(words)
 
     def _with_neighbours(self, held: Holding, holding: int, among: int) -> Mapping[int, float]:
-        """How often a word stands in each passage, half of what its neighbours say among it."""
+        """How often a word stands in each passage, its neighbours counted in."""
         often: dict[int, float] = {}
         for number, times in zip(held[0][:holding], held[1], strict=False):
             often[number] = often.get(number, 0.0) + times
-            if number:
-                often[number - 1] = often.get(number - 1, 0.0) + NEIGHBOURS * times
-            if number + 1 < among:
-                often[number + 1] = often.get(number + 1, 0.0) + NEIGHBOURS * times
+            for distance, share in enumerate(NEIGHBOURS, 1):
+                for neighbour in (number - distance, number + distance):
+                    if 0 <= neighbour < among:
+                        often[neighbour] = often.get(neighbour, 0.0) + share * times
         return often
 
     def _length_around(self, number: int, among: int) -> float:
         before = self._length_before
-        around = before[min(number + 2, among)] - before[max(0, number - 1)]
-        own = before[number + 1] - before[number]
-        return own + NEIGHBOURS * (around - own)
+        length = before[number + 1] - before[number]
+        inner, weighed = length, float(length)
+        for distance, share in enumerate(NEIGHBOURS, 1):
+            outer = before[min(number + distance + 1, among)] - before[max(0, number - distance)]
+            weighed += share * (outer - inner)
+            inner = outer
+        return weighed

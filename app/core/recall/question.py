@@ -13,14 +13,14 @@ from heapq import nlargest
 from re import compile as pattern
 
 from app.core.history.messages import History, Kind
-from app.core.recall.index import BEST, Index, Weights
+from app.core.recall.index import Index, Weights
 from app.core.values import value
 
 ASKING_FLOOR = 0.20
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
-STATING_FLOOR = 0.50
+STATING_FLOOR = 0.60
 """The same for a message without a question mark."""
-FULL_MATCH = 0.50
+FULL_MATCH = 0.30
 """From this share on all of the budget is used; below it a part."""
 LITTLE = 2.0
 """Words of a message that together are as rare as two that nobody said before: with less it says little by itself, as
@@ -54,17 +54,13 @@ def found_for(question: int, history: History, index: Index, among: int, may: Ma
     asked = _asked(question, text, history, index, among)
     mass = sum(weight * index.rarity(word, among) for word, weight in asked.items())
     scores = index.scores(asked, among)
-    best = nlargest(BEST, filter(may, scores), key=lambda number: (scores[number], -number))
+    best = nlargest(MOST_FOUND, filter(may, scores), key=lambda number: (scores[number], -number))
     if not best or not mass:
         return NOTHING
-    around = set[str]().union(
-        *(index.words_of(n, history) for n in (best[0] - 1, best[0], best[0] + 1) if 0 <= n < among)
-    )
-    match = sum(weight * index.rarity(word, among) for word, weight in asked.items() if word in around) / mass
-    if match < (ASKING_FLOOR if _ASKS.search(text) else STATING_FLOOR):
-        return NOTHING
-    scores = index.scores(index.widened(asked, best, scores, history, among), among)
-    return Found(nlargest(MOST_FOUND, filter(may, scores), key=lambda number: (scores[number], -number)), match)
+    around = (number for number in range(best[0] - 1, best[0] + 2) if 0 <= number < among)
+    held = set[str]().union(*(index.words_of(number, history) for number in around))
+    match = sum(weight * index.rarity(word, among) for word, weight in asked.items() if word in held) / mass
+    return NOTHING if match < (ASKING_FLOOR if _ASKS.search(text) else STATING_FLOOR) else Found(best, match)
 
 
 def _asked(question: int, text: str, history: History, index: Index, among: int) -> Weights:
