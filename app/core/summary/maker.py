@@ -156,7 +156,7 @@ class ChunkMaker:
         rules = merged_rules([*(each.rules for each in chunks), set_here])
         # No more than a third of what is replaced, or the summary would be no smaller than that.
         whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
-        room = min(whole, replaces // 3)
+        room = min(whole, (max(replaces, LEAST_ASKED) if self.plan.asked else replaces) // 3)
         kept = fitting(rules, room, self.count)
         # A summary of everything, made anew from everything, knows itself what it leaves out.
         left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)
