@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from app.core.history.messages import Message
 from app.core.values import value
 
-LONGEST_PASSAGE = 300
+LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")

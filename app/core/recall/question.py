@@ -14,7 +14,6 @@ from re import compile as pattern
 
 from app.core.history.messages import History, Kind
 from app.core.recall.index import Index, Weights
-from app.core.recall.words import is_name
 from app.core.values import value
 
 ASKING_FLOOR = 0.20
@@ -27,7 +26,6 @@ LITTLE = 2.0
 """Words of a message that together are as rare as two that nobody said before: with less it says little by itself, as
 "yes, that one" does, and the assistant's message before it is asked for, too."""
 BEFORE_WEIGHT = 0.5
-NAMED_WEIGHT = 0.5
 MOST_WORDS = 64
 READ_CHARACTERS = 4_000
 """Of a longer message its beginning and its end are read."""
@@ -62,17 +60,15 @@ def found_for(question: int, history: History, index: Index, among: int, may: Ma
     around = (number for number in range(best[0] - 1, best[0] + 2) if 0 <= number < among)
     held = set[str]().union(*(index.words_of(number, history) for number in around))
     match = sum(weight * index.rarity(word, among) for word, weight in asked.items() if word in held) / mass
-    asks = _ASKS.search(text) is not None or history.holds_calls
-    return NOTHING if match < (ASKING_FLOOR if asks else STATING_FLOOR) else Found(best, match)
+    return NOTHING if match < (ASKING_FLOOR if _ASKS.search(text) else STATING_FLOOR) else Found(best, match)
 
 
 def _asked(question: int, text: str, history: History, index: Index, among: int) -> Weights:
     own = dict.fromkeys(index.counted(text), 1.0)
-    missing = max(0.0, 1 - sum(index.rarity(word, among) for word in own) / (LITTLE * index.rarity("", among)))
+    missing = 1 - sum(index.rarity(word, among) for word in own) / (LITTLE * index.rarity("", among))
     before = history[question - 1] if question else None
-    if before is not None and before.kind is Kind.ASSISTANT:
-        said = {word: NAMED_WEIGHT if is_name(word) else missing * BEFORE_WEIGHT for word in index.counted(_read(before.text))}
-        own = {**said, **own}
+    if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
+        own = {**dict.fromkeys(index.counted(_read(before.text)), missing * BEFORE_WEIGHT), **own}
     return dict(nlargest(MOST_WORDS, own.items(), key=lambda each: (each[1] * index.rarity(each[0], among), each[0])))
 
 
