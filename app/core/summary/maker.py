@@ -26,6 +26,8 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Verbatim, View
 
+RULES_SHARE = 1 / 3
+"""Rules take at most this share of what a summary replaces, or it would be no smaller than that."""
 LEAST_ASKED = 1_000
 """Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
 
@@ -154,9 +156,9 @@ class ChunkMaker:
         values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
         set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
         rules = merged_rules([*(each.rules for each in chunks), set_here])
-        # No more than a third of what is replaced, or the summary would be no smaller than that.
         whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
-        room = min(whole, (max(replaces, LEAST_ASKED) if self.plan.asked else replaces) // 3)
+        replaced = max(replaces, LEAST_ASKED) if self.plan.asked else replaces
+        room = min(whole, int(RULES_SHARE * replaced))
         kept = fitting(rules, room, self.count)
         # A summary of everything, made anew from everything, knows itself what it leaves out.
         left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)
