@@ -413,6 +413,8 @@ class _Walk:
         expected = self.history[self._position]
         if message.raw == expected.raw or message.is_loosened(expected):
             self._keep(self._position)
+        elif passages_in(message):  # One that is short may look like what is left of a message.
+            return False
         elif message.reduces(expected) or (self._position in self.named.repaired and message.repairs(expected)):
             self.reduced.append(self._position)
             self.places[self._position] = message
