@@ -21,7 +21,7 @@ from app.replay.evidence import (
     split_pairs,
 )
 from app.replay.formats.known import format_at
-from app.replay.recalled import Passage, passages_in
+from app.replay.recalled import Passage, is_said, listed_in, passages_in
 from app.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from app.simulator import Record
 
@@ -400,6 +400,8 @@ class _Walk:
             self._jump(message)
         elif message.role == "user" and (quoted := passages_in(message)):
             self._recall(message, quoted)
+        elif message.role == "user" and (values := listed_in(message)):
+            self._list(message, values)
         elif standing := self.calls.standing_in(message):
             self._take_summary(place, standing)
         elif self._notes and message.role == "user":
@@ -443,6 +445,13 @@ class _Walk:
                 self._found.append(("recalled", text))
             else:
                 self.passages[index] = (*self.passages.get(index, ()), passage.text)
+
+    def _list(self, message: SentMessage, values: Sequence[str]) -> None:
+        """A note of exact values: they have to be somebody's."""
+        self.recalling.append(message)
+        for value in values:
+            if not is_said(value, self.history):
+                self._found.append(("recalled", f"No message says the value {value[:80]!r}."))
 
     def _take_summary(self, place: int, standing: Sequence[SummaryCall]) -> None:
         found = [(call, covered) for call in standing for covered in self._ranges(call, self._position)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import ceil
 
+from app.core.history.exact_values import values_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
@@ -15,7 +16,6 @@ from app.core.summary import prompts
 from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
-from app.core.summary.exact_values import values_in
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
