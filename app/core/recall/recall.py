@@ -11,8 +11,8 @@ passages do. They stand behind the summaries and change with them only.
 
 Whether the quotations of an earlier turn stay is a matter of the provider's prompt cache. Without them the next prompt
 differs from where they stood, and all of the turn behind them is read anew; with them every prompt has them, for as
-long as the view has this form. So they stay where the turn behind them is larger than they may be: those of an agent's
-turn do, those in a chat of short remarks do not.
+long as the view has this form. So they stay where the turn behind them is about as large as they are: those of an
+agent's turn do, those in a chat of short remarks do not. Together they take no more than the room for one message has.
 """
 
 from __future__ import annotations
@@ -133,17 +133,13 @@ def with_recalled(
     room = min(int(policy.max_ratio * budget.limit), budget.line.estimate(policy.max_tokens))
     values, origin = None, _origin(view)
     if view.chunks and transcript.messages.holds_calls:
-        room //= 2
         latest = [index for index, left in sorted(hidden.items()) if not left]
-        values = values_note(conversation, view, latest, origin, cost, room)
+        values = values_note(conversation, view, latest, origin, cost, room // 2)
     notes = _Recaller(conversation, hidden, recollection, cost, room).notes(origin)
     left = budget.limit - view.tokens - (values.tokens if values else 0)
-    if left < 0:
-        return view
-    if sum(note.tokens for note in notes.values()) > left:
-        last = transcript.last_user
-        notes = {place: note for place, note in notes.items() if place == last and note.tokens <= left}
-    if not notes and values is None:
+    if sum(note.tokens for note in notes.values()) > left:  # Without an earlier one all behind it would be read anew.
+        notes.pop(transcript.last_user, None)
+    if sum(note.tokens for note in notes.values()) > left or not (notes or values):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     parts = _behind_summaries(_placed(view.parts, starts), values)
@@ -204,17 +200,28 @@ class _Recaller:
         transcript = self._transcript
         starts = transcript.turn_starts
         turns = starts[max(0, bisect_left(starts, origin) - 1) :] or starts[-1:]
-        stays = (turn for turn, then in pairwise(turns) if transcript.tokens(turn, then) > self._room)
-        found = {turn: self._note(turn) for turn in (*stays, turns[-1])}
-        return {turn: note for turn, note in found.items() if note is not None}
+        notes: dict[int, Recalled] = {}
+        left = self._room
+        for turn, then in pairwise((*turns, len(transcript))):
+            if turn != turns[-1] and 2 * transcript.tokens(turn, then) <= self._room:
+                continue
+            note, shown = self._note(turn) or (None, ())
+            if note is None:
+                continue
+            if turn != turns[-1]:
+                left -= note.tokens
+                if left < 0:
+                    continue
+            self._shown.update(shown)
+            notes[turn] = note
+        return notes
 
-    def _note(self, question: int) -> Recalled | None:
+    def _note(self, question: int) -> tuple[Recalled, tuple[int, ...]] | None:
+        """It, and the numbers of its passages."""
         key = self._chain[question + 1]
         if key not in self._notes:
             self._notes[key] = self._made(question)
-        note, shown = self._notes[key] or (None, ())
-        self._shown.update(shown)
-        return note
+        return self._notes[key]
 
     def _made(self, question: int) -> tuple[Recalled, tuple[int, ...]] | None:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)

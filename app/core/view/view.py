@@ -289,7 +289,7 @@ class View:
             "summarized": Summary in kinds,
             "pinned": Pinned in kinds,
             "stub": stub,
-            "recalled": Recalled in kinds,
+            "recalled": bool(self.recalled),
         }
         others |= {"thinking_removed": bool(self.untied), "thinking_dropped": self.drops}
         done |= {name for name, was_done in others.items() if was_done}
