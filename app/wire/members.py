@@ -212,6 +212,33 @@ class LengthenedObject(RawObject):
         return msgspec.json.decode(self.raw(name) or b"")
 
 
+class ResizedObject(RawObject):
+    """An object that was read before with another array at one of its names."""
+
+    def __init__(self, text: bytes, read: RawObject, name: str, start: int, stop: int) -> None:
+        """`read`: what was; `name`: where in `text` the array stands from `start` to `stop`."""
+        self.text = text
+        self._values = read._values
+        self._read, self._name, self._start, self._stop = read, name, start, stop
+
+    @lazy
+    def members(self) -> dict[str, Member]:
+        longer = len(self.text) - len(self._read.text)
+        return {
+            name: Member(*(place + longer * (place > self._start) for place in member))
+            for name, member in self._read.members.items()
+        }
+
+    def raw(self, name: str) -> bytes | None:
+        return self.text[self._start : self._stop] if name == self._name else super().raw(name)
+
+    def elements(self, name: str) -> Sequence[bytes]:
+        return split_array(self.raw(name) or b"") if name == self._name else super().elements(name)
+
+    def value(self, name: str) -> object:
+        return msgspec.json.decode(self.raw(name) or b"") if name == self._name else super().value(name)
+
+
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:
     """Whether JSON holds more than `most` values, without reading it. An empty object or list counts twice.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -152,6 +152,9 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
 
     What may be large is looked at here, so that it is done beside the event loop where the body is.
     """
+    if beginnings is not None and (found := beginnings.envelopes.find(body, "messages", bounds.values)) is not None:
+        like, source, elements = found
+        return replace(like, source=source, raw_messages=_bounded(elements, bounds))
     source, known = source_of(body, bounds, beginnings)
     if "messages" not in source:
         raise Unreadable("The request has no messages.")
@@ -159,17 +162,13 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     if not isinstance(model, str) or len(model) > LONGEST_MODEL:
         raise Unreadable("The request names no model.")
     options = read_options(source)
-    raw_messages = tuple(source.elements("messages"))
-    if len(raw_messages) > bounds.messages:
-        raise TooManyMessages(
-            f"It has {len(raw_messages)} messages. Send at most {bounds.messages}, or raise limits.messages."
-        )
+    raw_messages = _bounded(source.elements("messages"), bounds)
     if beginnings is not None:
         beginnings.keep(source, "messages", raw_messages, known)
     output = source.value("max_completion_tokens") or source.value("max_tokens")
     choices = source.value("n")
     stream_options = source.value("stream_options")
-    return ChatRequest(
+    request = ChatRequest(
         source=source,
         model=model,
         stream=source.value("stream") is True,
@@ -187,6 +186,17 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
     )
+    if beginnings is not None and not request.pins:  # Those count the messages.
+        beginnings.envelopes.keep(source, "messages", request)
+    return request
+
+
+def _bounded(elements: Sequence[bytes], bounds: BodyBounds) -> tuple[bytes, ...]:
+    if len(elements) > bounds.messages:
+        raise TooManyMessages(
+            f"It has {len(elements)} messages. Send at most {bounds.messages}, or raise limits.messages."
+        )
+    return tuple(elements)
 
 
 def _threshold(management: object) -> int | None:
