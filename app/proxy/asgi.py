@@ -18,6 +18,11 @@ CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
 
 
+MEMORY = "steno.memory"
+"""Scope key: what is kept for as long as the client's connection stays, by those who keep it; there where the server is
+ours."""
+
+
 class Connection(Protocol):
     """What a server can tell without being asked through a task of its own."""
 
@@ -37,7 +42,6 @@ class Connection(Protocol):
     def task(self) -> asyncio.Task[Any] | None:
         """In which the request is served; None where that is not known."""
         ...
-
 
 class ClientDisconnected(Exception):
     """The client left before its request had arrived."""

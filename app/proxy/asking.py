@@ -79,7 +79,7 @@ class Asking(Exchange):
                 provider.compacted(*told, knows=True)
             elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
-                if native.refused_in(refused.status, refused.read, self.target.partition(b"?")[0]):
+                if native.refused_in(refused.status, refused.read, self.caller.target.partition(b"?")[0]):
                     provider.compacted(*told, knows=False)
                     return False
                 if (facts := await self._too_long(request, reason)) is not None:
@@ -102,7 +102,7 @@ class Asking(Exchange):
         except StenoError:
             raise
         except Exception:
-            log.exception("a request was not understood", request_id=self.caller.request_id)
+            log.exception("a request was not understood", request_id=self.record.request_id)
             return None
 
     async def _own_facts(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts | None:
@@ -124,7 +124,7 @@ class Asking(Exchange):
         except StenoError:
             raise
         except Exception:
-            log.exception("a request was not understood", request_id=caller.request_id)
+            log.exception("a request was not understood", request_id=self.record.request_id)
             why = Reason(Code.INTERNAL_ERROR)
         self.caller, self.body = caller, body
         await self._bypass(why, request.untouched)
@@ -171,9 +171,9 @@ class Asking(Exchange):
             facts = await taken_in(self.services, self.caller, closed)
             return (await self._compacted(facts)).made
         except StenoError as error:
-            log.warning("a compaction was left out", request_id=self.caller.request_id, reason=error.message)
+            log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
         except Exception:
-            log.exception("a compaction was not made", request_id=self.caller.request_id)
+            log.exception("a compaction was not made", request_id=self.record.request_id)
         return None
 
     async def _answer_alone(self, request: WireRequest, facts: Facts, native: NativeCompaction) -> None:

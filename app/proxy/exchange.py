@@ -19,6 +19,7 @@ from app.errors import StenoError
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
+from app.proxy.admission import ADMISSION, Admission
 from app.proxy.asgi import (
     CONNECTION,
     SIGNATURE,
@@ -67,16 +68,13 @@ class ChatEndpoint:
         services, limits = self._services, self._services.limits
         connection, record = scope.get(CONNECTION), scope[REQUEST]
         answer = ClientAnswer(send, scope[SIGNATURE], connection)
-        headers: Headers = list(scope["headers"])
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                tenant = services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
-                services.providers.check(scope[UPSTREAM], scope[FORMAT].name)  # Before a body is taken for nobody.
+                caller = self._caller(scope)  # Before a body is taken for nobody.
+                headers: Headers = scope["headers"]
                 body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
-                in_path = scope[CONVERSATION], scope[UPSTREAM]
-                caller = Caller(tenant, headers, record.request_id, scope[FORMAT], *in_path)
-                exchange = self._exchange(services, answer, caller, record, body, scope[TARGET])
+                exchange = self._exchange(services, answer, caller, record, body)
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
                 return
@@ -86,6 +84,19 @@ class ChatEndpoint:
                     raise AbortedAnswer(error.message) from error
                 own_headers = exchange.own_headers if exchange else []
                 await answer.error(error, own_headers, scope[FORMAT].error(error))
+
+    def _caller(self, scope: Scope) -> Caller:
+        """Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
+        admission: Admission | None = scope[ADMISSION]
+        if admission is not None and admission.caller is not None:
+            return admission.caller
+        headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
+        tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+        self._services.providers.check(upstream, format_.name)
+        caller = Caller(tenant, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
+        if admission is not None:
+            admission.caller = caller
+        return caller
 
 
 @dataclass(slots=True)
@@ -100,8 +111,6 @@ class Exchange:
     caller: Caller
     record: RequestRecord
     body: bytes
-    target: bytes
-    """The client's raw path and query."""
     own_headers: Headers = field(default_factory=list)
     """What the answer says of the context, also where it is an error of our own."""
     referred: tuple[str, ...] = ()
@@ -125,7 +134,7 @@ class Exchange:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
-            log.exception("a request was not understood", request_id=self.caller.request_id)
+            log.exception("a request was not understood", request_id=self.record.request_id)
             own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
             await self._relay_unread(own, self.body)
         else:
@@ -175,7 +184,9 @@ class Exchange:
         return await self._read()
 
     async def _take_in(self, request: WireRequest) -> Facts:
-        facts = await take_in(self.services, request, self.caller, remember=self.remembers)
+        facts = await take_in(
+            self.services, request, self.caller, self.record.request_id, remember=self.remembers
+        )
         return replace(facts, referred=self.referred) if self.referred else facts
 
     async def _read(self) -> WireRequest:
@@ -188,7 +199,7 @@ class Exchange:
         await self._relay_unread(bypassed(reason), body)
 
     def _tell_bypass(self, reason: Reason) -> None:
-        log_bypass(self.services.repeats, path_of(self.target).decode("latin-1"), reason)
+        log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
@@ -273,7 +284,7 @@ class Exchange:
             return await preparing
         except Exception:
             place = facts.job.conversation_id
-            log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
+            log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
@@ -358,7 +369,7 @@ class Exchange:
 
     @property
     def _forwarding(self) -> Forwarding:
-        return Forwarding(self.services, self.target, self.caller.headers, self.record)
+        return Forwarding(self.services, self.caller, self.record)
 
     @property
     def _relay(self) -> Relay:
