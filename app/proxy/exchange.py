@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -219,10 +220,10 @@ class Exchange:
             else:
                 await self._stream(facts, milestones, obtaining)
         finally:
-            await milestones.close()
-            if (decision := milestones.decision) is not None:
-                self.services.store.record(seen(facts, decision))
-                self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
+            try:
+                await milestones.close()
+            finally:
+                self.services.store.soon(partial(_note, self.services, facts, milestones))
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -254,6 +255,7 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         began = monotonic()
+        self.services.store.catch_up()
         decision = await self._decide(
             facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
         )
@@ -374,6 +376,16 @@ class Exchange:
     @property
     def _relay(self) -> Relay:
         return Relay(self.answer, self.record, self.caller.format)
+
+
+def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
+    """What is left of a request that is over: what its calls cost, what it showed, and what is to be made for the next
+    one."""
+    for observation in milestones.observed:
+        observation.settle()
+    if (decision := milestones.decision) is not None:
+        services.store.record(seen(facts, decision))
+        services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:
