@@ -301,7 +301,6 @@ def _lifespan(
             yield
         finally:
             checking.cancel()
-            services.store.catch_up()
             await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()

@@ -35,6 +35,11 @@ class Caller:
     def _first(self) -> Mapping[bytes, bytes]:
         return dict(reversed(self.headers))
 
+    @lazy
+    def window_asked(self) -> int | None:
+        """The window that its headers ask for, where they do."""
+        return self.format.window_asked(self.headers)
+
     def head_at(self, upstream: Upstream) -> RequestHead:
         """That of a chat request there. Raises `UpstreamDisconnected`."""
         if (head := self._heads.get(upstream)) is None:

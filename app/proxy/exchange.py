@@ -223,7 +223,12 @@ class Exchange:
             try:
                 await milestones.close()
             finally:
-                self.services.store.soon(partial(_note, self.services, facts, milestones))
+                self._over(facts, milestones)
+
+    def _over(self, facts: Facts, milestones: Milestones) -> None:
+        self.services.store.soon(partial(_note, self.services, facts, milestones))
+        if (decision := milestones.decision) is not None:
+            self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -379,13 +384,11 @@ class Exchange:
 
 
 def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
-    """What is left of a request that is over: what its calls cost, what it showed, and what is to be made for the next
-    one."""
+    """Keeps what is left of a request that is over: what its calls cost, and what it showed."""
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
         services.store.record(seen(facts, decision))
-        services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:

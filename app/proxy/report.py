@@ -62,16 +62,18 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     """The `x-context-*` headers; None while the outcome is open."""
-    line, tokens = facts.job.budget.line, facts.job.conversation.tokens
+    before, after = (
+        facts.tokens(decision) if decision else (facts.job.budget.line.reported(facts.job.conversation.tokens), None)
+    )
     headers = [
         (b"x-context-status", decision.status.encode() if decision else b"pending"),
         (b"x-context-conversation-id", encoded_name(facts.job.conversation_id)),
-        (b"x-context-tokens-before", b"%d" % line.reported(tokens)),
+        (b"x-context-tokens-before", b"%d" % before),
         (b"x-context-window", b"%d" % facts.window.context),
     ]
     if decision is None:
         return headers
-    headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
+    headers.append((b"x-context-tokens-after", b"%d" % after))
     if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
     if (told := decision.reason) is not None:

@@ -137,7 +137,11 @@ class RawObject:
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
         """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
-        removed = [name for name in remove if name in self]
+        values = self._values
+        removed = [name for name in remove if name in values]
+        if add and values and not (removed or replace):
+            last = len(self.text[: self.end].rstrip(_SPACE))
+            return b"%b,%b%b" % (self.text[:last], add, self.text[last:])
         edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
