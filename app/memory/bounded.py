@@ -50,7 +50,7 @@ class BoundedMap(Generic[K, V]):
         self._pushed_out = pushed_out
         self._held: OrderedDict[K, V] = OrderedDict()
         if seconds is None:
-            self.get = self._held.get  # type: ignore[method-assign] # the same, without the step: it is taken often
+            self.get = self._held.get  # type: ignore[assignment, method-assign] # it is called often
 
     def get(self, key: K) -> V | None:
         """Only a look: it keeps nothing from going."""

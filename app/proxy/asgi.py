@@ -43,6 +43,7 @@ class Connection(Protocol):
         """In which the request is served; None where that is not known."""
         ...
 
+
 class ClientDisconnected(Exception):
     """The client left before its request had arrived."""
 

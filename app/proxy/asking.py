@@ -116,7 +116,7 @@ class Asking(Exchange):
                 history = (await self._read()).asking(threshold=asked.threshold)
             else:
                 history = native.closed(request).asking(focus=asked.focus or None)
-            facts = await taken_in(self.services, self.caller, history)
+            facts = await taken_in(self.services, self.caller, history, self.record.request_id)
             if facts.job.compaction and facts.job.policy.summarises:
                 return facts
         except Unreadable as error:
@@ -168,7 +168,7 @@ class Asking(Exchange):
     async def _made_behind(self, closed: WireRequest) -> MadeCompaction | None:
         """None where it fails: the answer it would stand behind is good without."""
         try:
-            facts = await taken_in(self.services, self.caller, closed)
+            facts = await taken_in(self.services, self.caller, closed, self.record.request_id)
             return (await self._compacted(facts)).made
         except StenoError as error:
             log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
@@ -205,7 +205,7 @@ class Asking(Exchange):
 
     def _written(self, request: WireRequest, done: Done, native: NativeCompaction) -> bytes:
         """What the client sent counts, with its reference: the summaries in its place are no messages of the user's."""
-        return native.alone(self.sent or request, done.made, path_of(self.target))
+        return native.alone(self.sent or request, done.made, path_of(self.caller.target))
 
     async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)

@@ -185,9 +185,7 @@ class Exchange:
         return await self._read()
 
     async def _take_in(self, request: WireRequest) -> Facts:
-        facts = await take_in(
-            self.services, request, self.caller, self.record.request_id, remember=self.remembers
-        )
+        facts = await take_in(self.services, request, self.caller, self.record.request_id, remember=self.remembers)
         return replace(facts, referred=self.referred) if self.referred else facts
 
     async def _read(self) -> WireRequest:

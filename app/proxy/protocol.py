@@ -114,7 +114,7 @@ class Idle:
 
 
 class Cycle(RequestResponseCycle):
-    """A request and its answer. In place of uvicorn's `send`: the head is checked as a whole, and may wait for the body."""
+    """A request and its answer. Unlike uvicorn's own it checks a head as a whole, and may let it wait for the body."""
 
     holds_head = False
     """The head goes with what comes next, which is the whole body: one packet instead of two."""
@@ -389,7 +389,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def _begin_cycle(self) -> None:
         """In place of uvicorn's, which makes a cycle of its own."""
-        version, scope, before = self.parser.get_http_version(), cast("dict[str, Any]", self.scope), self.cycle
+        version, scope = self.parser.get_http_version(), cast("dict[str, Any]", self.scope)
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
         scope |= {
@@ -401,6 +401,7 @@ class StrictProtocol(HttpToolsProtocol):
             AUTHORITY: authority_of(self.url),
             MEMORY: self._memory,
         }
+        before: RequestResponseCycle | None = self.cycle
         cycle = self.cycle = Cycle(
             scope=self.scope,
             transport=self.transport,
@@ -448,7 +449,7 @@ class StrictProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
         """In place of uvicorn's, which keeps the task to itself."""
-        self._served = cycle.scope[CONNECTION] = Served(cycle)  # type: ignore[literal-required] # ours, beside ASGI's
+        self._served = cycle.scope[CONNECTION] = Served(cycle)
         self._served.task = self.loop.create_task(cycle.run_asgi(app))
         self._served.task.add_done_callback(self.tasks.discard)
         self.tasks.add(self._served.task)

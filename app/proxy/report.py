@@ -39,7 +39,7 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
 
 def status_member(decision: Decision) -> bytes:
     """What an answer says first, as a JSON member."""
-    return b'"context_status":' + msgspec.json.encode(decision.status)
+    return b'"context_status":"%b"' % decision.status.encode()
 
 
 def status_members(facts: Facts, decision: Decision) -> bytes:
@@ -62,18 +62,16 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     """The `x-context-*` headers; None while the outcome is open."""
-    before, after = (
-        facts.tokens(decision) if decision else (facts.job.budget.line.reported(facts.job.conversation.tokens), None)
-    )
+    line, tokens = facts.job.budget.line, facts.job.conversation.tokens
     headers = [
         (b"x-context-status", decision.status.encode() if decision else b"pending"),
         (b"x-context-conversation-id", encoded_name(facts.job.conversation_id)),
-        (b"x-context-tokens-before", b"%d" % before),
+        (b"x-context-tokens-before", b"%d" % line.reported(tokens)),
         (b"x-context-window", b"%d" % facts.window.context),
     ]
     if decision is None:
         return headers
-    headers.append((b"x-context-tokens-after", b"%d" % after))
+    headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
     if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
     if (told := decision.reason) is not None:

@@ -76,7 +76,7 @@ class RequestCalls(Calls):
         return self._readiness.reason is None and await self._guard.recovers()
 
     def soon(self, work: Callable[[], None]) -> None:
-        """What records something: done in a moment, and before anything that is recorded is read. It is not to raise."""
+        """What records something: done in a moment, and before anything that is recorded is read."""
         self._writes.soon(work)
 
     def catch_up(self) -> None:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from app.core.values import value
 from app.memory.bounded import BoundedMap
-from app.wire.members import RawObject, ResizedObject, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 
 SHORT = 32_768
 """Bytes of a body from which on more is known: see `beginnings`."""
@@ -56,7 +56,7 @@ class Envelopes(Generic[R]):
                     elements = split_array(body[start:stop])
                 except Unreadable:
                     return None
-                return envelope.request, ResizedObject(body, envelope.rest, name, start, stop), elements
+                return envelope.request, envelope.rest.resized(body, name, start, stop), elements
         return None
 
     def keep(self, source: RawObject, name: str, request: R) -> None:

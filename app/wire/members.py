@@ -119,6 +119,10 @@ class RawObject:
         raw = self._values.get(name)
         return None if raw is None else bytes(raw)
 
+    def resized(self, text: bytes, name: str, start: int, stop: int) -> ResizedObject:
+        """The object that `text` is: this one, but for its array `name`, which stands there from `start` to `stop`."""
+        return ResizedObject(text, self, self._values, name, start, stop)
+
     def elements(self, name: str) -> Sequence[bytes]:
         """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
         return split_array(self._values[name])
@@ -219,10 +223,11 @@ class LengthenedObject(RawObject):
 class ResizedObject(RawObject):
     """An object that was read before with another array at one of its names."""
 
-    def __init__(self, text: bytes, read: RawObject, name: str, start: int, stop: int) -> None:
-        """`read`: what was; `name`: where in `text` the array stands from `start` to `stop`."""
+    def __init__(
+        self, text: bytes, read: RawObject, values: dict[str, msgspec.Raw], name: str, start: int, stop: int
+    ) -> None:
         self.text = text
-        self._values = read._values
+        self._values = values
         self._read, self._name, self._start, self._stop = read, name, start, stop
 
     @lazy

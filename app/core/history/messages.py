@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Any
@@ -145,12 +145,9 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     def of(cls, messages: Sequence[Message]) -> History:
         return messages if isinstance(messages, History) else cls(messages)
 
-    def grown(self, new: Sequence[Message]) -> History:
-        """This one with what came after it."""
-        return self._grown(new, Traits.of(new))
-
-    def _grown(self, new: Sequence[Message], traits: Traits) -> History:
-        """`traits`: of what came, which is looked at once for this history and for its rest."""
+    def grown(self, new: Sequence[Message], traits: Traits | None = None) -> History:
+        """This one with what came after it. `traits`: of that, where it was looked at already."""
+        traits = traits or Traits.of(new)
         longer, size = History((*self, *new)), len(self)
         longer.__dict__.update(
             turn_starts=(*self.turn_starts, *[size + place for place in traits.users]),
@@ -166,7 +163,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         if self.rest:
             longer.__dict__.update(instructions=self.instructions)
             if self.instructions:
-                longer.__dict__.update(_rest=self.rest._grown(new, traits))
+                longer.__dict__.update(_rest=self.rest.grown(new, traits))
         return longer
 
     @lazy

@@ -183,8 +183,10 @@ def _first_notable(frames: bytes, start: int) -> int:
 
 
 def _notable_in(frames: bytes, start: int, stop: int) -> int | None:
-    """The same among these, which end at `stop`. `_NOTABLE` takes twenty times as long as counting does: where that finds
-    something, it is in the first half of them, or not."""
+    """The same among these, which end at `stop`.
+
+    `_NOTABLE` takes twenty times as long as counting does: where that finds something, they are halved first.
+    """
     if not _may_be_notable(frames, start, stop):
         return None
     middle = last_end(frames, start, (start + stop) // 2)

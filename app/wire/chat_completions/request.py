@@ -154,7 +154,8 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     """
     if beginnings is not None and (found := beginnings.envelopes.find(body, "messages", bounds.values)) is not None:
         like, source, elements = found
-        return replace(like, source=source, raw_messages=_bounded(elements, bounds))
+        alike: ChatRequest = replace(like, source=source, raw_messages=_bounded(elements, bounds))
+        return alike
     source, known = source_of(body, bounds, beginnings)
     if "messages" not in source:
         raise Unreadable("The request has no messages.")
