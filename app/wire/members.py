@@ -130,12 +130,7 @@ class RawObject:
     def value(self, name: str) -> object:
         """The decoded value; None if it is missing or cannot be decoded."""
         raw = self._values.get(name)
-        if raw is None:
-            return None
-        try:
-            return msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+        return None if raw is None else _decoded(raw)
 
     def spliced(
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
@@ -171,6 +166,13 @@ class RawObject:
             after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
             return self.members[name].key_start, after
         return self.members[names[index - 1]].stop, self.members[name].stop
+
+
+def _decoded(raw: bytes | msgspec.Raw) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
@@ -245,7 +247,7 @@ class ResizedObject(RawObject):
         return split_array(self.raw(name) or b"") if name == self._name else super().elements(name)
 
     def value(self, name: str) -> object:
-        return msgspec.json.decode(self.raw(name) or b"") if name == self._name else super().value(name)
+        return _decoded(self.raw(name) or b"") if name == self._name else super().value(name)
 
 
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:

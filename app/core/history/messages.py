@@ -109,8 +109,6 @@ def own_message(text: str) -> Message:
 class Traits:
     """What is known of some messages once each of them was looked at."""
 
-    __slots__ = ("answers", "bound", "calls", "instructions", "media", "ties", "users")
-
     def __init__(self) -> None:
         self.users: list[int] = []
         self.instructions: list[int] = []
