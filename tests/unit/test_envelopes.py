@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from app.wire.members import ResizedObject, TooManyValues, Unreadable
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), max_size=4)
-MEMBERS = st.dictionaries(
+MEMBERS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
     st.sampled_from(["n", "stream", "user", "metadata", "tools", "context", "x"]),
     st.none() | TEXTS | st.just({"messages": []}),
     max_size=3,
@@ -38,7 +39,7 @@ def told(request: ChatRequest) -> tuple[object, ...]:
     return (
         {name: (source.raw(name), source.value(name), source.members[name]) for name in source.members},
         source.elements("messages"),
-        [getattr(request, name) for name in request.__slots__ if name != "source"],
+        [getattr(request, member.name) for member in fields(request) if member.name != "source"],
         request.untouched,
         request.with_messages([b"{}"], ask_usage=True),
         source.spliced(remove=["messages"], add=b'"x":1'),
