@@ -11,10 +11,15 @@ SCENARIOS ?=
 ROUNDS ?=
 CHAIN ?=
 BACKGROUND ?=
+PRESETS ?= default
+WINDOWS ?= 8000
+RATIOS ?=
+QUESTIONS ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
+CONVERSATIONS ?= 500
 MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
@@ -29,9 +34,10 @@ SECONDS = 60
 
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
+MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay poc cliffs corpus test properties coverage schema thinking histories clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history archive transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -54,6 +60,16 @@ doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL 
 replay: dev-env ## replay a recorded conversation: make replay FILE=conversation.json
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
+
+recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
+		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
+
+survival: dev-env ## which exact values outlive compactions: FILE=conversations.jsonl; options: CHAIN=10 PRESETS WINDOWS RATIOS
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(STENO) replay '$(or $(FILE),$(error make survival needs FILE=...))' --survival $(MEASURED) \
+		$(if $(CHAIN),--chain '$(CHAIN)')
 
 poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -124,6 +140,10 @@ histories: dev-env ## histories of Responses with items of every type, before a 
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_responses_histories.py --timeout 3600 $(PYTEST_ARGS)
 
+rules: dev-env ## conversations in which a rule is set early, through five compactions each, among what only looks like rules; options: CONVERSATIONS=500
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CONVERSATIONS=$(CONVERSATIONS) $(VENV)/python -m pytest tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
+
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@mkdir -p .clients && cp tests/clients/package.json .clients && npm install --prefix .clients --no-audit --no-fund
@@ -161,6 +181,10 @@ understanding: dev-env ## what it takes to understand a request, by its size and
 history: dev-env ## what a turn costs a process, by the length of the history before it
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.history
+
+archive: dev-env ## what a served request costs where messages are kept, beside one where they are not; options: DATABASE=postgresql://...
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.archive $(if $(DATABASE),'$(DATABASE)')
 
 costs: dev-env ## what summaries cost, each way to make them, with the cost gate and without; options: FILE=dialogues.jsonl
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -17,6 +17,7 @@
       FormatNotSpoken         404  format_not_spoken
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
+      MessagesNotKept         404  messages_not_kept
       InvalidRequest          400  invalid_request
       InvalidReference        400  invalid_encrypted_content
       NothingToCompact        400  nothing_to_compact
@@ -150,6 +151,12 @@ class ConversationNotFound(_RequestError):
 
 class SummaryNotFound(_RequestError):
     status, code = 404, "summary_not_found"
+
+
+class MessagesNotKept(_RequestError):
+    """The operator wants no archive."""
+
+    status, code = 404, "messages_not_kept"
 
 
 class TooManyCompactions(_RequestError):

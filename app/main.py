@@ -189,6 +189,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         base_model=settings.base_model,
         overflow_retries=settings.compaction.overflow_retries,
         references=References(secret),
+        keeps_messages=settings.storage.messages,
     )
 
 

@@ -18,7 +18,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -101,15 +101,16 @@ def answerable(played: Played) -> list[Reached]:
     """What could be answered from that payload, of the questions whose evidence was said before it."""
     recording = played.recording
     end = recording.requests[played.request - 1]
-    said = (q for q in recording.questions if all(recording.remarks[name].index < end for name in q.evidence))
     recall = Recall()
-    recall.see(replace(played, recording=replace(recording, questions=tuple(said))))
+    for question in recording.questions:
+        if all(recording.remarks[name].index < end for name in question.evidence):
+            recall.see(question, played)
     return recall.reached()
 
 
 def _share(reached: Sequence[Reached]) -> str:
     asked = sum(each.questions for each in reached)
-    return f"{sum(each.verbatim + each.summarised for each in reached) / asked:.1%}" if asked else "-"
+    return f"{sum(each.reachable for each in reached) / asked:.1%}" if asked else "-"
 
 
 def waited(calls: Iterable[Record]) -> float:

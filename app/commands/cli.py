@@ -30,8 +30,10 @@ DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL,
 Written = Literal["messages", "responses"]
 Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
 
+LEAST_WINDOW = 1_000
+ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
-NO_MARKDOWN = "--markdown is for the table of --presets or --recall, and excludes --json."
+NO_MARKDOWN = "--markdown is for the tables of --presets, --recall and --survival, and excludes --json."
 FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset has a fresh database."
 
 
@@ -68,6 +70,26 @@ def _refuse(*problems: tuple[object, str]) -> None:
     for is_there, message in problems:
         if is_there:
             _fail(message)
+
+
+def _windows(written: str) -> tuple[int, ...]:
+    """Ends the program where one of them is no window."""
+    try:
+        windows = tuple(dict.fromkeys(map(int, written.split(","))))
+    except ValueError:
+        _fail(f"--window is a number of tokens, such as 8000, or several with commas, and not {written!r}.")
+    _refuse((min(windows) < LEAST_WINDOW, f"--window is at least {LEAST_WINDOW:,} tokens."))
+    return windows
+
+
+def _ratios(written: str) -> tuple[float, ...]:
+    """Ends the program where one of them is no share."""
+    try:
+        ratios = tuple(dict.fromkeys(map(float, filter(None, written.split(",")))))
+    except ValueError:
+        _fail(f"--recall-ratio is a share such as 0.05, or several with commas, and not {written!r}.")
+    _refuse((not all(0 <= ratio < 1 for ratio in ratios), "--recall-ratio is at least 0 and less than 1."))
+    return ratios
 
 
 def _need_client() -> None:
@@ -172,7 +194,9 @@ def demo(
 @cli.command()
 def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
-    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+    window: Annotated[
+        str, typer.Option(help="Context window in tokens; a measure takes several, with commas.")
+    ] = "8000",
     written: Annotated[
         Written | None, typer.Option("--as", help="Hold Chat Completions in this format; otherwise as recorded.")
     ] = None,
@@ -185,27 +209,42 @@ def replay(
     preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
     presets: Presets = None,
     recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
+    survival: Annotated[
+        bool, typer.Option("--survival", help="Measure which exact values outlive the compactions.")
+    ] = False,
+    recall_ratio: Annotated[
+        str | None, typer.Option(help="Measure with these shares of the limit for recalled passages, such as 0,0.05.")
+    ] = None,
+    questions: Annotated[Path | None, typer.Option(help="Ask these instead of the files' own; for --recall.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of --presets or --recall so.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables so, for a document.")] = False,
 ) -> None:
     """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
     _keep_quiet()
-    one_table = presets is not None or recall
+    measured = recall or survival
+    one_table = presets is not None or measured
+    windows, ratios = _windows(window), _ratios(recall_ratio or "")
     _refuse(
         (upstream and not model, MODEL_IS_NEEDED),
         (preset and presets, "--preset and --presets exclude each other."),
         (one_table and database_url, FRESH_DATABASES),
         (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
+        (recall and survival, "--recall and --survival exclude each other."),
+        (not measured and (len(windows) > 1 or ratios), ONLY_FOR_MEASURES),
+        (questions and not recall, "--questions is for --recall."),
         (markdown and (as_json or not one_table), NO_MARKDOWN),
     )
     _need_client()
+    from app.commands import playing
+    from app.commands import recall as recalling
     from app.commands import replay as replaying
+    from app.commands import survival as surviving
     from app.replay.recordings import UnreadableRecording
     from app.settings import ConfigurationError
     from app.store import StoreError
 
-    options = replaying.Options(
-        window=window,
+    options = playing.Options(
+        windows=windows,
         stream=stream,
         upstream=upstream,
         model=model,
@@ -214,7 +253,14 @@ def replay(
         written=written,
     )
     try:
-        status = replaying.replay(files, chain, limit, preset, presets, recall, options)
+        if recall:
+            status = recalling.measure(files, limit, presets or preset, ratios, questions, options)
+        elif survival:
+            status = surviving.measure(files, chain, limit, presets or preset, ratios, options)
+        elif presets is not None:
+            status = replaying.compare_presets(files, chain, limit, presets, options)
+        else:
+            status = replaying.replay_files(files, chain, limit, preset, options)
     except (UnreadableRecording, ConfigurationError, StoreError) as error:
         _fail(str(error))
     sys.exit(status)

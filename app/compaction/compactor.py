@@ -19,6 +19,7 @@ from app.compaction.paces import Paces
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress, begin
 from app.compaction.quotas import Quotas
+from app.compaction.recaller import Recaller
 from app.compaction.room import BackgroundRoom
 from app.compaction.setbacks import Setbacks
 from app.compaction.summariser import Summariser
@@ -89,6 +90,7 @@ class Compactor:
         shared = tasks, quotas, self._setbacks, self._memory
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
+        self._recaller = Recaller(work)
         self._ties = Ties(store, work)
 
     def at_once(self, job: Job) -> Decision | None:
@@ -119,13 +121,14 @@ class Compactor:
         decision = await self._settle(progress)
         if progress.without_store:
             decision = replace(decision, why=decision.why or because(Code.STORAGE))
-        return await self._ties.tied(job, decision)
+        return await self._finished(job, decision)
 
     async def recover(self, job: Job, on_start: OnStart = nobody) -> Decision:
         """What to send after a refusal for its size, with the job's corrected budget.
 
-        Without a summary where that reaches the budget: stored ones, then large texts shortened.
+        Without a summary where that reaches the budget: stored ones, then large texts shortened. Nothing is recalled.
         """
+        job = replace(job, recalls=False)
         progress = await begin(job, self._work, on_start)
         try:
             await self._read(progress)
@@ -159,7 +162,7 @@ class Compactor:
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
         decision, made = await self._planned(job)
-        return await self._ties.tied(job, decision, keep=False), made
+        return await self._finished(job, decision, keep=False), made
 
     async def _planned(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         if (early := self._untouched(job)) is not None:
@@ -186,7 +189,7 @@ class Compactor:
             decision = await self._settle(await self._looked_at(job))
         except StoreUnavailable:
             return Decision(None, why=because(Code.STORAGE))
-        return await self._ties.tied(job, decision, keep=False)
+        return await self._finished(job, decision, keep=False)
 
     async def _looked_at(self, job: Job) -> Progress:
         """With what is stored, and with a mask that is due; nothing is kept of it."""
@@ -230,8 +233,13 @@ class Compactor:
             settings.enabled and pace.requests >= settings.requests and pace.tokens_per_hour >= settings.tokens_per_hour
         )
 
+    async def _finished(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
+        """With what is recalled, and as its provider takes it; a dry run keeps nothing."""
+        return await self._ties.tied(job, await self._recaller.recalled(job, decision), keep=keep)
+
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, also at another process, or of all."""
+        self._recaller.forget(tenant, conversation_id)
         self._memory.forget(tenant, conversation_id)
         self._paces.forget(tenant, conversation_id)
 

@@ -47,6 +47,8 @@ class Job:
     begin_writing: Callable[[], Writing]
     compaction: bool
     """Whether the caller and the operator allow it."""
+    recalls: bool
+    """Whether the caller allows that quotations are added."""
     policy: Policy
     """Which stages it goes through."""
     pins: tuple[int, ...]

@@ -13,6 +13,7 @@ from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.summariser import PAUSED, Summariser
 from app.core.reasons import Code, Reason, joined
+from app.core.summary.beside import kept_share
 from app.core.summary.flow import (
     Announce,
     Compaction,
@@ -25,7 +26,7 @@ from app.core.summary.flow import (
     Together,
     drive_async,
 )
-from app.core.summary.gate import SummaryAnswer
+from app.core.summary.gate import SummaryAnswer, visible_text
 from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
@@ -69,8 +70,8 @@ class Performer:
                 case Announce():
                     announce()
                     return None
-                case Summarise(request):
-                    return await self._ask(request, job)
+                case Summarise(request, values):
+                    return await self._ask(request, values, job)
                 case Together(flows):
                     return await self._together(flows, job, keep)
                 case StoreChunk(chunk):
@@ -89,7 +90,7 @@ class Performer:
             tasks = [group.create_task(one(flow)) for flow in flows]
         return tuple(task.result() for task in tasks)
 
-    async def _ask(self, request: SummaryRequest, job: Job) -> SummaryAnswer | Failure:
+    async def _ask(self, request: SummaryRequest, values: Sequence[str], job: Job) -> SummaryAnswer | Failure:
         prefix = None
         if (view := request.shown) is not None:
             prefix = await job.beside(self._work, lambda: job.writing.prefix(view))
@@ -98,7 +99,7 @@ class Performer:
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         if isinstance(reply, SummaryAnswer):
             self._paces.summarised((reply.upstream, reply.model), monotonic() - began)
-            self._ledger.record(_summary_call(job, reply))
+            self._ledger.record(_summary_call(job, reply, kept_share(values, visible_text(reply.text))))
             self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
         return reply
 
@@ -130,7 +131,7 @@ def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *
     )
 
 
-def _summary_call(job: Job, answer: SummaryAnswer) -> Call:
+def _summary_call(job: Job, answer: SummaryAnswer, values_kept: float | None) -> Call:
     """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
     return Call(
         tenant=job.tenant,
@@ -142,4 +143,5 @@ def _summary_call(job: Job, answer: SummaryAnswer) -> Call:
         model=answer.model,
         status=200,
         tokens=answer.usage,
+        values_kept=values_kept,
     )

@@ -14,6 +14,7 @@ from app.headers.credentials import for_anybody
 from app.headers.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
+from app.settings.patterns import pattern
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
@@ -41,6 +42,8 @@ class Writing:
     """The model that a model is counted as."""
     prefix: Callable[[View], Prefix]
     """The conversation itself, for a summariser that reads that."""
+    inherited_rules: tuple[str, ...] = ()
+    """The user's, from a compaction that the history begins with."""
 
     def settings(self, budget: Budget) -> SummaryBrief:
         """As the windows are known now."""
@@ -66,6 +69,10 @@ class Writing:
             strategy=self.rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.
             style=summary.style if format_ is self.format else "transcript",
+            values_share=summary.values,
+            rules_share=summary.rules.share,
+            rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
+            inherited_rules=self.inherited_rules,
             failed_results=summary.failed_results,
         )
 

@@ -11,6 +11,8 @@ import re
 from unicodedata import category, normalize
 
 LONGEST_WORD = 64
+MARKS = ("notes", "values", "rules", "recalled")
+"""The words that our marks begin with: each stands for what is between it and its end."""
 WORD_MARKS = frozenset("-.:/@+")
 
 _BREAKS = "\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
@@ -39,10 +41,14 @@ _OTHER_SCRIPTS = {
     "d": "\u0501",
     "e": "\u0395\u0415\u0435",
     "f": "\u0192\u0493",
+    "l": "1I|\u0399\u0406\u04c0\u04cf",
     "n": "\u039d\u0578",
     "o": "\u039f\u03bf\u041e\u043e",
+    "r": "\u01a6\u0280\u0433",
     "s": "\u0405\u0455",
     "t": "\u03a4\u0422\u0442",
+    "u": "\u03c5\u054d\u057d",
+    "v": "\u03bd\u0474\u0475",
 }
 
 
@@ -57,7 +63,7 @@ def _spellings_of(letters: str) -> dict[str, str]:
     return found
 
 
-_SPELLINGS = _spellings_of("0123456789abcdefnots")
+_SPELLINGS = _spellings_of("".join(sorted({*"0123456789abcdef", *"".join(MARKS)})))
 _DIGIT = f"[{''.join(_SPELLINGS[digit] for digit in '0123456789abcdef')}]"
 
 
@@ -66,14 +72,20 @@ def _spelled(text: str, between: str) -> str:
 
 
 _ANY_FENCE = f"[{_UNSEEN}]*".join([_DIGIT] * 8)
+_ANY_MARK = "|".join(_spelled(mark, _UNSEEN) for mark in MARKS)
 _SHAPES = re.compile(
-    # A heading stands at the start of a line, a mark of notes anywhere.
+    # A heading stands at the start of a line, a mark anywhere.
     f"((?:\\A|[{_BREAKS}])[{_BLANKS}{_UNSEEN}]*[{_OPENERS}])(?=[{_UNSEEN}]*{_ANY_FENCE}[{_BLANKS}{_UNSEEN}])"
-    f"|([{_OPENERS}])(?=[{_BLANKS}{_UNSEEN}/]*{_spelled('notes', _UNSEEN)}[{_BLANKS}{_UNSEEN}]+{_ANY_FENCE})"
+    f"|([{_OPENERS}])(?=[{_BLANKS}{_UNSEEN}/]*(?:{_ANY_MARK})[{_BLANKS}{_UNSEEN}]+{_ANY_FENCE})"
 )
 _BETWEEN = re.compile(f"[{_BLANKS}{_UNSEEN}]+")
 _PLAIN = {ord(spelling): digit for digit in "0123456789abcdef" for spelling in _SPELLINGS[digit]}
 _LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
+
+
+def fence_of(digest: bytes) -> str:
+    """What nobody can guess and is the same each time: the beginning of a keyed digest."""
+    return digest.hex()[:8]
 
 
 def word(name: str) -> str:
@@ -82,8 +94,18 @@ def word(name: str) -> str:
     return "".join(kept)
 
 
+def marked(mark: str, text: str, fence: str) -> str:
+    """A text between the two marks of one of `MARKS`, which it cannot close."""
+    return f"<{mark} {fence}>\n{quoted(text, fence)}\n</{mark} {fence}>"
+
+
 def one_line(text: str) -> str:
     return _LINE_END.sub(" ", text)
+
+
+def indented(text: str) -> str:
+    """A text of which only the first line begins where lines begin: what stands there can only be ours."""
+    return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
 
 
 def quoted(text: str, fence: str) -> str:

@@ -85,6 +85,11 @@ class Code(StrEnum):
         "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
     )
 
+    RECALL_TOO_LONG = (
+        "recall_too_long",
+        "nothing was recalled: the history is longer than `compaction.recall.history_tokens`",
+    )
+
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         "summariser_paused",
@@ -127,6 +132,7 @@ class Code(StrEnum):
     TOOL_PAIR_SPLIT = "tool_pair_split", "a tool call would have been without its result, or a result without its call"
     BOUND_MESSAGE_PARTED = "bound_message_parted", "a message would have been parted from the one it belongs to"
     NOTHING_LEFT = "nothing_left", "no message would have been left"
+    QUOTED_AND_SENT = "quoted_and_sent", "a message would have been recalled that is sent anyway"
 
     # Nothing was looked at.
     UNREADABLE = "unreadable", "the body is not one Steno can read; it was forwarded as it came (`bypassed`)"
@@ -179,6 +185,7 @@ PROBLEMS = frozenset(
     {
         *(Code.OVER_THE_LIMIT, Code.NOT_COVERED_ONCE, Code.LAST_USER_MESSAGE_CHANGED),
         *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.BOUND_MESSAGE_PARTED, Code.NOTHING_LEFT),
+        Code.QUOTED_AND_SENT,
     }
 )
 """What may be wrong with a payload."""

@@ -71,6 +71,12 @@ WAITS = Family(
     "Seconds that chat requests waited because a summary was being made.",
     bounds=(1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, inf),
 )
+VALUES_KEPT = Family(
+    "histogram",
+    "steno_summary_values_kept",
+    "Share of the exact values of its messages that a summary's own text holds.",
+    bounds=(0.25, 0.5, 0.75, 0.9, 1.0, inf),
+)
 UPSTREAM_ERRORS = Family(
     "counter",
     "steno_upstream_errors",
@@ -80,4 +86,4 @@ UPSTREAM_ERRORS = Family(
 WORKERS = Family("gauge", "steno_workers", "Workers that are alive.")
 RESTARTS = Family("counter", "steno_worker_restarts", "Workers that were started in place of one that ended.")
 
-FAMILIES = (REQUESTS, PAYLOADS, TOKENS, COMPACTIONS, WAITS, UPSTREAM_ERRORS, WORKERS, RESTARTS)
+FAMILIES = (REQUESTS, PAYLOADS, TOKENS, COMPACTIONS, WAITS, VALUES_KEPT, UPSTREAM_ERRORS, WORKERS, RESTARTS)

@@ -18,6 +18,7 @@ from app.metrics.families import (
     SAVED,
     TOKENS,
     UPSTREAM_ERRORS,
+    VALUES_KEPT,
     WAITS,
     WORKERS,
     Family,
@@ -42,6 +43,7 @@ _TOKENS = {
 }
 _COMPACTIONS, _ERRORS = _places(COMPACTIONS), _places(UPSTREAM_ERRORS)
 _WAITS, _WAITED = place_of(WAITS), place_of(WAITS) + len(WAITS.bounds)
+_KEPT, _KEPT_SUM = place_of(VALUES_KEPT), place_of(VALUES_KEPT) + len(VALUES_KEPT.bounds)
 _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
 
 
@@ -81,6 +83,11 @@ class Metrics:
         """A chat request, because a summary was being made."""
         self._row[_WAITS + bisect_left(WAITS.bounds, seconds)] += 1
         self._row[_WAITED] += seconds
+
+    def summarised(self, values_kept: float) -> None:
+        """A summary with exact values beside it; the share of them that it holds itself."""
+        self._row[_KEPT + bisect_left(VALUES_KEPT.bounds, values_kept)] += 1
+        self._row[_KEPT_SUM] += values_kept
 
     def upstream_error(self, code: str | int) -> None:
         """A status from 400 on, or one of our own codes for a provider that is away."""

@@ -54,6 +54,8 @@ class Call:
     """Tokens of what came, and of what was sent, where they were counted."""
     forwarded: int | None = None
     context_status: str | None = None
+    values_kept: float | None = None
+    """Of a summary: the share of the exact values beside it that its text holds."""
 
 
 class Ledger:
@@ -89,6 +91,8 @@ class Ledger:
             self._note(call)
             record = self._record(call)
             self._metrics.called(record.purpose, record.tokens, record.saved)
+            if record.values_kept is not None:
+                self._metrics.summarised(record.values_kept)
             self._store.record_usage(record)
         except Exception:
             log.exception("a call was not recorded", request_id=call.request_id)
@@ -121,6 +125,7 @@ class Ledger:
             cost=cost(tokens, price),
             status=call.status,
             context_status=call.context_status,
+            values_kept=call.values_kept,
         )
 
     def _next_id(self) -> str:

@@ -29,6 +29,8 @@ class Caller:
     """The provider's raw path and query."""
     continues: str | None = None
     """The conversation whose compaction the history begins with."""
+    inherited_rules: tuple[str, ...] = ()
+    """The user's standing rules that this compaction quotes, newest first."""
     _heads: dict[Upstream, RequestHead] = field(default_factory=dict, init=False, repr=False)
 
     @lazy

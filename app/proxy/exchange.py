@@ -21,6 +21,7 @@ from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, 
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.admission import ADMISSION, Admission
+from app.proxy.archiving import archive
 from app.proxy.asgi import (
     CONNECTION,
     SIGNATURE,
@@ -179,7 +180,7 @@ class Exchange:
         if native is None:
             return request
         found = await resolved(self.services, self.caller, referred)
-        self.caller = replace(self.caller, continues=found.conversation_id)
+        self.caller = replace(self.caller, continues=found.conversation_id, inherited_rules=found.rules)
         self.sent, self.referred = request, found.chunks
         self.body = native.resolved(request, found.text)
         return await self._read()
@@ -387,6 +388,8 @@ def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
         observation.settle()
     if (decision := milestones.decision) is not None:
         services.store.record(seen(facts, decision))
+        if services.keeps_messages:
+            archive(services, facts)
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:

@@ -20,7 +20,7 @@ from app.proxy.caller import Caller
 from app.proxy.conversations import Heads
 from app.proxy.facts import Facts
 from app.proxy.measuring import Measure
-from app.proxy.options import event_shape, is_switched_off, name_of, wait_seconds
+from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireRequest
@@ -142,6 +142,7 @@ def _job(
         series=_series(rules.policy.strategy, request.focus),
         begin_writing=partial(_writing, services, request, caller, measured, conversation),
         compaction=rules.compaction.enabled and not is_switched_off(request, caller),
+        recalls=not is_recall_off(request, caller),
         policy=rules.policy,
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         wait_seconds=wait_seconds(rules, events, caller),
@@ -171,6 +172,7 @@ def _writing(
         estimator=services.estimator,
         base_model=services.base_model,
         prefix=prefix,
+        inherited_rules=caller.inherited_rules,
     )
 
 

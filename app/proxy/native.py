@@ -14,12 +14,14 @@ from time import time
 from app.compaction.references import BrokenReference, Reference
 from app.core.reasons import Code, joined
 from app.core.stages.ladder import Decision
+from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
 from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view
 from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
 from app.headers.relayed import EVENT_STREAM, Headers, media_type
+from app.proxy.archiving import archive
 from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
@@ -43,6 +45,8 @@ class Resolved:
     text: str
     chunks: tuple[str, ...]
     conversation_id: str
+    rules: tuple[str, ...]
+    """The user's, newest first."""
 
 
 @value
@@ -74,7 +78,8 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     text = _text(chunks)
     if referred.told is not None and referred.told != text:
         raise InvalidReference(f"A compaction in the history cannot be read: its text was altered. {_REMEDY}")
-    return Resolved(text, reference.chunks, chunks[-1].conversation_id)
+    rules = tuple(merged_rules(chunk.rules for chunk in chunks))
+    return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
 
 
 def is_due(facts: Facts, ask: CompactionAsk) -> bool:
@@ -109,6 +114,8 @@ async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
     view = await job.beside(services.work, lambda: build_view(job.conversation, path))
     decision = Decision(view, view.actions)
     services.store.record(await job.beside(services.work, lambda: seen(facts, decision)))
+    if services.keeps_messages:
+        archive(services, facts)
     place = job.conversation.chain[path.covered]
     reference = Reference(tuple(chunk.id for chunk in path.chunks), place, int(time()))
     sealed = services.references.sealed(reference, caller.tenant, caller.format.name)

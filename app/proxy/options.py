@@ -70,12 +70,21 @@ def _places(naming: Naming, request: WireRequest, caller: Caller) -> Iterator[tu
 
 
 def is_switched_off(request: WireRequest, caller: Caller) -> bool:
-    """Raises `InvalidRequest` for a header that says neither."""
-    header = (caller.header(b"x-context-compaction") or "on").lower()
+    """Whether it is not to be compacted. Raises `InvalidRequest` for a header that says neither."""
+    return _is_off(request, caller, "compaction", b"x-context-compaction")
+
+
+def is_recall_off(request: WireRequest, caller: Caller) -> bool:
+    """Whether nothing is to be recalled. Raises `InvalidRequest` for a header that says neither."""
+    return _is_off(request, caller, "recall", b"x-context-recall")
+
+
+def _is_off(request: WireRequest, caller: Caller, option: str, name: bytes) -> bool:
+    header = (caller.header(name) or "on").lower()
     if header not in SWITCHES:
-        told = f"x-context-compaction must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
-        raise InvalidRequest(told, "x-context-compaction")
-    return request.options.get("compaction") is False or not SWITCHES[header]
+        told = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
+        raise InvalidRequest(told, name.decode())
+    return request.options.get(option) is False or not SWITCHES[header]
 
 
 def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> EventShape:

@@ -60,6 +60,8 @@ class Services:
     """The model that a model is counted and sized as."""
     overflow_retries: int
     references: References
+    keeps_messages: bool
+    """Whether they are archived."""
 
     @property
     def format(self) -> WireFormat:

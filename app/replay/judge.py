@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
 from typing import Literal
 
 from app.replay.evidence import (
@@ -21,11 +22,15 @@ from app.replay.evidence import (
     split_pairs,
 )
 from app.replay.formats.known import format_at
+from app.replay.recalled import Passage, passages_in
 from app.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from app.simulator import Record
 
 KEPT_SHARE = 0.95
 """On a turn without a compaction at least this share of the previous payload's bytes begins this one."""
+
+STAYS = "stays"
+"""In the heading of a message that a summary call is only shown as context."""
 
 FOLDED = 2
 """A fold is made from at least so many summaries."""
@@ -34,6 +39,9 @@ NOTHING_TOLD, NOTHING_NAMED = Report(), Named()
 
 LEAVE_OUT = frozenset({"pruned", "repaired"})
 """Actions after which messages may be missing."""
+
+RECALLED = "recalled"
+"""The action that names recalled passages."""
 
 Kind = Literal[
     "no_answer",  # The client got none.
@@ -50,6 +58,7 @@ Kind = Literal[
     "prefix",  # The previous payload was not extended, though nothing was compacted.
     "idle",  # Summary calls were made, and the payload does not show it.
     "status",  # The answer calls full, trimmed or summarized what is not.
+    "recalled",  # A quotation that is none, or of what is there anyway; or passages that the answer does not name.
 ]
 
 
@@ -92,6 +101,10 @@ class Verdict:
     summaries: tuple[str, ...] = ()
     """The texts of those in the payload."""
     payload: tuple[SentMessage, ...] = ()
+    passages: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """What is quoted from messages that are not in the payload, by the message's place in the history."""
+    recalling: tuple[SentMessage, ...] = ()
+    """The payload's notes that quote it."""
 
 
 class SummaryCalls:
@@ -156,11 +169,15 @@ class Judge:
         self._conversation = conversation
         self._calls = calls
         self._reader = reader
-        self._seen: set[int] = set()
+        self._seen: frozenset[int] = frozenset()
         """Calls whose summaries stood in a payload."""
         self._summarised = -1
         """The last message that summaries stood for."""
         self._previous: bytes | None = None
+        self._lasting = 0
+        """How much of it the next turn's payload is to begin with: what is recalled for one message need not stay."""
+        self._turn = -1
+        """The user message that it answers."""
         self._reduced: Mapping[int, bytes] = {}
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
@@ -177,7 +194,12 @@ class Judge:
             return Verdict(found, False, len(history), *calls, compaction=bool(made))
         walk = self._walk(history, self._reader.split(chats[-1].body), report)
         seen = self._compared(walk, chats[-1], bool(made))
-        problems = (*_acceptance(chats[-1]), *walk.problems(report.status), *seen.problems())
+        problems = (
+            *_acceptance(chats[-1]),
+            *walk.problems(report.status),
+            *_naming(walk.recalling, report.actions),
+            *seen.problems(),
+        )
         return Verdict(
             violations=self._violations(request, problems),
             accepted=_is_accepted(chats[-1]),
@@ -197,6 +219,8 @@ class Judge:
             lost=len(walk.missing),
             summaries=tuple(call.text for call in walk.standing),
             payload=tuple(walk.payload),
+            passages=walk.passages,
+            recalling=tuple(walk.recalling),
         )
 
     def _walk(self, history: Sequence[SentMessage], payload: Sequence[SentMessage], report: Report) -> _Walk:
@@ -216,11 +240,14 @@ class Judge:
         reduced = {**dict.fromkeys(walk.pruned, b""), **{i: walk.places[i].raw for i in walk.reduced}}
         payload = self._reader.format.prompt_of(record.body).removesuffix(b"]")
         kept = common_prefix(self._previous, payload) if self._previous else 0
-        comparison = _Comparison(self._previous, kept, made or taken_up, reduced != self._reduced)
+        lasting = len(self._previous or b"") if walk.last_user == self._turn else self._lasting
+        comparison = _Comparison(self._previous, lasting, kept, made or taken_up, reduced != self._reduced)
         if _is_accepted(record):
-            self._seen.update(call.sequence for call in walk.standing)
+            self._seen |= {call.sequence for call in walk.standing}
             self._summarised = max(walk.summarised, default=-1)
             self._reduced, self._previous = reduced, payload
+            self._lasting = payload.rindex(walk.note.raw) if walk.note else len(payload)
+            self._turn = walk.last_user
         return comparison
 
     def _violations(self, request: int, found: Iterable[tuple[Kind, str]]) -> tuple[Violation, ...]:
@@ -235,6 +262,8 @@ class _Comparison:
     """A payload beside the one before it."""
 
     previous: bytes | None
+    lasting: int
+    """Bytes of the previous one that this one is to begin with."""
     kept: int
     """Bytes that both begin with."""
     summarised: bool
@@ -244,7 +273,7 @@ class _Comparison:
 
     @property
     def broke(self) -> bool:
-        return self.previous is not None and self.kept < KEPT_SHARE * len(self.previous)
+        return self.previous is not None and self.kept < KEPT_SHARE * self.lasting
 
     def problems(self) -> Found:
         if self.previous is None:
@@ -252,7 +281,7 @@ class _Comparison:
         if self.broke and not self.summarised and not self.reduced:
             share = f"{self.kept} of the previous payload's {len(self.previous)} bytes"
             yield "prefix", f"Only {share} begin this one, and nothing was summarised, shortened or left out."
-        elif self.summarised and not self.broke:
+        elif self.summarised and self.kept >= KEPT_SHARE * len(self.previous):
             yield "idle", "Summary calls were made, and yet the payload only extends the previous one."
 
 
@@ -276,6 +305,8 @@ class _Walk:
     _position: int = 0
     _carried: list[int] = field(default_factory=list)
     """Messages of the last summary that have to stand behind it."""
+    recalling: list[SentMessage] = field(default_factory=list)
+    passages: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _covered: dict[tuple[int, int], list[_Range]] = field(default_factory=dict)
     """Ranges by call and start."""
     _objection: str = ""
@@ -303,6 +334,17 @@ class _Walk:
         return not self.missing and not self.repeated and not self._found
 
     @property
+    def last_user(self) -> int:
+        """-1 where the user has said nothing."""
+        return max((i for i, message in enumerate(self.history) if message.role == "user"), default=-1)
+
+    @property
+    def note(self) -> SentMessage | None:
+        """What was recalled for the last user message: the note right before it."""
+        users = [message for message in self.payload if message.role == "user"][-2:]
+        return next((message for message in users[:1] if message in self.recalling), None)
+
+    @property
     def status(self) -> str:
         """What the answer has to call the payload."""
         if self.standing:
@@ -314,11 +356,13 @@ class _Walk:
         """`told`: the status the client was given, if any."""
         yield from self._found
         yield from self._coverage_problems()
+        for index in sorted(self.passages.keys() & self.places.keys()):
+            if any(text in piece for text in self.passages[index] for piece in self.places[index].pieces):
+                yield "recalled", f"What is recalled of {self._name(index)} stands in the payload anyway."
         if told not in (None, self.status):
             yield "status", f"The answer says {told!r} of a payload that is {self.status!r}."
-        last_user = max((i for i, message in enumerate(self.history) if message.role == "user"), default=None)
-        if last_user is not None and last_user not in self.verbatim:
-            yield "last_user", f"The last user message, {self._name(last_user)}, is not verbatim in the payload."
+        if self.last_user >= 0 and self.last_user not in self.verbatim:
+            yield "last_user", f"The last user message, {self._name(self.last_user)}, is not verbatim in the payload."
         if split := sorted(split_pairs(self.payload) - split_pairs(self.history)):
             yield "split_pair", f"The payload holds only one side of the tool calls {', '.join(split)}."
 
@@ -336,6 +380,8 @@ class _Walk:
         if self._carried and message.raw == self.history[self._carried[0]].raw:
             self._keep(self._carried.pop(0))
             return
+        if self._carried and self.calls.standing_in(message):
+            self.summarised += filterfalse(self._is_promised, self._carried)
         self._carried.clear()  # What is missing of it shows as lost.
         if self._pinned and message.raw == self.history[self._pinned[0]].raw and self._pinned[0] < self._position:
             self.places[self._pinned[0]] = message
@@ -347,6 +393,8 @@ class _Walk:
             self._position += 1
         elif message.raw in self._places:
             self._jump(message)
+        elif message.role == "user" and (quoted := passages_in(message)):
+            self._recall(message, quoted)
         elif standing := self.calls.standing_in(message):
             self._take_summary(place, standing)
         elif self._notes and message.role == "user":
@@ -354,6 +402,12 @@ class _Walk:
         else:
             text = f"Message {place + 1} of the payload ({message.role}) is neither a message of the client's nor a"
             self._found.append(("changed", f"{text} summary that the log knows of."))
+
+    def _is_promised(self, index: int) -> bool:
+        """Whether the last summary was made as if the message stayed beside it. Where a turn is split between summaries
+        that were made together, nothing has to."""
+        sections = self.standing[-1].sections
+        return any(STAYS in section.heading and section.quotes(self.history[index]) for section in sections)
 
     def _is_next(self, message: SentMessage) -> bool:
         """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
@@ -377,6 +431,17 @@ class _Walk:
         index = next((index for index in places if index >= self._position), places[-1])
         self._keep(index)
         self._position = max(self._position, index + 1)
+
+    def _recall(self, message: SentMessage, quoted: Sequence[Passage]) -> None:
+        """A note of recalled passages: it covers nothing, and every quotation has to be right."""
+        self.recalling.append(message)
+        for passage in quoted:
+            index = self._instructions + passage.position
+            if not (0 <= index < len(self.history) and passage.is_said_in(self.history[index])):
+                text = f"Nothing that message {index + 1} says, as {passage.speaker!r}, is {passage.text[:80]!r}."
+                self._found.append(("recalled", text))
+            else:
+                self.passages[index] = (*self.passages.get(index, ()), passage.text)
 
     def _take_summary(self, place: int, standing: Sequence[SummaryCall]) -> None:
         found = [(call, covered) for call in standing for covered in self._ranges(call, self._position)]
@@ -500,6 +565,14 @@ def _is_accepted(record: Record) -> bool:
 def _acceptance(record: Record) -> Found:
     if not _is_accepted(record):
         yield "refused", f"The provider answered with status {record.status} to {record.prompt_tokens} prompt tokens."
+
+
+def _naming(recalling: Sequence[SentMessage], actions: frozenset[str]) -> Found:
+    """Whether the client was told of recalled passages if there are any."""
+    if recalling and RECALLED not in actions:
+        yield "recalled", "The payload quotes recalled passages, and the answer does not say so."
+    elif RECALLED in actions and not recalling:
+        yield "recalled", "The answer says that passages were recalled, and the payload quotes none."
 
 
 def _leading_instructions(messages: Sequence[SentMessage]) -> int:

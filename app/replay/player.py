@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from app.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
 from app.replay.evidence import Report, SentMessages
 from app.replay.formats.known import FORMATS
 from app.replay.judge import Judge, SummaryCalls, Verdict, Violation
-from app.replay.recordings import Recording
+from app.replay.recordings import Message, Recording
 from app.replay.sent import SentMessage
 from app.replay.stage import LoggingProvider
 from app.replay.tally import Tally
@@ -44,10 +44,32 @@ class Played:
     """Tokens of the client's messages that stand in the payload as they were."""
     calls: tuple[Record, ...] = ()
     """The summary calls made for it, as the provider logged them."""
+    recalled: int = 0
+    """Tokens of the note of recalled passages."""
+    failure: str | None = None
+    """Why the client got no answer."""
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        unanswered = Violation(self.recording.name, self.request, "no_answer", self.failure or "")
+        return (*self.verdict.violations, unanswered) if self.failure else self.verdict.violations
 
 
 def _nobody(_: Played) -> None:
     """For callers who want only the tally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A request beside a conversation, which does not go on from it."""
+
+    messages: Sequence[Message]
+    heard: Callable[[Played], None]
+
+
+def _none(_: Played) -> Iterable[Aside]:
+    """For callers who ask nothing aside."""
+    return ()
 
 
 @dataclass
@@ -71,9 +93,17 @@ class Player:
         self._rest: httpx2.Client
 
     def play(
-        self, recordings: Sequence[Recording], tally: Tally, answered: Callable[[Played], None] = _nobody
+        self,
+        recordings: Sequence[Recording],
+        tally: Tally,
+        answered: Callable[[Played], None] = _nobody,
+        asides: Callable[[Played], Iterable[Aside]] = _none,
     ) -> Tally:
-        """Plays all of them, one after the other; `answered` is called after each request."""
+        """Plays all of them, one after the other; `answered` is called after each request.
+
+        Then it is asked what `asides` says, one in the place of the other. The tally has only what goes wrong with
+        them.
+        """
         began = time.monotonic()
         with ExitStack() as opened:
             self._rest = opened.enter_context(httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS))
@@ -85,29 +115,44 @@ class Player:
             for recording in recordings:
                 judge = Judge(recording.name, self.calls, self._readers[recording.format.name])
                 tally.conversations += 1
+                client = clients[recording.format.name]
                 for number, end in enumerate(recording.requests, 1):
-                    answered(self._ask(clients[recording.format.name], recording, number, end, judge, tally))
+                    played = self._ask(client, recording, number, recording.messages[:end], judge)
+                    _add(played, tally)
+                    answered(played)
+                    for aside in asides(played):
+                        # A judge of its own: what was asked before is nothing that it goes on from.
+                        alone = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                        heard = self._ask(client, recording, number, aside.messages, alone)
+                        tally.object(heard.violations)
+                        aside.heard(heard)
         tally.seconds += time.monotonic() - began
         return tally
 
     def _keep(self, body: bytes) -> None:
         self._sent = body
 
-    def _ask(self, client: Client, recording: Recording, number: int, end: int, judge: Judge, tally: Tally) -> Played:
+    def _ask(
+        self, client: Client, recording: Recording, number: int, messages: Sequence[Message], judge: Judge
+    ) -> Played:
         self.provider.clear_log()
-        body = {**recording.beside, recording.format.history: recording.messages[:end]}
+        body = {**recording.beside, recording.format.history: messages}
         answer = client.ask(body, stream=number % 2 == 0 if self.stream is None else self.stream)
         records = self.provider.log
         history = self._readers[recording.format.name].split(self._sent)
         verdict = judge.judge(number, self._sent, records, self._report(answer, len(history)))
-        direct = self._prompt_tokens(history)
-        forwarded = self._prompt_tokens(verdict.payload)
-        calls = tuple(record for record in records if record.kind == "summary")
-        tally.add(verdict, direct, forwarded, sum(record.prompt_tokens or 0 for record in calls))
-        if answer.failure:
-            tally.failed(Violation(recording.name, number, "no_answer", answer.failure))
         whole = [place for index, place in verdict.places.items() if place.raw == history[index].raw]
-        return Played(recording, number, verdict, forwarded, direct, self._prompt_tokens(whole), calls)
+        return Played(
+            recording,
+            number,
+            verdict,
+            forwarded=self._prompt_tokens(verdict.payload),
+            direct=self._prompt_tokens(history),
+            verbatim=self._prompt_tokens(whole),
+            calls=tuple(record for record in records if record.kind == "summary"),
+            recalled=self._prompt_tokens(verdict.recalling),
+            failure=answer.failure,
+        )
 
     def _report(self, answer: Answer, messages: int) -> Report:
         actions = frozenset(map(str, answer.context.get("actions") or ()))
@@ -138,6 +183,13 @@ class Player:
         if message.raw not in self._tokens:
             self._tokens[message.raw] = MESSAGE_TOKENS + sum(map(self.count, message.pieces))
         return self._tokens[message.raw]
+
+
+def _add(played: Played, tally: Tally) -> None:
+    summaries = sum(record.prompt_tokens or 0 for record in played.calls)
+    tally.add(played.verdict, played.direct, played.forwarded, summaries, played.recalled)
+    tally.errors += bool(played.failure)
+    tally.object(played.violations)
 
 
 def _messages_in(parts: Sequence[Mapping[str, Any]]) -> int:

@@ -23,9 +23,17 @@ def chosen(names: str) -> tuple[str, ...]:
     return listed
 
 
-def settings_of(preset: str | None) -> Mapping[str, Any]:
-    """Those of the section `compaction` that choose it; none leave what the environment and the file say."""
-    return {"preset": preset} if preset else {}
+def settings_of(preset: str | None, recall_ratio: float | None = None, window: int = 0) -> Mapping[str, Any]:
+    """Those of the section `compaction` that choose it; none leave what the environment and the file say.
+
+    `recall_ratio` is the share of the limit that recalled passages may take, with the `window` as their only other
+    bound: 0 recalls none.
+    """
+    named: Mapping[str, Any] = {"preset": preset} if preset else {}
+    if recall_ratio is None:
+        return named
+    budget = {"max_ratio": recall_ratio, "max_tokens": window} if recall_ratio else {}
+    return {**named, "recall": {"enabled": bool(recall_ratio), **budget}}
 
 
 def _check(name: str) -> None:

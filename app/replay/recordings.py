@@ -17,7 +17,12 @@ Message = dict[str, Any]
 """An element of the history: a message, or an item of Responses."""
 
 ONE_MORE = "There is one more thing I would like to ask."
-"""What a user says before a question: the question itself is nobody's to know, the summariser's least of all."""
+"""What a user says before a question, where the conversation does not end with a user's message."""
+YES = "Yes?"
+"""What the assistant says to it, unless the question needs something else before it."""
+
+KINDS_OF_LOCOMO = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+"""What its authors call the categories of its questions."""
 
 ONLY_IN_MESSAGES = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 """Blocks by which a recording without a system prompt is known."""
@@ -34,8 +39,13 @@ class Question:
     """What somebody may ask after a conversation."""
 
     answer: str
+    """Empty where nobody wrote one down."""
     evidence: tuple[str, ...]
     """Ids of the remarks that hold the answer."""
+    text: str = ""
+    kind: str = ""
+    before: str = YES
+    """What the assistant said last, which may name what the question does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,12 @@ class Recording:
     def followed_by_a_question(self) -> Recording:
         """With one more request at the end, in which everything that was said is history."""
         asked = () if self.messages[-1]["role"] == "user" else ({"role": "user", "content": ONE_MORE},)
-        return replace(self, messages=(*self.messages, *asked, {"role": "assistant", "content": "Yes?"}))
+        return replace(self, messages=(*self.messages, *asked, {"role": "assistant", "content": YES}))
+
+    def asked(self, question: Question) -> tuple[Message, ...]:
+        """The history of a request that asks it; of what is `followed_by_a_question`, the last words are its own."""
+        said = {"role": "assistant", "content": question.before}
+        return (*self.messages[:-1], said, {"role": "user", "content": question.text})
 
 
 def read_recordings(path: Path) -> list[Recording]:
@@ -77,14 +92,30 @@ def read_recordings(path: Path) -> list[Recording]:
     JSON lines of `{"id", "messages"}`, of `{"id", "input"}` or of LoCoMo's `{"id", "speakers", "sessions"}`; or one
     JSON `{"messages"}` or `{"input"}`.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableRecording(f"{path} cannot be read: {error}") from error
+    text = _text_of(path)
     try:
         return [_recording(f"{path.name}", path.stem, msgspec.json.decode(text))]
     except msgspec.DecodeError:  # Not one value: a value a line.
-        return list(_lines(path, text))
+        return [_recording(_place(path, line), f"{path.stem}-{line}", value) for line, value in _lines(path, text)]
+
+
+def with_questions(recordings: Sequence[Recording], path: Path) -> list[Recording]:
+    """The recordings with the questions of a file instead of their own: JSON lines of `{"conversation", "question",
+    "evidence"}`, and where there are any `category`, `answer`, and in `before` what the assistant said last."""
+    asked: dict[str, list[Question]] = {}
+    for line, value in _lines(path, _text_of(path)):
+        try:
+            question = _question(value)
+            asked.setdefault(value["conversation"], []).append(question)
+        except (KeyError, TypeError) as error:
+            raise UnreadableRecording(f"{_place(path, line)}: a question lacks {error}.") from error
+        if not question.evidence:
+            raise UnreadableRecording(f"{_place(path, line)}: a question without evidence cannot be judged.")
+    for recording in recordings:
+        evidence = {name for question in asked.get(recording.name, ()) for name in question.evidence}
+        if unknown := sorted(evidence - recording.remarks.keys()):
+            raise UnreadableRecording(f"{path.name}: {recording.name} has no remark {', '.join(unknown)}.")
+    return [replace(recording, questions=tuple(asked.get(recording.name, ()))) for recording in recordings]
 
 
 def chain(recordings: Sequence[Recording], length: int) -> list[Recording]:
@@ -110,7 +141,7 @@ def joined(recordings: Sequence[Recording]) -> Recording:
         for name, remark in recording.remarks.items():
             remarks[f"{number}/{name}"] = Remark(places[remark.index], remark.text)
         questions += (
-            Question(asked.answer, tuple(f"{number}/{name}" for name in asked.evidence))
+            replace(asked, evidence=tuple(f"{number}/{name}" for name in asked.evidence))
             for asked in recording.questions
         )
     name = f"{first.name}+{len(recordings) - 1}"
@@ -123,16 +154,26 @@ def _beside_all(recordings: Sequence[Recording]) -> Mapping[str, Any]:
     return {**recordings[0].beside, **({"tools": list(tools.values())} if tools else {})}
 
 
-def _lines(path: Path, text: str) -> Iterator[Recording]:
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableRecording(f"{path} cannot be read: {error}") from error
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """The JSON value of each line that has one, with its number."""
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        place = f"{path.name}, line {number}"
         try:
-            value = msgspec.json.decode(line)
+            yield number, msgspec.json.decode(line)
         except msgspec.DecodeError as error:
-            raise UnreadableRecording(f"{place}: {error}") from error
-        yield _recording(place, f"{path.stem}-{number}", value)
+            raise UnreadableRecording(f"{_place(path, number)}: {error}") from error
+
+
+def _place(path: Path, line: int) -> str:
+    return f"{path.name}, line {line}"
 
 
 def _recording(place: str, name: str, value: Any) -> Recording:
@@ -190,9 +231,21 @@ def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
             else:
                 messages.append({"role": role, "content": text})
             remarks[str(turn.get("id"))] = Remark(len(messages) - 1, turn["text"])
-    asked = (Question(str(qa["answer"]), _ids(qa.get("evidence"))) for qa in value.get("qa") or () if "answer" in qa)
+    asked = map(_question, (qa for qa in value.get("qa") or () if "answer" in qa))
     questions = tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
     return Recording(name, tuple(messages), questions, remarks)
+
+
+def _question(value: Mapping[str, Any]) -> Question:
+    text = str(value["question"])
+    category = value.get("category", "")
+    return Question(
+        answer=str(value.get("answer", "")),
+        evidence=_ids(value.get("evidence")),
+        text=text,
+        kind=str(KINDS_OF_LOCOMO.get(category, category)),
+        before=str(value.get("before", YES)),
+    )
 
 
 def _ids(evidence: Any) -> tuple[str, ...]:

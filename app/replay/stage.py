@@ -47,16 +47,18 @@ def stage(
     upstream: str | None = None,
     database_url: str | None = None,
     compaction: Mapping[str, Any] | None = None,
+    summary_edit: Callable[[str], str] = str,
 ) -> Iterator[Stage]:
     """Steno in front of the simulator, or of a real provider that is listened in on.
 
-    `compaction` are settings of that section, before those of the environment.
+    `compaction` are settings of that section, before those of the environment; `summary_edit` is what is made of the
+    simulator's summaries.
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
     count = Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
-    provider: LoggingProvider = (
-        Recorder(upstream, count) if upstream else Simulator(window=window, models="any", count=count)
-    )
+    simulator = Simulator(window=window, models="any", count=count)
+    simulator.summary_edit = summary_edit
+    provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator
     storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
     if database_url is None:
         storage["secret"] = DIGEST_KEY

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.replay.judge import Verdict, Violation
+
+FROM_REFUSALS = frozenset({"refused", "no_answer"})
 
 
 @dataclass(slots=True)
@@ -29,6 +31,8 @@ class Tally:
     tokens_forwarded: int = 0
     summary_tokens: int = 0
     """Prompts of the summary calls."""
+    recalled_tokens: int = 0
+    """Of the payloads' notes of recalled passages."""
     largest_prompt: int = 0
     too_large: int = 0
     """Requests that the provider would have refused without Steno."""
@@ -53,8 +57,9 @@ class Tally:
         """Share of the previous payloads' bytes with which the next ones began."""
         return self.kept_bytes / self.previous_bytes if self.previous_bytes else 1.0
 
-    def add(self, verdict: Verdict, direct: int, forwarded: int, summary_tokens: int) -> None:
-        """One more request, with the tokens of the client's own history, of its payload, of its summary calls."""
+    def add(self, verdict: Verdict, direct: int, forwarded: int, summary_tokens: int, recalled: int = 0) -> None:
+        """One more request, with the tokens of the client's own history, of its payload, of its summary calls, and of
+        what was recalled in it."""
         self.requests += 1
         self.summary_calls += verdict.summary_calls
         self.folds += verdict.folds
@@ -63,9 +68,9 @@ class Tally:
         self.summary_tokens += summary_tokens
         self.too_large += direct > self.window
         self.messages += verdict.messages
-        self.violations += (v for v in verdict.violations if not (self.may_refuse and v.kind == "refused"))
         if verdict.accepted:
             self._add_payload(verdict, forwarded)
+            self.recalled_tokens += recalled
         else:
             self.refused += verdict.messages
 
@@ -82,11 +87,9 @@ class Tally:
         self.pruned += verdict.pruned
         self.lost += verdict.lost
 
-    def failed(self, violation: Violation) -> None:
-        """The client got an error."""
-        self.errors += 1
-        if not self.may_refuse:
-            self.violations.append(violation)
+    def object(self, violations: Iterable[Violation]) -> None:
+        """What is wrong with a request, or with a question that is not counted among them."""
+        self.violations += (each for each in violations if not (self.may_refuse and each.kind in FROM_REFUSALS))
 
     def share(self, messages: int) -> float:
         return messages / self.messages if self.messages else 0.0
@@ -107,6 +110,7 @@ class Tally:
                 "direct": self.tokens_direct,
                 "forwarded": self.tokens_forwarded,
                 "for_summaries": self.summary_tokens,
+                "recalled": self.recalled_tokens,
                 "largest_prompt": self.largest_prompt,
             },
             "errors": self.errors,
@@ -142,6 +146,7 @@ class Tally:
             ("tokens direct", f"{self.tokens_direct:,}"),
             ("tokens forwarded", f"{self.tokens_forwarded:,}"),
             ("tokens of summary calls", f"{self.summary_tokens:,}"),
+            ("tokens of recalled passages", f"{self.recalled_tokens:,}"),
             ("tokens saved", f"{share:.1%}"),
             ("largest prompt forwarded", f"{self.largest_prompt:,}"),
             ("errors that the client got", f"{self.errors:,}"),

@@ -18,6 +18,7 @@ from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, widest_path
 from app.errors import InvalidRequest, TooManyCompactions
+from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
 from app.proxy.intake import count, read, take_in
@@ -169,6 +170,8 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
     await count(services, facts.job.tenant, facts.job.conversation, facts.prompt)
     record.decided(facts, decision, began, waited=False)
     services.store.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
+    if services.keeps_messages:
+        archive(services, facts)
     return decision
 
 

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from app.rest import calibration, compact, conversations, coverage, models, pins, plan, search, summaries, tenant, usage
+from app.rest import (
+    calibration,
+    compact,
+    conversations,
+    coverage,
+    messages,
+    models,
+    pins,
+    plan,
+    search,
+    summaries,
+    tenant,
+    usage,
+)
 
-_SUBJECTS = (compact, pins, search, tenant, usage, conversations, summaries, coverage, calibration, models, plan)
+_SUBJECTS = (
+    *(compact, pins, search, tenant, usage, conversations),
+    *(messages, summaries, coverage, calibration, models, plan),
+)
 
 ROUTERS = tuple(subject.router for subject in _SUBJECTS)
 """In the order in which the schema lists them."""

@@ -17,6 +17,7 @@ from app.errors import (
     HostNotAllowed,
     InvalidRequest,
     LoopDetected,
+    MessagesNotKept,
     MissingCredentials,
     OriginNotAllowed,
     RequestTimedOut,
@@ -38,6 +39,8 @@ ALWAYS: Errors = (InvalidRequest, OriginNotAllowed, HostNotAllowed, HeadersTooLa
 OF_A_TENANT: Errors = (MissingCredentials, StorageUnavailable)
 WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
+OF_THE_ARCHIVE = ("list_messages", "search")
+"""The routes, by the names of their functions, that show messages."""
 OF_A_CHAT: Errors = (
     MissingCredentials,
     TooManyBytesInFlight,
@@ -139,6 +142,8 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
         yield from OF_A_TENANT
     if "requestBody" in operation:
         yield from WITH_A_BODY
+    if operation["operationId"].startswith(OF_THE_ARCHIVE):
+        yield MessagesNotKept
     for parameter in operation.get("parameters", ()):
         yield from BY_PARAMETER.get(parameter["name"], ())
 

@@ -1,13 +1,17 @@
-"""REST over the texts of summaries."""
+"""REST over what was said: a search in the texts of summaries, and in messages where they are kept."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
 
+from fastapi import APIRouter, Query, Response
+
+from app.core.view.chunks import SummaryChunk
 from app.errors import InvalidRequest
 from app.rest.dependencies import Limit, Listing, Tenant, TheServices, known_cursor, listing
+from app.rest.messages import MessageOut, message_out, refuse_unless_kept, rendered
 from app.rest.summaries import SummaryOut, summary_out
-from app.store import words_in
+from app.store import Searched, StoredMessage, words_in
 
 LONGEST_QUERY = 200
 MOST_WORDS = 16
@@ -15,11 +19,19 @@ MOST_WORDS = 16
 router = APIRouter(prefix="/context", tags=["context"])
 
 
-@router.get("/search")
-async def search_summaries(
-    services: TheServices, tenant: Tenant, q: str = "", limit: Limit = 20, after: str | None = None
-) -> Listing[SummaryOut]:
-    """The caller's summaries that hold every word of `q`, or one that begins with it; newest first."""
+@router.get("/search", response_model=Listing[SummaryOut | MessageOut])
+async def search(
+    services: TheServices,
+    tenant: Tenant,
+    q: str = "",
+    among: Annotated[Searched, Query(alias="in")] = "summaries",
+    limit: Limit = 20,
+    after: str | None = None,
+) -> Response:
+    """The caller's summaries, or messages, or both, that hold every word of `q`, or one that begins with it; newest
+    first. Messages are found where they are kept: storage.messages."""
+    if among != "summaries":
+        refuse_unless_kept(services)
     if len(q) > LONGEST_QUERY:
         raise InvalidRequest(f"q has {len(q)} characters; at most {LONGEST_QUERY} are looked for.", "q")
     words = words_in(q)
@@ -28,5 +40,9 @@ async def search_summaries(
     if len(words) > MOST_WORDS:
         raise InvalidRequest(f"q holds {len(words)} different words; at most {MOST_WORDS} are looked for.", "q")
     with known_cursor():
-        page = await services.store.search_summaries(tenant, words, limit=limit, after=after, order="desc")
-    return listing(page, summary_out)
+        page = await services.store.search(tenant, words, among, limit=limit, after=after, order="desc")
+    return rendered(listing(page, _found))
+
+
+def _found(found: SummaryChunk | StoredMessage) -> SummaryOut | MessageOut:
+    return message_out(found) if isinstance(found, StoredMessage) else summary_out(found)

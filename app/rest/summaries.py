@@ -34,6 +34,10 @@ class SummaryOut(BaseModel):
     carried: list[int] = Field(description="Messages of that range that stay verbatim after the summary.")
     level: int = Field(description="0: made from messages; more: a fold of summaries.")
     children: list[str] = Field(description="Summaries a fold stands for.")
+    values: list[str] = Field(description="Exact values of those messages, copied by code: they stand after the text.")
+    values_kept: float | None = Field(description="Share of the values that the text holds, too; null without any.")
+    rules: list[str] = Field(description="Standing rules that the user set there, word for word, newest first.")
+    rules_left_out: int = Field(description="Older rules there was no room for.")
     version: int
     token_count: int
     model: str
@@ -81,6 +85,10 @@ def summary_out(chunk: SummaryChunk) -> SummaryOut:
         carried=[chunk.first_index + offset for offset in chunk.carried],
         level=chunk.level,
         children=list(chunk.children),
+        values=list(chunk.values),
+        values_kept=chunk.values_kept,
+        rules=list(chunk.rules),
+        rules_left_out=chunk.rules_left_out,
         version=chunk.version,
         token_count=chunk.tokens,
         model=chunk.model,

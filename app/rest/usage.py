@@ -69,6 +69,7 @@ class UsageOut(BaseModel):
     tokens: TokensOut
     rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
+    values_kept: float | None = Field(description="Of a summary: the share of its exact values that its text holds.")
     price_source: PriceSource | None = Field(
         description="settings: the operator's price. registry: the public list price, in US dollars."
     )
@@ -159,7 +160,7 @@ async def report_usage(
     return UsageReportOut(
         since=begin,
         until=end if until else None,
-        totals=TotalsOut.model_validate(_totals(found.sums)),
+        totals=totals_out(found.sums),
         groups=[_group(group, by) for group in found.groups],
         has_more=found.has_more,
     )
@@ -231,6 +232,10 @@ def _in_utc(time: datetime, latest: datetime) -> datetime:
 
 def _ms(time: datetime) -> int:
     return round(time.timestamp() * 1000)
+
+
+def totals_out(sums: UsageSums) -> TotalsOut:
+    return TotalsOut.model_validate(_totals(sums))
 
 
 def _group(group: UsageGroup, by: Grouping | None) -> UsageGroupOut:

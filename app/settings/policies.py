@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.core.limits.budget import Rule, Shares
+from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
@@ -33,6 +34,8 @@ OPERATIONAL = ("enabled", "pinned_text", "wait_seconds", "overflow_retries")
 """Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
 """Those of `summary`: which models write summaries, and how they are asked."""
+KEPT_FROM = ("rules",)
+"""Others of `summary` that are no part of a policy: what users said is kept whatever the preset is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Policies:
         held["background"] = {**compaction.background.model_dump(), **given.get("compaction", {}).get("background", {})}
         if not compaction.enabled or name == "off":
             held["enabled"] = False
-        reached = {key: getattr(summary, key) for key in REACHED_BY}
+        reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}
         return (
             CompactionSettings.model_validate({**given.get("compaction", {}), **held, "preset": name}),
             SummarySettings.model_validate({**given.get("summary", {}), **reached}),
@@ -113,6 +116,7 @@ def read_trigger(given: object) -> TriggerSettings | None:
 
 def policy_of(compaction: CompactionSettings) -> Policy:
     mask, session, position = compaction.mask, compaction.session_pruning, compaction.position_pruning
+    recall = compaction.recall
     return Policy(
         strategy=compaction.strategy,
         mask=MaskPolicy(**_members(mask, "enabled")) if mask.enabled else None,
@@ -125,6 +129,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         stub=compaction.prune.stub,
         emergency=compaction.emergency,
         cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
+        recall=RecallPolicy(**_members(recall, "enabled")) if recall.enabled else None,
     )
 
 

@@ -51,12 +51,13 @@ detail, put what is older and finished into one line each, and move to Done what
 """
 
 _NO_MASKS = {"enabled": False}
-_AT_ITS_TRIGGER = {"cost_gate": {"enabled": False}, "background": {"enabled": False}}
-"""What the system it is modelled on does, it does when its trigger says so and in the request, whatever that costs."""
+_AS_ITS_MODEL = {"cost_gate": {"enabled": False}, "background": {"enabled": False}, "recall": {"enabled": False}}
+"""What the system it is modelled on does, it does when its trigger says so and in the request, whatever that costs; and
+it brings back nothing."""
 _NO_FILL = {"fill_ratio": 0.0}
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False, "prune": {"enabled": False}}
 _SESSION_PRUNING = {
-    **_AT_ITS_TRIGGER,
+    **_AS_ITS_MODEL,
     "strategy": "none",
     "trigger": {"overflow": True},
     "mask": _NO_MASKS,
@@ -68,7 +69,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     "default": {},
     "lightspeed": {
         "compaction": {
-            **_AT_ITS_TRIGGER,
+            **_AS_ITS_MODEL,
             "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
             "floor_tokens": 0,
             # 0.30 of the window, which is more than the limit.
@@ -79,7 +80,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat": {
         "compaction": {
-            **_AT_ITS_TRIGGER,
+            **_AS_ITS_MODEL,
             "strategy": "full",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -96,7 +97,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat-fading": {
         "compaction": {
-            **_AT_ITS_TRIGGER,
+            **_AS_ITS_MODEL,
             "strategy": "none",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -110,7 +111,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     },
     "librechat-checkpoint": {
         "compaction": {
-            **_AT_ITS_TRIGGER,
+            **_AS_ITS_MODEL,
             "strategy": "checkpoint",
             "trigger": {"any": [{"since_checkpoint_ratio": 0.10, "of": "window"}, {"overflow": True}]},
             "floor_tokens": 0,
@@ -123,7 +124,7 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
     "openclaw-aggressive": {"compaction": {**_SESSION_PRUNING, "session_pruning": {"mode": "aggressive"}}},
     "sliding-window": {
         "compaction": {
-            **_AT_ITS_TRIGGER,
+            **_AS_ITS_MODEL,
             "strategy": "window",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
@@ -132,6 +133,6 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "prune": {"stub": False},
         }
     },
-    "rolling": {"compaction": {**_AT_ITS_TRIGGER, "strategy": "rolling", "mask": _NO_MASKS}},
+    "rolling": {"compaction": {**_AS_ITS_MODEL, "strategy": "rolling", "mask": _NO_MASKS}},
     "off": {"compaction": {"enabled": False}},
 }

@@ -84,6 +84,8 @@ class Simulator:
         """What the model says to these messages."""
         self.summary_words = summary_words
         """A summary has at most so many words, and at most one for every two tokens the caller allows."""
+        self.summary_edit: Callable[[str], str] = str
+        """What is made of a summary before it is sent."""
         self.skew = skew
         """Prompt tokens = skew x count + offset."""
         self.offset = offset
@@ -252,7 +254,8 @@ class Simulator:
 
     def _text(self, kind: Kind, request: Accepted) -> str:
         if kind == "summary":
-            return summary_of(request.conversation, self.summary_words, request.max_tokens, self.count)
+            notes = summary_of(request.conversation, self.summary_words, request.max_tokens, self.count)
+            return self.summary_edit(notes)
         return self.reply(list(request.conversation))
 
     def _format_of(self, record: Record) -> Format[Any]:

@@ -1,5 +1,6 @@
 """The store: conversations, chunks, leases, calibrations, usage and more, in SQLite or PostgreSQL. All SQL is here."""
 
+from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
 from app.store.conversation_rows import ConversationSeen, StoredConversation
 from app.store.errors import (
@@ -16,8 +17,10 @@ from app.store.errors import (
 from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
+from app.store.message_rows import MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
+from app.store.search import Searched
 from app.store.usage_records import (
     Grouping,
     StoredUsage,
@@ -42,18 +45,22 @@ __all__ = [
     "Grouping",
     "LearnedWindow",
     "Lease",
+    "MessagePage",
     "MigrationFailed",
     "Order",
     "Page",
     "Pin",
     "SchemaTooNew",
+    "Searched",
     "StatementRefused",
     "Store",
     "StoreError",
     "StoreUnavailable",
     "StoredCalibration",
     "StoredConversation",
+    "StoredMessage",
     "StoredUsage",
+    "Strand",
     "TurnUsage",
     "UnknownCursor",
     "UsageGroup",

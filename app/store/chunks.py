@@ -15,7 +15,7 @@ from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Order, Page, read_page
-from app.store.summary_index import find_summaries, index_summaries
+from app.store.summary_index import SUMMARIES, searched
 from app.store.tables import conversations, summary_chunks
 from app.store.words import words_in
 
@@ -98,10 +98,11 @@ async def commit_chunks(
     for chunk in chunks:
         await connection.execute(
             insert_into(connection, summary_chunks)
-            .values(tenant=lease.tenant, **{**asdict(chunk), "created_at": now_ms(), "used_at": now_ms()})
+            .values(tenant=lease.tenant, **{**_columns(chunk), "created_at": now_ms(), "used_at": now_ms()})
             .on_conflict_do_nothing()
         )
-    await index_summaries(connection, [(lease.tenant, chunk.id, words_in(chunk.text)) for chunk in chunks])
+    words = [(lease.tenant, chunk.id, words_in(searched(chunk.text, chunk.values, chunk.rules))) for chunk in chunks]
+    await SUMMARIES.add(connection, words)
     return await _as_stored(connection, lease.tenant, chunks)
 
 
@@ -120,19 +121,6 @@ async def find_summary(
     rows = await _summaries_of(connection, tenant, conversation_id)
     row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
     return _chunk(row) if row else None
-
-
-async def search_summaries(
-    connection: AsyncConnection, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
-) -> Page[SummaryChunk]:
-    """Of every conversation of the tenant, those with every word, or one that begins with it: see `words`."""
-    found = await find_summaries(connection, tenant, words, limit=limit, after=after, order=order)
-    rows = await connection.execute(
-        select(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(found.data))
-    )
-    chunks = {row.id: _chunk(row) for row in rows}
-    data = [chunks[id_] for id_ in found.data if id_ in chunks]
-    return Page(data, found.first_id, found.last_id, found.has_more)
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
@@ -197,10 +185,17 @@ async def _as_stored(connection: AsyncConnection, tenant: str, chunks: Sequence[
     return [stored[key] for key in wanted]
 
 
+def _columns(chunk: SummaryChunk) -> dict[str, Any]:
+    columns = asdict(chunk)
+    columns["exact_values"] = columns.pop("values")  # "values" is a word of SQL, and SQLAlchemy's for all columns.
+    return columns
+
+
 def _chunk(row: Row[Any]) -> SummaryChunk:
     columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
     del columns["tenant"], columns["used_at"]
-    columns["carried"] = tuple(columns["carried"])
-    columns["children"] = tuple(columns["children"])
+    columns["values"] = columns.pop("exact_values")
+    for name in ("carried", "children", "values", "rules"):
+        columns[name] = tuple(columns[name])
     columns["created_at"] = moment(columns["created_at"])
     return SummaryChunk(**columns)

@@ -18,9 +18,10 @@ from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import revoke_leases
+from app.store.message_rows import message_id
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
-from app.store.tables import conversations, heads, masks, prints
+from app.store.tables import conversations, heads, masks, messages, prints
 from app.store.usage_records import delete_usage
 
 MOST_HEADS = 256
@@ -171,7 +172,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
     await delete_usage(connection, tenant, conversation_id)
-    for table in (heads, masks, prints):
+    for table in (heads, masks, prints, messages):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
         )
@@ -200,6 +201,7 @@ def _upsert_conversation(connection: AsyncConnection) -> postgresql.Insert | sql
         set_={
             **{name: new[name] for name in latest},
             "summaries": new.summaries,
+            "last_message": new.last_message,
             "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
             "requests": old.requests + new.requests,
             "forked_from": func.coalesce(old.forked_from, new.forked_from),
@@ -244,6 +246,7 @@ def _conversation_row(seen: UnwrittenRequests) -> dict[str, Any]:
         "forked_from": latest.forked_from,
         "coverage": latest.coverage,
         "summaries": list(latest.summaries),
+        "last_message": message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
     }
 
 
@@ -254,7 +257,7 @@ def _head_rows(seen: UnwrittenRequests) -> list[dict[str, Any]]:
 
 def _conversation(row: Row[Any]) -> StoredConversation:
     columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
-    del columns["tenant"]
+    del columns["tenant"], columns["last_message"]
     columns["summaries"] = tuple(columns["summaries"])
     columns["created_at"] = moment(columns["created_at"])
     columns["updated_at"] = moment(columns["updated_at"])

@@ -34,16 +34,17 @@ async def read_page(
     limit: int,
     after: str | None,
     order: Order,
+    by: Sequence[str] = ("created_at", "id"),
 ) -> Page[T]:
-    """The rows after the cursor by (created_at, id). The cursor has to be one of the rows."""
-    position = tuple_(table.c.created_at, table.c.id)
+    """The rows after the cursor, in the order of the columns `by`. The cursor has to be one of the rows."""
+    keys = [table.c[name] for name in by]
+    position = tuple_(*keys)
     if after is not None:
         cursor = (await connection.execute(rows.where(table.c.id == after))).first()
         if cursor is None:
             raise UnknownCursor(f"The list holds no {after!r} to continue after.")
-        reached = tuple_(cursor.created_at, cursor.id)
+        reached = tuple_(*(getattr(cursor, name) for name in by))
         rows = rows.where(position > reached if order == "asc" else position < reached)
-    keys = (table.c.created_at, table.c.id)
     rows = rows.order_by(*(keys if order == "asc" else (key.desc() for key in keys))).limit(limit + 1)
     found = (await connection.execute(rows)).all()
     shown = found[:limit]

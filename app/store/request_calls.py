@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from app.core.history.recognition import Head
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.store import chunks, conversation_rows, masks, pins, prints
+from app.store.archive import Strand
 from app.store.calls import Calls
 from app.store.conversation_rows import ConversationSeen
 from app.store.usage_records import UsageRecord
@@ -91,9 +92,13 @@ class RequestCalls(Calls):
         """Never waits, as `record`."""
         self._writes.record_usage(record)
 
+    def record_messages(self, strand: Strand) -> None:
+        """Never waits, as `record`. After `record`: messages are kept with their conversation."""
+        self._writes.record_messages(strand)
+
     async def flush(self) -> None:
         """Store what was recorded, within five seconds. Raises StoreUnavailable; the rest then still waits."""
-        await self._bounded(self._writes.flush, FLUSH_SECONDS)
+        await self._bounded(self._writes.flush_all, FLUSH_SECONDS)
 
     @property
     def dropped(self) -> int:
@@ -104,3 +109,8 @@ class RequestCalls(Calls):
     def dropped_records(self) -> int:
         """Usage records that will not be stored."""
         return self._writes.dropped_records
+
+    @property
+    def dropped_messages(self) -> int:
+        """Messages that were not archived. What follows them brings them once more."""
+        return self._writes.dropped_messages

@@ -6,12 +6,24 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from app.core.view.chunks import SummaryChunk
-from app.store import calibration_rows, chunks, conversation_rows, learned_windows, pins, tenant_rows, usage_records
+from app.store import (
+    calibration_rows,
+    chunks,
+    conversation_rows,
+    learned_windows,
+    message_rows,
+    pins,
+    search,
+    tenant_rows,
+    usage_records,
+)
 from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_rows import StoredConversation
+from app.store.message_rows import MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
+from app.store.search import Searched
 from app.store.usage_records import Grouping, UsagePage, UsageReport
 
 ERASED_ROWS = 500
@@ -75,15 +87,32 @@ class RestCalls(Calls):
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
 
-    async def search_summaries(
-        self, tenant: str, words: Sequence[str], *, limit: int, after: str | None, order: Order
-    ) -> Page[SummaryChunk]:
-        """The tenant's chunks that hold every one of `words_in` a query, or a word that begins with it.
+    async def messages(
+        self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+    ) -> MessagePage:
+        """What was kept of it, in the order in which it came; fewer where they are large. Raises UnknownCursor if
+        `after` is none of them."""
+        return await self._rest(
+            tenant,
+            self._read(message_rows.list_messages, tenant, conversation_id, limit=limit, after=after, order=order),
+        )
 
-        Raises UnknownCursor if `after` is none of them.
+    async def search(
+        self,
+        tenant: str,
+        words: Sequence[str],
+        among: Searched,
+        *,
+        limit: int,
+        after: str | None,
+        order: Order,
+    ) -> Page[SummaryChunk | StoredMessage]:
+        """What of the tenant's holds every one of `words_in` a query, or a word that begins with it.
+
+        Raises UnknownCursor if `after` is none of it.
         """
         return await self._rest(
-            tenant, self._read(chunks.search_summaries, tenant, words, limit=limit, after=after, order=order)
+            tenant, self._read(search.search, tenant, words, among, limit=limit, after=after, order=order)
         )
 
     async def pins(self, tenant: str, conversation_id: str) -> list[Pin]:

@@ -20,6 +20,7 @@ from app.store.tables import (
     heads,
     learned_windows,
     masks,
+    messages,
     pins,
     prints,
     summary_chunks,
@@ -29,12 +30,21 @@ from app.store.tables import (
 Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
 
+MESSAGES = 5_000
+"""Of the histories of conversations that are removed together, as each may be kept with its conversation."""
+
 
 async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """By their last request. Their chunks have a time of their own: other conversations may use them."""
+    held = 0
     old = conversations.c.updated_at < _before(kept_ms)
-    found = await connection.execute(_some(conversations, old, most))
-    gone = [tuple(row) for row in found]
+    found = await connection.execute(_some(conversations, old, most).add_columns(conversations.c.messages))
+    gone: list[tuple[str, str]] = []
+    for row in found:
+        held += row.messages
+        if gone and held > MESSAGES:
+            break
+        gone.append((row.tenant, row.id))
     if not gone:
         return 0
     owned = tuple_(heads.c.tenant, heads.c.conversation_id).in_(gone)
@@ -42,7 +52,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
     await connection.execute(
         select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
     )
-    for table in (heads, masks, pins, prints):
+    for table in (heads, masks, pins, prints, messages):
         await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
     await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)

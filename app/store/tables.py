@@ -82,6 +82,7 @@ conversations = Table(
     Column("forked_from", CleanText),
     _required("coverage", CleanText),
     _required("summaries", JSON),
+    Column("last_message", CleanText),  # Of the latest request, by its id in `messages`, where it may be.
     _required("created_at", Milliseconds),
     _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
@@ -123,6 +124,10 @@ summary_chunks = Table(
     _required("prompt_version", CleanText),
     Column("continued", Boolean, nullable=False, server_default=false()),
     _required("children", JSON),
+    Column("exact_values", JSON, nullable=False, server_default="[]"),
+    Column("rules", JSON, nullable=False, server_default="[]"),
+    Column("rules_left_out", Count, nullable=False, server_default="0"),
+    Column("values_kept", Double),
     Column("history_length", Count),
     _required("created_at", Milliseconds),
     Column("used_at", Milliseconds),  # By the last request whose payload it stood in, to the hour.
@@ -138,23 +143,26 @@ summary_chunks = Table(
     Index(None, "used_at"),
 )
 
-# What each summary is found by: see `words`. On SQLite the full text index `summary_search` follows it by triggers,
-# which know its rows by their number.
-summary_words = Table(
-    "summary_words",
-    metadata,
-    Column("number", Count, autoincrement=True),
-    _required("tenant", CleanText),
-    _required("id", CleanText),
-    _required("created_at", Milliseconds),
-    _required("words", Text().with_variant(TSVECTOR(), "postgresql")),
-    PrimaryKeyConstraint("number"),
-    UniqueConstraint("tenant", "id"),
-    ForeignKeyConstraint(
-        ["tenant", "id"], ["summary_chunks.tenant", "summary_chunks.id"], name="fk_summary_words", ondelete="CASCADE"
-    ),
-    Index(None, "words", postgresql_using="gin").ddl_if(dialect="postgresql"),
-)
+
+def _words_of(table: Table, name: str) -> Table:
+    """What each row is found by: see `words`. On SQLite a full text index follows it by triggers, which know its rows
+    by their number."""
+    return Table(
+        name,
+        metadata,
+        Column("number", Count, autoincrement=True),
+        _required("tenant", CleanText),
+        _required("id", CleanText),
+        _required("created_at", Milliseconds),
+        _required("words", Text().with_variant(TSVECTOR(), "postgresql")),
+        PrimaryKeyConstraint("number"),
+        UniqueConstraint("tenant", "id"),
+        ForeignKeyConstraint(["tenant", "id"], [table.c.tenant, table.c.id], name=f"fk_{name}", ondelete="CASCADE"),
+        Index(None, "words", postgresql_using="gin").ddl_if(dialect="postgresql"),
+    )
+
+
+summary_words = _words_of(summary_chunks, "summary_words")
 
 # The key is the range of the chunk in the making. Rows are never deleted while they matter: the epoch only grows.
 _IS_LIVE = text("expires_at > 0")
@@ -240,7 +248,31 @@ prints = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# Messages are not stored, so a pin is set by its position and bound to the history by the next request that shows it.
+# The archive, which is empty unless the operator wants one: see `archive`. A message is its place in the history of a
+# conversation, so that a history that is sent again adds what is new, and branches keep their own.
+messages = Table(
+    "messages",
+    metadata,
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("conversation_id", CleanText),
+    Column("previous_id", CleanText),
+    _required("position", Count),  # From 0; what leads as instructions stands before it: -1 is the last of those.
+    _required("kind", CleanText),
+    _required("role", CleanText),
+    _required("format", CleanText),
+    _required("sent", CleanText),
+    _required("tokens", Count),
+    _required("request_id", CleanText),
+    _required("created_at", Milliseconds),
+    PrimaryKeyConstraint("tenant", "id"),
+    Index(None, "tenant", "conversation_id", "created_at", "position", "id"),
+)
+
+message_words = _words_of(messages, "message_words")
+
+# Messages need not be stored, so a pin is set by its position and bound to the history by the next request that shows
+# it.
 pins = Table(
     "pins",
     metadata,
@@ -280,6 +312,7 @@ usage_records = Table(
     Column("cost", Double),
     _required("status", Count),
     Column("context_status", CleanText),
+    Column("values_kept", Double),
     _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "conversation_id", "created_at", "id"),

@@ -9,12 +9,13 @@ from sqlalchemy import ColumnElement, Table, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import now_ms
-from app.store.tables import conversations, heads, leases, metadata, summary_words
+from app.store.tables import conversations, heads, leases, message_words, metadata, summary_words
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
-EXPORTED = tuple(table for table in TABLES if table is not summary_words)
-"""The words are those of the summaries, once more."""
-_ERASED = tuple(table for table in TABLES if table not in (leases, summary_words))
+_WORDS = (summary_words, message_words)
+"""Those of summaries and messages, once more: they go with them."""
+EXPORTED = tuple(table for table in TABLES if table not in _WORDS)
+_ERASED = tuple(table for table in TABLES if table not in (leases, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 

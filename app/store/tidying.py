@@ -36,22 +36,22 @@ class Tidying(Calls):
             found = await self._bounded(self._read(summary_index.find_unindexed, last, INDEXED_ROWS), TASK_SECONDS)
             if found.missing:
                 words = await asyncio.to_thread(_words_of, found.missing)
-                await self._bounded(self._write_patiently(summary_index.index_summaries, words), TASK_SECONDS)
+                await self._bounded(self._write_patiently(summary_index.SUMMARIES.add, words), TASK_SECONDS)
             if (last := found.last) is None:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def remove_old_leases(self) -> None:
         """Those that ended a day ago."""
-        await self._repeat(self._write_patiently(lease.remove_old_leases, ROWS), ROWS)
+        await self._repeat(self._write_patiently(lease.remove_old_leases, ROWS))
 
     async def remove_unused(self) -> None:
         """What nobody used for as long as things are kept."""
-        await self._repeat(self._write_patiently(retention.date_chunks, ROWS), ROWS)
+        await self._repeat(self._write_patiently(retention.date_chunks, ROWS))
         if self._kept_ms is None:
             return
         for remove in retention.REMOVALS:
-            await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS), REMOVED_ROWS)
+            await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS))
 
     async def _tidy(self) -> None:
         """Soon after the start, then about once an hour."""
@@ -67,10 +67,10 @@ class Tidying(Calls):
                     log.exception("tidying put off", task=tidy.__name__)
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 
-    async def _repeat(self, change: Work[int], most: int) -> None:
-        """A few at a time, so that nobody waits long for the write lock of SQLite."""
-        changed = most
-        while changed == most:
+    async def _repeat(self, change: Work[int]) -> None:
+        """A few at a time, so that nobody waits long for the write lock of SQLite; until there are none left."""
+        changed = 1
+        while changed:
             changed = await self._bounded(change, TASK_SECONDS)
             await asyncio.sleep(PAUSE_SECONDS)
 

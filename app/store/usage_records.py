@@ -57,6 +57,8 @@ class UsageRecord:
     status: int
     context_status: str | None
     """Of the request, None for a summary."""
+    values_kept: float | None = None
+    """Of a summary: the share of the exact values beside it that its text holds; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,18 @@ async def report_usage(
     return UsageReport(sums, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
 
 
+async def sums_of_requests(
+    connection: AsyncConnection, tenant: str, conversation_id: str, requests: Sequence[str]
+) -> dict[str, UsageSums]:
+    """What these requests of the conversation took, as far as anything is known of them."""
+    table, rows = usage_records.c, dict[str, list[Row[Any]]]()
+    own = (table.tenant == tenant, table.conversation_id == conversation_id, table.request_id.in_(requests))
+    grouped = _sums().add_columns(table.request_id).where(*own).group_by(table.request_id, _FOR_ANSWERS)
+    for row in await connection.execute(grouped):
+        rows.setdefault(row.request_id, []).append(row)
+    return {request: _both(of_request) for request, of_request in rows.items()}
+
+
 async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """All of the conversation. Needs a transaction."""
     await connection.execute(
@@ -249,11 +263,12 @@ _OWN_TOKENS = ("estimated", "forwarded", "saved")
 _COLUMNS = (
     *_OWN,
     "context_status",
+    "values_kept",
     *(f"{name}_tokens" for name in (*_OWN_TOKENS, *_REPORTED)),
     *(f"{name}_rate" for name in _RATES),
     "price_source",
 )
-_of_record = attrgetter(*_OWN, "context_status", *_OWN_TOKENS)
+_of_record = attrgetter(*_OWN, "context_status", "values_kept", *_OWN_TOKENS)
 _of_tokens = attrgetter(*_REPORTED)
 _of_price = attrgetter(*_RATES, "source")
 _NO_PRICE = (None,) * (len(_RATES) + 1)
@@ -286,5 +301,6 @@ def _stored(row: Row[Any]) -> StoredUsage:
         cost=row.cost,
         status=row.status,
         context_status=row.context_status,
+        values_kept=row.values_kept,
     )
     return StoredUsage(record, moment(row.created_at))

@@ -18,6 +18,10 @@ _UNSPACED = (
 )
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _ENCODED = re.compile("[^a-z0-9]")
+OWNER_BYTES = 8
+"""Of a term: what tells its tenant."""
+LETTER_BYTES = 7
+"""Of a letter beyond ASCII in a term."""
 
 
 def words_in(text: str) -> list[str]:
@@ -35,3 +39,8 @@ def terms(tenant: str, words: Iterable[str]) -> list[str]:
     others have does not make a search longer."""
     owner = blake2b(tenant.encode(), digest_size=4).hexdigest()
     return [owner + _ENCODED.sub(lambda found: f"_{ord(found[0]):06x}", word) for word in words]
+
+
+def term_size(word: str) -> int:
+    """The bytes of its term, at most."""
+    return OWNER_BYTES + len(word) * (1 if word.isascii() else LETTER_BYTES)

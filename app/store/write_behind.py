@@ -12,10 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
 from app.memory.repeats import Repeats
+from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, write_conversations
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
 from app.store.guard import Guard
+from app.store.message_rows import MessageRow, write_messages
 from app.store.usage_records import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
@@ -40,7 +42,8 @@ Write = Callable[[AsyncConnection, Sequence[T]], Awaitable[None]]
 
 
 class WriteBehind:
-    """A bounded queue with one entry per conversation, and one of usage records; both are written every 0.2 s.
+    """A bounded queue with one entry per conversation, one of usage records and one of messages (`archive`); all are
+    written every 0.2 s.
 
     What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
     """
@@ -52,6 +55,7 @@ class WriteBehind:
         self._in_flight: dict[Key, UnwrittenRequests] = {}
         self._records: dict[str, UsageRecord] = {}
         self._records_in_flight: dict[str, UsageRecord] = {}
+        self._archive = Archive()
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
@@ -99,11 +103,23 @@ class WriteBehind:
         self._records[record.id] = record
         self._recorded.set()
 
+    def record_messages(self, strand: Strand) -> None:
+        """What of it is new; dropped and counted where the queue is full."""
+        self._archive.record(strand)
+        if self._archive.waiting:
+            self._recorded.set()
+
+    @property
+    def dropped_messages(self) -> int:
+        """Messages likewise; what follows them brings them once more."""
+        return self._archive.dropped
+
     @property
     def waiting(self) -> bool:
         """Whether anything is not stored yet."""
         self.catch_up()
-        return bool(self._queue or self._in_flight or self._records or self._records_in_flight)
+        records = self._records or self._records_in_flight
+        return bool(self._queue or self._in_flight or records or self._archive.waiting)
 
     def start(self, ready: asyncio.Event) -> None:
         """Flush in the background from when the tables are there."""
@@ -116,7 +132,8 @@ class WriteBehind:
             await asyncio.wait({self._task})
 
     async def flush(self) -> None:
-        """Write what was recorded before the call. If the database cannot be reached, it raises and keeps the rest."""
+        """Write what was recorded before the call, and of many messages the first ones. If the database cannot be
+        reached, it raises and keeps the rest."""
         self.catch_up()
         async with self._writing:
             self._in_flight, self._queue = self._queue, {}
@@ -124,8 +141,16 @@ class WriteBehind:
             try:
                 await self._write_all(self._in_flight, write_conversations, self._drop)
                 await self._write_all(self._records_in_flight, write_usage, self._drop_record)
+                # After their conversations, without which they are not taken.
+                await self._archive.flush(self._write_messages)
             finally:
                 self._put_back()
+
+    async def flush_all(self) -> None:
+        """Likewise, until nothing waits any more."""
+        await self.flush()
+        while self._archive.waiting:
+            await self.flush()
 
     async def erase(self, tenant: str, conversation_id: str | None, erase: Callable[[], Awaitable[bool]]) -> bool:
         """Erase while no flush is in flight, and with it what waits of the conversation, or of the tenant's for None.
@@ -143,6 +168,7 @@ class WriteBehind:
             for record in list(self._records.values()):
                 if is_meant(record.tenant, record.conversation_id):
                     del self._records[record.id]
+            self._archive.erase(tenant, conversation_id)
             return erased or bool(waiting)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
@@ -185,6 +211,8 @@ class WriteBehind:
             else:
                 if (ended := self._repeats.over("flush")) is not None:
                     log.info("records stored again", times=ended[0], seconds=ended[1])
+                if self._archive.waiting:
+                    self._recorded.set()
                 continue
             self._recorded.set()
             await asyncio.sleep(RETRY_SECONDS)
@@ -196,6 +224,16 @@ class WriteBehind:
             await self._write(list(batch.values()), write, drop)
             for key in batch:
                 del entries[key]
+
+    async def _write_messages(self, rows: Sequence[MessageRow]) -> Sequence[MessageRow]:
+        """Those that were not stored."""
+        left: dict[str, MessageRow] = {}
+
+        async def write(connection: AsyncConnection, some: Sequence[MessageRow]) -> None:
+            left.update({row.id: row for row in await write_messages(connection, some)})
+
+        await self._write(rows, write, lambda row: left.update({row.id: row}))
+        return list(left.values())
 
     async def _write(self, entries: Sequence[T], write: Write[T], drop: Callable[[T], None]) -> None:
         """All in one transaction; one by one if the database refuses something among them."""

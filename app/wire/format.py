@@ -409,6 +409,9 @@ class WireFormat(Protocol):
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         """Reads one of a request's raw messages: see `Decode`."""
 
+    def alone(self, raw: bytes) -> bytes:
+        """A raw message as JSON that stands for itself: some are only a part of their body."""
+
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
 

@@ -12,8 +12,9 @@ from app.wire.format import Named
 from app.wire.members import RawObject, Unreadable
 from app.wire.objects import spliced
 
-OPTIONS = ("compaction", "instructions", "pin", "preset", "trigger")
-"""Members of the `context` object."""
+OPTIONS = ("compaction", "instructions", "pin", "preset", "recall", "trigger")
+SWITCHES = ("compaction", "recall")
+"""Members of the `context` object; those of `SWITCHES` are true or false."""
 LONGEST_FOCUS = 4_000
 LONGEST_OPTIONS = 131_072
 """Bytes of the `context` object: ten thousand pins and the longest focus have room."""
@@ -33,8 +34,9 @@ def read_options(source: RawObject) -> Mapping[str, Any]:
     for name in options:
         if name not in OPTIONS:
             raise InvalidRequest(f"context has no option {name!r:.100}; {known}.", f"context.{name:.100}")
-    if options.get("compaction") not in (None, True, False):
-        raise InvalidRequest("context.compaction must be true or false.", "context.compaction")
+    for name in SWITCHES:
+        if options.get(name) not in (None, True, False):
+            raise InvalidRequest(f"context.{name} must be true or false.", f"context.{name}")
     return options
 
 

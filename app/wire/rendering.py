@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from app.core.summary import prompts
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
 
 
 class Placed(NamedTuple):
@@ -52,7 +52,7 @@ def _placed(
         match part:
             case Summary(chunk):
                 yield Placed(note(prompts.chunk_text(chunk)), own=True, summary=part)
-            case Note(_, text):
+            case Note(text=text) | Recalled(text=text):
                 yield Placed(note(text), own=True)
             case Verbatim(start, stop):
                 yield from (Placed(messages[index].raw, index) for index in range(start, stop))

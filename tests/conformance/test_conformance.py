@@ -136,6 +136,13 @@ def test_messages_are_of_their_kinds_and_keep_their_bytes(spoken: WireFormat, sa
     assert all(message.text == samples.text_of(message.raw) for message in messages if not message.calls)
 
 
+def test_each_message_stands_for_itself_as_json(spoken: WireFormat, samples: Samples) -> None:
+    raw_messages = spoken.read(samples.request).raw_messages
+    alone = [spoken.alone(raw) for raw in raw_messages]
+    assert all(json.loads(each) for each in alone)
+    assert all(raw in each for raw, each in zip(raw_messages, alone, strict=True))
+
+
 def test_messages_of_other_roles_have_their_kinds(spoken: WireFormat, samples: Samples) -> None:
     messages = read_messages(spoken, [raw for raw, _ in samples.others])
     assert [message.kind for message in messages] == [kind for _, kind in samples.others]

@@ -235,6 +235,7 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
+    errors.MessagesNotKept: _asking("/context/conversations/known/messages"),
     errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
     errors.StorageUnavailable: lambda run, what: None,  # noqa: ARG005 - of the Steno whose database is away
     errors.LoopDetected: _asking(CHAT, short(), b"steno-hops: " + b", ".join(b"%016x" % n for n in range(40))),
@@ -270,7 +271,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             steno.kill()
 
 
-def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, database: str) -> commands.Serving:
+def _started(
+    folder: Path, default: ScriptedProvider, other: ScriptedProvider, database: str, **sections: Any
+) -> commands.Serving:
     settings = {
         "log": {"level": "debug"},
         "server": {"allow_unauthenticated": False},
@@ -294,6 +297,7 @@ def _started(folder: Path, default: ScriptedProvider, other: ScriptedProvider, d
             "connections": MOST_CONNECTIONS,
             "forced_compactions_per_minute": MOST_DEMANDED,
         },
+        **sections,
     }
     (folder / "steno.yaml").write_text(json.dumps(settings))
     return commands.serve(
@@ -409,17 +413,47 @@ def test_no_key_and_no_message_is_logged(run: Run) -> None:
 def test_no_key_is_stored_and_messages_only_as_summaries(run: Run) -> None:
     for path in run.steno.folder.glob("steno.db*"):
         assert found(path.read_bytes(), (*SECRETS, SAID)) == [], path.name
-    with sqlite3.connect(run.steno.folder / "steno.db") as database:
+    assert holding(run.steno.folder / "steno.db", RETOLD) == HOLDS_TEXT
+
+
+def holding(path: Path, canary: str) -> set[tuple[str, str]]:
+    """The tables and columns in which it stands."""
+    with sqlite3.connect(path) as database:
         tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
-        holding = {
+        assert {"summary_chunks", "messages"} <= set(tables)
+        return {
             (table, column)
             for table in tables
             for row in database.execute(f'select * from "{table}"')  # noqa: S608
             for (column, *_), value in zip(database.execute(f'select * from "{table}"').description, row, strict=True)  # noqa: S608
-            if RETOLD in str(value)
+            if canary in str(value)
         }
-    assert "summary_chunks" in tables
-    assert holding == HOLDS_TEXT
+
+
+def test_an_archive_keeps_messages_where_they_belong_and_no_key(tmp_path: Path) -> None:
+    """Also where the database refuses them, and quotes what it refused."""
+    path = tmp_path / "steno.db"
+    with ScriptedProvider((answer(completion()),)) as default, ScriptedProvider((answer(completion(NOTES)),)) as other:
+        steno = _started(tmp_path, default, other, f"sqlite:///{path}", storage={"messages": True})
+        try:
+            run = Run(steno, default, other)
+            run.ask("a conversation", short(), b"x-conversation-id: known")
+            target = f"/context/search?in=all&q={SAID}"
+            commands.until(lambda: get(steno.url, target, *everybody()).json["data"])
+            with sqlite3.connect(path) as database:
+                database.execute("create trigger no before insert on messages begin select raise(abort, 'no'); end")
+            run.ask("a refused one", short(f"{SAID} again"), b"x-conversation-id: refused")
+            commands.until(lambda: any(line["event"] == "messages not archived" for line in steno.log))
+            assert [
+                line for line in (tmp_path / "stdout").read_text().splitlines() if found(line, (*SECRETS, SAID))
+            ] == []
+            assert holding(path, SAID) == {
+                ("messages", "sent"),
+                *(("message_words", "words"), ("message_search", "words"), ("message_search_data", "block")),
+            }
+            assert found(path.read_bytes()) == []
+        finally:
+            steno.kill()
 
 
 def test_no_answer_of_ours_holds_a_key_or_what_was_not_asked_for(run: Run) -> None:

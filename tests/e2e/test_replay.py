@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from app.replay.formats.known import FORMATS
 from app.replay.judge import SummaryCalls
 from app.replay.player import Player
 from app.replay.presets import MAY_REFUSE, settings_of
-from app.replay.recordings import Recording, chain, read_recordings
+from app.replay.recall import Recall
+from app.replay.recordings import Recording, chain, read_recordings, with_questions
 from app.replay.stage import stage
 from app.replay.tally import Tally
 from app.settings.presets import PRESET_NAMES
@@ -165,6 +168,31 @@ def test_no_preset_loses_anything_of_a_real_conversation_without_saying_so(prese
     assert tally.too_large > 10
 
 
+PARAPHRASED = ROOT / "benchmarks" / "recall" / "paraphrased.jsonl"
+
+
+def test_questions_in_other_words_are_many_and_of_several_kinds() -> None:
+    asked = [json.loads(line) for line in PARAPHRASED.read_text().splitlines()]
+    assert len(asked) >= 100
+    assert min(Counter(each["conversation"] for each in asked).values()) >= 15
+    assert {each["category"] for each in asked} == {"single-hop", "multi-hop", "temporal", "indirect"}
+    assert all(("before" in each) == (each["category"] == "indirect") for each in asked)
+    assert all((each["category"] == "multi-hop") == (len(each["evidence"]) > 1) for each in asked)
+
+
+@pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
+def test_questions_in_other_words_share_no_long_word_with_their_evidence() -> None:
+    asked = with_questions(read_recordings(REAL_DATA / "locomo.jsonl"), PARAPHRASED)
+    for talk, question in ((each, question) for each in asked for question in each.questions):
+        said = " ".join(talk.remarks[name].text for name in question.evidence)
+        shared = {word for word in _words(question.text) & _words(said) if len(word) > 4} - {"which", "there"}
+        assert not shared, question.text
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower()))
+
+
 # Several processes
 
 
@@ -290,8 +318,11 @@ def test_command_measures_recall(tmp_path: Path) -> None:
     talks = recorded.talks(2, sessions=7)
     for talk in talks:
         talk["qa"] = [
-            {"question": "?", "answer": turn["text"][:30], "evidence": [turn["id"]]}
-            for turn in (talk["sessions"][0]["turns"][1], talk["sessions"][-1]["turns"][-1])
+            {"question": "?", "answer": turn["text"][:30], "evidence": [turn["id"]], "category": category}
+            for turn, category in (
+                (talk["sessions"][0]["turns"][1], "early"),
+                (talk["sessions"][-1]["turns"][-1], "late"),
+            )
         ]
     file = recorded.write(tmp_path / "talks.jsonl", talks)
     asked = ["replay", str(file), "--recall", "--presets", "default,off", "--window", "2000"]
@@ -303,6 +334,82 @@ def test_command_measures_recall(tmp_path: Path) -> None:
     assert 0.5 <= default["mean"] <= 1
     assert [each["questions"] for each in default["conversations"]] == [2, 2]
     assert all(each["verbatim"] >= 1 for each in default["conversations"])
+    assert default["kinds"]["early"]["questions"] == default["kinds"]["late"]["questions"] == 2
+    assert default["kinds"]["late"]["to_the_letter"] == 1
+    assert default["replay"]["violations"] == []
+
+
+PLACES = ["Oslo", "Porto", "Quito", "Riga", "Sofia", "Tunis", "Utrecht", "Vienna"]
+
+
+def told_once(folder: Path) -> Path:
+    """A talk in which each code is said once, with its place, and a question for each of them."""
+    talk = recorded.talks(1, sessions=len(PLACES))[0]
+    talk["qa"] = []
+    for session, place in zip(talk["sessions"], PLACES, strict=True):
+        turn = session["turns"][3]
+        turn["text"] = f"The locker in the station of {place} opens with {place[::-1]}-{len(place)}07."
+        asked = {"question": f"What opens the locker at {place} station?", "answer": "", "evidence": [turn["id"]]}
+        talk["qa"].append({**asked, "category": "codes"})
+    return recorded.write(folder / "talk.jsonl", [talk])
+
+
+def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) -> None:
+    file = told_once(tmp_path)
+    measured = ["--recall", "--preset", "default", "--window", "3000,60000", "--recall-ratio", "0,0.1"]
+    ended = commands.run(["replay", str(file), *measured, "--json"], tmp_path)
+    lines = json.loads(ended.stdout)["presets"]
+    assert [(line["window"], line["recall_ratio"]) for line in lines] == [
+        (3_000, 0), (3_000, 0.1), (60_000, 0), (60_000, 0.1),
+    ]  # fmt: skip
+    without, recalled, *large = (line["kinds"]["codes"]["to_the_letter"] for line in lines)
+    assert without < 0.6 < recalled
+    assert large == [1, 1]
+    tokens = [line["conversations"][0]["recalled_tokens"] for line in lines]
+    assert tokens[0] == tokens[2] == tokens[3] == 0 < tokens[1] < len(PLACES) * 0.1 * 3_000
+    assert [line["replay"]["violations"] for line in lines] == [[]] * 4
+    assert ended.returncode == 0
+
+
+@OTHERS
+def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> None:
+    [talk] = said_in(written, read_recordings(told_once(tmp_path)))
+    recall = Recall()
+    with stage(MODEL, 3_000, compaction=settings_of("default", 0.1, 3_000)) as set_up:
+        player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
+        tally = player.play([talk.followed_by_a_question()], Tally(written, 3_000), asides=recall.asides)
+    assert not tally.violations
+    assert recall.reached()[0].by("recalled") >= 3
+
+
+def test_command_asks_the_questions_of_another_file(tmp_path: Path) -> None:
+    file = told_once(tmp_path)
+    [talk] = read_recordings(file)
+    [evidence] = talk.questions[0].evidence
+    text = f"Which code had the locker in the station of {PLACES[0]}?"
+    asked = {"conversation": talk.name, "question": text, "evidence": [evidence], "category": "other words"}
+    questions = recorded.write(tmp_path / "asked.jsonl", [asked, {**asked, "evidence": [evidence, "D1:1"]}])
+    measured = ["--recall", "--questions", str(questions), "--window", "3000", "--recall-ratio", "0.1"]
+    ended = commands.run(["replay", str(file), *measured, "--json"], tmp_path)
+    [line] = json.loads(ended.stdout)["presets"]
+    assert line["kinds"]["other words"] == {"questions": 2, "to_the_letter": 0.5}
+    assert line["kinds"]["of several remarks"] == {"questions": 1, "to_the_letter": 0}
+
+
+def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
+    agents(tmp_path, 12, 12)
+    file, measured = str(tmp_path / "agents.jsonl"), ("--survival", "--chain", "12", "--window", "8000")
+    ended = commands.run(["replay", file, *measured, "--recall-ratio", "0,0.05", "--json"], tmp_path)
+    without, recalled = json.loads(ended.stdout)
+    assert ended.returncode == 0, ended.stderr
+    assert without["used"] == recalled["used"]
+    assert len(without["absent"]) == without["used"] - without["in_the_payload"]
+    assert {each["after"] for each in without["lasting"]} >= {1, 2, 3}
+    named = [sum(each["when_named"] for each in line["lasting"]) for line in (without, recalled)]
+    assert named[0] < named[1]
+
+    printed = commands.run(["replay", file, *measured, "--markdown"], tmp_path)
+    assert "Values used again after more than 12 messages, agents.jsonl, window 8,000." in printed.stdout
 
 
 @pytest.mark.parametrize(
@@ -314,6 +421,14 @@ def test_command_measures_recall(tmp_path: Path) -> None:
         (["--preset", "off", "--presets", "all"], "exclude each other"),
         (["--presets", "all", "--database-url", "memory"], "fresh database"),
         (["--recall", "--chain", "2"], "without --chain"),
+        (["--recall", "--survival"], "exclude each other"),
+        (["--window", "8000,16000"], "Several windows"),
+        (["--recall-ratio", "0.05"], "are for --recall and --survival"),
+        (["--survival", "--questions", "asked.jsonl"], "--questions is for --recall"),
+        (["--survival", "--window", "few"], "--window is a number of tokens"),
+        (["--window", "999"], "at least 1,000 tokens"),
+        (["--recall", "--recall-ratio", "5%"], "--recall-ratio is a share"),
+        (["--recall", "--recall-ratio", "1"], "less than 1"),
         (["--recall"], "no conversation has questions"),
         (["--markdown"], "--markdown is for the table"),
     ],

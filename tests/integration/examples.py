@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, Protocol
 
+from app.core.history.identity import Identity
+from app.core.history.messages import Kind, Message
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.store import ConversationSeen, Lease, Store
+from app.store import ConversationSeen, Lease, Store, Strand
 
 TENANT = "tenant-a"
 STRANGER = "tenant-b"
 SERIES = "default"
+IDENTITY = Identity(b"a secret for the integration tests")
 
 
 class OpenStore(Protocol):
@@ -101,3 +105,38 @@ async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequ
     assert stored is not None
     await store.release(lease)
     return stored
+
+
+def said(text: str, kind: Kind = Kind.USER) -> Message:
+    """A message; equal texts have equal digests."""
+    raw = f'{{"content": "{text}"}}'.encode()
+    return Message(kind, kind.name.lower(), (text,), raw=raw, digest=blake2b(raw, digest_size=16).digest())
+
+
+def strand(*texts: str, tenant: str = TENANT, conversation_id: str = "c1", request_id: str = "r1") -> Strand:
+    """A whole history of such texts, alternately the user's and the assistant's."""
+    kinds = (Kind.USER, Kind.ASSISTANT)
+    messages = [said(text, kinds[number % 2]) for number, text in enumerate(texts)]
+    chain = IDENTITY.chain(tenant, (message.digest for message in messages))
+    return Strand(
+        tenant=tenant,
+        conversation_id=conversation_id,
+        request_id=request_id,
+        format="chat_completions",
+        messages=messages,
+        alone=bytes,
+        places=chain.digests,
+        root=chain.digests[0],
+        tokens=[10] * len(messages),
+        ratio=1.0,
+        first=0,
+        marks=chain.digests[-1:],
+    )
+
+
+def show(store: Store, *texts: str, tenant: str = TENANT, conversation_id: str = "c1", request_id: str = "r1") -> None:
+    """A request with this history is recorded, as the proxy records one."""
+    shown = strand(*texts, tenant=tenant, conversation_id=conversation_id, request_id=request_id)
+    heads = ((shown.places[-1], (len(texts) + 1) // 2),)
+    store.record(seen(conversation_id, tenant=tenant, messages=len(texts), heads=heads))
+    store.record_messages(shown)

@@ -15,7 +15,17 @@ from tests.integration.examples import STRANGER, TENANT, chain, chunk, digest, p
 async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
     """Every field survives, and the database's clock adds the time."""
     made = chunk(
-        0, 4, level=1, children=("a", "b"), continued=True, text="Zoë 🙂 \u202e\u05e9\u05dc\u05d5\u05dd", carried=()
+        0,
+        4,
+        level=1,
+        children=("a", "b"),
+        continued=True,
+        text="Zoë 🙂 \u202e\u05e9\u05dc\u05d5\u05dd",
+        carried=(),
+        values=("ORD-4711", 'read_file(path="/tmp/ß")'),
+        rules=("Never \0push to main \ud83d!", "Immer auf Deutsch 🙂"),
+        rules_left_out=2,
+        values_kept=0.5,
     )
     (stored,) = await put(store, made)
     assert replace(stored, created_at=None) == made

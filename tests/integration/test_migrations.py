@@ -67,8 +67,8 @@ def sample(column: Any, number: int) -> Any:
 
 
 def is_ours(name: str, _: object = None) -> bool:
-    """Not one that SQLite keeps for its full text index."""
-    return not name.startswith("summary_search")
+    """Not one that SQLite keeps for its full text indexes."""
+    return not name.startswith(("summary_search", "message_search"))
 
 
 def fill(connection: Connection) -> dict[str, list[dict[str, Any]]]:

@@ -26,7 +26,7 @@ from app.store.tables import (
     usage_records,
 )
 from app.store.tenant_rows import EXPORTED, TABLES
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, strand, take
 
 DAYS = 30
 DAY = 24 * 3_600_000
@@ -81,6 +81,7 @@ async def live(store: Store, tenant: str = TENANT) -> None:
         used_here = ("own", "others") if name == "c1" else ()
         store.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))
         store.record_usage(used(f"u-{name}", tenant, name))
+        store.record_messages(strand("I am here.", "So am I.", tenant=tenant, conversation_id=name))
     await store.flush()
     await store.replace_pins(tenant, "c1", [0, 3])
 
@@ -144,7 +145,7 @@ async def test_a_chunk_that_somebody_uses_outlives_the_conversation_that_made_it
     assert await count(store, conversations, summary_chunks, summary_words) == [1, 1, 1]
     page = await store.summaries(TENANT, "c1", limit=9, after=None, order="asc")
     assert [(one.id, one.conversation_id) for one in page.data] == [("others", "c2")]
-    found = await store.search_summaries(TENANT, ["met"], limit=9, after=None, order="asc")
+    found = await store.search(TENANT, ["met"], "summaries", limit=9, after=None, order="asc")
     assert [one.id for one in found.data] == ["others"]
     assert await count(store, heads, masks, pins, usage_records) == [1, 1, 2, 0]
 

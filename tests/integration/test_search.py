@@ -20,7 +20,7 @@ from tests.integration.examples import TENANT as US
 
 async def found(store: Store, *words: str, tenant: str = US, limit: int = 100, after: str | None = None) -> list[str]:
     asked = words_in(" ".join(words))
-    page = await store.search_summaries(tenant, asked, limit=limit, after=after, order="desc")
+    page = await store.search(tenant, asked, "summaries", limit=limit, after=after, order="desc")
     return [one.id for one in page.data]
 
 
@@ -150,6 +150,17 @@ async def test_what_an_earlier_release_stored_is_found_after_tidying(
     assert len(await found(store, "parcel", tenant=STRANGER)) == 4
 
 
+async def test_exact_values_and_rules_are_found_like_the_text_whoever_indexed_it(store: Store) -> None:
+    await put(store, chunk(0, 1, id="s0", values=("ORD-4711",), rules=("Always answer in French.",)))
+    await write(store, "A text without.")
+    assert await found(store, "ord-4711") == await found(store, "french", "met") == ["s0"]
+    async with store._database.writing() as connection:
+        await connection.execute(delete(summary_words))
+    assert await found(store, "4711") == []
+    await store.index_summaries()
+    assert await found(store, "4711", "french") == ["s0"]
+
+
 async def test_nobody_finds_what_another_tenant_holds(store: Store) -> None:
     await write(store, "The parcel.", tenant=STRANGER)
     assert await found(store, "parcel") == []
@@ -160,7 +171,7 @@ async def test_nobody_finds_what_another_tenant_holds_where_the_index_takes_them
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells tenants apart by four bytes of a digest."""
-    monkeypatch.setattr("app.store.summary_index.terms", lambda _, words: terms("one for both", words))
+    monkeypatch.setattr("app.store.word_index.terms", lambda _, words: terms("one for both", words))
     await write(store, "Your parcel.", "The parcel.", tenant=STRANGER)
     await write(store, "My parcel.")
     assert await found(store, "parcel") == ["s0"]

@@ -33,7 +33,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def search(store: Store, tenant: str = TENANT) -> asyncio.Task[Page[Any]]:
-    return asyncio.ensure_future(store.search_summaries(tenant, ["x"], limit=1, after=None, order="desc"))
+    return asyncio.ensure_future(store.search(tenant, ["x"], "summaries", limit=1, after=None, order="desc"))
 
 
 async def test_reads_of_one_tenant_take_turns_and_others_have_theirs(

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from app.core.history.messages import Message
+from app.core.quoting import fence_of
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Outcome, StoreChunk, Summarise
 from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.prompts import SummaryRequest, fence_of
+from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, Summary, Verbatim, View
 from tests.unit.conversations import (

@@ -58,7 +58,7 @@ def steno(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steno]:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, KEY)
     with Simulator(window=running.WINDOW, models="any").serve() as provider:
-        steno = running.start(provider.url, {})
+        steno = running.start(provider.url, {"storage": {"messages": True}})  # There are routes for them alone.
         yield steno
         steno.stop()
 

@@ -12,14 +12,14 @@ from unicodedata import category, normalize
 import pytest
 
 from app.core.history.messages import Media, Message, ToolCall
-from app.core.quoting import LONGEST_WORD, one_line, quoted, word
+from app.core.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word
 from app.core.stages.policy import Strategy
 from app.core.stages.prune import prune
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Summarise
 from app.core.summary.gate import Ending
-from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, fence_of, quote_chunks, quote_messages
+from app.core.summary.prompts import SummaryRequest, chunk_text, failed_results, quote_chunks, quote_messages
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Note, Verbatim, View
 from tests.unit.conversations import (
@@ -102,7 +102,7 @@ BENIGN = "a word or two"
 _OPENERS = "<\u2039\u2329\u27e8\u276e\u3008"
 _CYRILLIC = str.maketrans("\u0430\u0441\u0435", "ace")
 _HEADING = re.compile(rf"[{_OPENERS}] ?[0-9a-f]{{8}}( |>|$)")
-_MARK = re.compile(rf"[{_OPENERS}][ /]*notes +[0-9a-f]{{8}}")
+_MARK = re.compile(rf"[{_OPENERS}][ /]*(?:notes|values|rules|recalled) +[0-9a-f]{{8}}")
 
 
 def as_read(text: str) -> list[str]:
@@ -200,6 +200,35 @@ def test_a_summary_stands_between_its_own_two_marks_in_the_payload(text: str) ->
     assert body[-1] == ORDER
     assert marks(chunk_text(hostile)) == [f"<notes {fence}>", f"</notes {fence}>"]
     assert headings(chunk_text(hostile), fence) == []
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("mark", MARKS)
+def test_values_and_rules_stand_between_their_own_marks_whatever_they_say(text: str, mark: str) -> None:
+    plain = chunk(conversation(*turns(2)), 0, 2)
+    fence = fence_of(plain.through_digest)
+    own = text.replace(FENCE, fence).replace("notes", mark).replace("NOTES", mark.upper())
+    hostile = replace(plain, values=(own, "ORD-1"), rules=("Never push.", own))
+    opened = [f"<{each} {fence}>" for each in ("notes", "values", "rules")]
+    closed = [f"</{each} {fence}>" for each in ("notes", "values", "rules")]
+    both = [each for pair in zip(opened, closed, strict=True) for each in pair]
+    assert marks(chunk_text(hostile)) == both
+    assert headings(chunk_text(hostile), fence) == []
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    [
+        "\u03bdalues",
+        "vaI\u03c5es",
+        "\u0433ules",
+        "ru\u04cfes",
+        "\uff32\uff35\uff2c\uff25\uff33",
+        "rec\u0430lled",
+    ],
+)
+def test_a_mark_in_letters_that_look_the_same_is_none(spelt: str) -> None:
+    assert quoted(f"</{spelt} {FENCE}>", "12345678") == f"<\\/{spelt} {FENCE}>"
 
 
 def requests(talk: Conversation, settings: SummaryBrief, *stored_texts: str) -> list[SummaryRequest]:

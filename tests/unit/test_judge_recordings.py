@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from app.replay.converting import OPENING, converted
 from app.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
-from app.replay.recordings import Recording, UnreadableRecording, chain, read_recordings
+from app.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 AGENT: list[dict[str, Any]] = [
@@ -159,7 +160,7 @@ def test_all_results_of_a_step_are_one_message_and_what_the_user_says_is_another
 
 
 def test_what_the_assistant_said_first_gets_an_opening_and_remarks_their_new_places(tmp_path: Path) -> None:
-    asked = {**DIALOGUE, "qa": [{"answer": "Good.", "evidence": ["x"]}]}
+    asked = {**DIALOGUE, "qa": [{"question": "How?", "answer": "Good.", "evidence": ["x"]}]}
     asked["sessions"] = [{"date_time": "1 May", "turns": [{"id": "x", "speaker": "Ben", "text": "Good."}]}]
     [talk] = read_recordings(written(tmp_path, asked))
     said = converted(talk, MESSAGES)
@@ -192,3 +193,54 @@ def test_only_chat_completions_are_converted(tmp_path: Path) -> None:
 def test_instructions_in_the_middle_cannot_be_said_in_messages() -> None:
     with pytest.raises(UnreadableRecording, match="behind the beginning"):
         converted(Recording("a", (*AGENT, {"role": "developer", "content": "Stop."})), MESSAGES)
+
+
+# Questions of a file
+
+
+def test_questions_of_a_file_take_the_place_of_the_conversations_own(tmp_path: Path) -> None:
+    talks = [{**DIALOGUE, "id": name, "sessions": with_ids(name)} for name in ("one", "two")]
+    recordings = read_recordings(written(tmp_path, *talks))
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text(
+        '{"conversation": "two", "question": "Who?", "evidence": ["D1:1", "D2:2"], "category": "indirect",'
+        ' "before": "Ben?"}\n\n{"conversation": "three", "question": "What?", "evidence": ["D9:9"]}\n'
+    )
+    one, two = with_questions(recordings, asked)
+    assert one.questions == ()
+    [question] = two.questions
+    assert (question.text, question.evidence, question.answer) == ("Who?", ("D1:1", "D2:2"), "")
+    assert (question.kind, question.before) == ("indirect", "Ben?")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"conversation": "one", "evidence": ["D1:1"]}', "line 1: a question lacks 'question'"),
+        ('{"question": "Who?", "evidence": ["D1:1"]}', "line 1: a question lacks 'conversation'"),
+        ('{"conversation": "one", "question": "Who?", "evidence": []}', "line 1: a question without evidence"),
+        ('{"conversation": "one", "question": "Who?", "evidence": ["D3:1"]}', "one has no remark D3:1"),
+        ("[]", "line 1: a question lacks"),
+        ("{", "asked.jsonl, line 1"),
+    ],
+)
+def test_questions_that_cannot_be_asked_say_where_they_are(tmp_path: Path, line: str, told: str) -> None:
+    recordings = read_recordings(written(tmp_path, {**DIALOGUE, "id": "one", "sessions": with_ids("one")}))
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text(line)
+    with pytest.raises(UnreadableRecording, match=re.escape(told)):
+        with_questions(recordings, asked)
+
+
+def with_ids(name: str) -> list[dict[str, Any]]:
+    """The sessions of the dialogue, each remark with an id."""
+    return [
+        {
+            "date_time": session["date_time"],
+            "turns": [
+                {**turn, "id": f"D{number}:{place}", "text": f"{turn['text']} {name}"}
+                for place, turn in enumerate(session["turns"], 1)
+            ],
+        }
+        for number, session in enumerate(DIALOGUE["sessions"], 1)
+    ]

@@ -35,15 +35,22 @@ def test_refused_request_forwards_nothing() -> None:
 
 
 def test_refusal_is_a_violation_where_every_request_has_to_fit() -> None:
-    added = tally(Verdict(violations=(REFUSED, LOST)))
-    added.failed(NO_ANSWER)
-    assert (added.violations, added.errors) == ([REFUSED, LOST, NO_ANSWER], 1)
+    added = tally()
+    added.object((REFUSED, LOST, NO_ANSWER))
+    assert added.violations == [REFUSED, LOST, NO_ANSWER]
 
 
 def test_refusal_is_counted_where_it_is_promised_to_nobody_that_requests_fit() -> None:
-    added = tally(Verdict(violations=(REFUSED, LOST)), may_refuse=True)
-    added.failed(NO_ANSWER)
-    assert (added.violations, added.errors) == ([LOST], 1)
+    added = tally(may_refuse=True)
+    added.object((REFUSED, LOST, NO_ANSWER))
+    assert added.violations == [LOST]
+
+
+def test_recalled_tokens_count_in_payloads_that_were_accepted() -> None:
+    added = Tally("test", 8_000)
+    for verdict in (ANSWERED, Verdict(messages=1)):
+        added.add(verdict, direct=9_000, forwarded=500, summary_tokens=0, recalled=40)
+    assert added.recalled_tokens == added.as_json()["tokens"]["recalled"] == 40
 
 
 def test_only_presets_that_shrink_nothing_but_results_may_refuse() -> None:
@@ -51,7 +58,7 @@ def test_only_presets_that_shrink_nothing_but_results_may_refuse() -> None:
 
 
 def test_table_has_a_line_for_each_preset_with_a_cell_for_each_column() -> None:
-    grid = compared([("default", tally(ANSWERED)), ("off", tally())], 8_000, "talks.jsonl")
+    grid = compared([("default", tally(ANSWERED)), ("off", tally())], (8_000,), "talks.jsonl")
     assert [row[0] for row in grid.rows] == ["default", "off"]
     assert {len(row) for row in grid.rows} == {len(grid.header)}
     first = dict(zip(grid.header, grid.rows[0], strict=True))
@@ -64,8 +71,8 @@ def test_table_has_a_line_for_each_preset_with_a_cell_for_each_column() -> None:
 
 
 def test_markdown_is_a_table() -> None:
-    lines = compared([("default", tally(ANSWERED))], 8_000, "talks.jsonl").markdown().splitlines()
-    assert lines[0] == "talks.jsonl, window 8,000."
+    lines = compared([("default", tally(ANSWERED))], (8_000, 16_000), "talks.jsonl").markdown().splitlines()
+    assert lines[0] == "talks.jsonl, windows 8,000, 16,000."
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 3
     assert len({line.count("|") for line in table}) == 1

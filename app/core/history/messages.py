@@ -86,6 +86,16 @@ class Message:
     """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
     encrypted: int = 0
     """Characters of reasoning that only its provider can read: what it costs is guessed by them."""
+    passed_on: tuple[int, ...] = ()
+    """Places among `texts` of those that its sender did not write: results and documents, in one message with his own
+    words."""
+
+    @property
+    def own_texts(self) -> tuple[str, ...]:
+        """What its sender wrote, whatever else stands in his message."""
+        if not self.passed_on:
+            return self.texts
+        return tuple(text for place, text in enumerate(self.texts) if place not in self.passed_on)
 
     @property
     def text(self) -> str:

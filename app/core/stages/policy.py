@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app.core.limits.budget import Budget
+from app.core.recall.policy import RecallPolicy
 from app.core.stages.fade import FADE_AT
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
@@ -37,6 +38,7 @@ class Policy:
     """Whether a note stands where messages are left out."""
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
+    recall: RecallPolicy | None = field(default_factory=RecallPolicy)
 
     @property
     def summarises(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.core.stages.policy import CUMULATIVE, Strategy
+from app.core.summary.rules import Patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,14 @@ class SummaryBrief:
     """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
     shown_tokens: int = 0
     """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
+    values_share: float = 0.0
+    """Exact values take at most this share of what a chunk may have."""
+    rules_share: float = 0.01
+    """Standing rules take at most this share of the window."""
+    rule_patterns: Patterns | None = ()
+    """What else makes a sentence a standing rule, beside what everybody says. None: none are looked for."""
+    inherited_rules: tuple[str, ...] = ()
+    """Newest first, what a compaction quotes that the history begins with: its messages are gone."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
 

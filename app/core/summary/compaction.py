@@ -13,7 +13,7 @@ from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import FOLD_MINIMUM
 from app.core.summary.flow import Announce, Compaction, Failure, Flow, Together
-from app.core.summary.maker import ChunkMaker
+from app.core.summary.maker import ChunkMaker, rules_of_plan
 from app.core.summary.plan import Plan
 from app.core.summary.spans import Span, halves, summary_tokens
 from app.core.tokens.estimate import Count
@@ -35,7 +35,8 @@ def compact(
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
-    maker = ChunkMaker(conversation, conversation_id, plan, budget, settings, count)
+    rules = rules_of_plan(conversation, plan, budget, settings, count)
+    maker = ChunkMaker(conversation, conversation_id, plan, budget, settings, count, rules)
     yield Announce(plan.messages)
     if settings.cumulative:
         return (yield from _go_on(maker, plan))

@@ -35,6 +35,8 @@ class Summarise:
     """Ask the summariser. Reply: `SummaryAnswer` or `Failure`."""
 
     request: SummaryRequest
+    values: tuple[str, ...] = ()
+    """Exact values that will stand beside the answer: how many of them it holds itself is measured."""
 
 
 @dataclass(frozen=True, slots=True)

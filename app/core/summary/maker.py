@@ -8,14 +8,18 @@ from hashlib import blake2b
 from math import ceil
 
 from app.core.limits.budget import Budget
+from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
+from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
+from app.core.summary.exact_values import values_in
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
+from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
@@ -47,6 +51,8 @@ class ChunkMaker:
     budget: Budget
     settings: SummaryBrief
     count: Count
+    rules: NewRules
+    """What the messages of the plan's spans set: there is one room for all of them."""
 
     def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk, made from messages."""
@@ -58,6 +64,7 @@ class ChunkMaker:
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
         source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown)
+        chunk = self._with_beside(chunk, source.replaces, (), span)
         return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
 
     def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
@@ -70,6 +77,7 @@ class ChunkMaker:
         quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
         if prior is None:
             source = _Source(quoted, replaces, self._shown(path, span))
+            chunk = self._with_beside(chunk, replaces, (), span)
             return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
         released = {
             index: transcript.messages[index]
@@ -79,11 +87,12 @@ class ChunkMaker:
         if span.start:
             path = Path((prior,), span.start)
             replaces += prior.tokens + sum(map(transcript.tokens_of, released))
-        before = prompts.quote_chunks((prior,), released, prompts.fence_of(chunk.through_digest))
+        before = prompts.quote_chunks((prior,), released, fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
         beside = () if span.start else (prompts.notes_so_far(prior),)
         source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
+        chunk = self._with_beside(chunk, replaces, (prior,), span)
         return (yield from self._ask(chunk, source, prompt, notes))
 
     @property
@@ -99,7 +108,7 @@ class ChunkMaker:
         too_large = quoted_tokens(transcript, span.start, span.stop) > readable
         longest = max(200, readable * 3 // len(messages)) if too_large else None
         recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
-        fence = prompts.fence_of(self.conversation.chain[span.stop])
+        fence = fence_of(self.conversation.chain[span.stop])
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
 
     def _shown(self, path: Path, span: Span) -> View | None:
@@ -129,10 +138,34 @@ class ChunkMaker:
             level=1 + max(chunk.level for chunk in chunks),
             continued=continued,
         )
-        quoted = prompts.quote_chunks(chunks, released, prompts.fence_of(blank.through_digest))
+        quoted = prompts.quote_chunks(chunks, released, fence_of(blank.through_digest))
         replaces = summary_tokens(chunks) + sum(map(transcript.tokens_of, released))
         source = _Source(quoted, replaces)
+        blank = self._with_beside(blank, replaces, chunks)
         return (yield from self.keep((yield from self._ask(blank, source, self.settings.prompt, (prompts.FOLD_NOTE,)))))
+
+    def _with_beside(
+        self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
+    ) -> SummaryChunk:
+        """With the values and the rules of the chunks and the messages that it is made from."""
+        messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
+        room = int(self.settings.values_share * self._cap(replaces))
+        new = values_in(messages) if room else []
+        values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
+        set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
+        rules = merged_rules([*(each.rules for each in chunks), set_here])
+        # No more than a third of what is replaced, or the summary would be no smaller than that.
+        whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
+        room = min(whole, replaces // 3)
+        kept = fitting(rules, room, self.count)
+        # A summary of everything, made anew from everything, knows itself what it leaves out.
+        left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)
+        left_out = len(rules) - len(kept) + without_room + left_before
+        return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
+
+    def _cap(self, replaces: int) -> int:
+        """What a chunk may have for so many tokens."""
+        return min(self.budget.summary, int(AIMED_SHARE * replaces))
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
         transcript, chain = self.conversation.transcript, self.conversation.chain
@@ -167,7 +200,8 @@ class ChunkMaker:
         replaces, least = source.replaces, MINIMUM_TOKENS
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
-        aim = room = max(MINIMUM_TOKENS, min(self.budget.summary, int(AIMED_SHARE * replaces)))
+        held = self.count(prompts.chunk_beside(chunk))
+        aim = room = max(MINIMUM_TOKENS, self._cap(replaces) - held)
         refused: Reasons = ()
         too_long = False
         for shown in (source.shown, None):
@@ -175,14 +209,16 @@ class ChunkMaker:
             stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
             hints = (*self._focus, *notes, *beside, *stricter)
             cap = ceil(room * self.settings.ratio)
-            reply = yield Summarise(prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown))
+            request = prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown)
+            reply = yield Summarise(request, chunk.values)
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
-            found = objection(reply, self.count(text), room, replaces, least)
+            found = objection(reply, self.count(text), room, replaces - held, least)
             if found is None:
                 model = reply.model or chunk.model
-                return self._finished(replace(chunk, model=model), text + self._failed_results(chunk))
+                chunk = replace(chunk, model=model, values_kept=kept_share(chunk.values, text))
+                return self._finished(replace(chunk, text=text + self._failed_results(chunk)))
             refused, too_long, room = (found,), is_too_long(reply, found), 2 * aim
         # Fewer messages have shorter notes.
         return Failure(refused, overflow=too_long)
@@ -206,14 +242,9 @@ class ChunkMaker:
         focus = self.settings.focus
         return (prompts.focus_note(focus),) if focus else ()
 
-    def _finished(self, blank: SummaryChunk, text: str) -> SummaryChunk:
-        body = prompts.summary_text(text, blank.first_index, blank.last_index, prompts.fence_of(blank.through_digest))
-        return replace(
-            blank,
-            id=_content_address(blank, text),
-            text=text,
-            tokens=note_tokens(body, self.count),
-        )
+    def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
+        tokens = note_tokens(prompts.chunk_text(chunk), self.count)
+        return replace(chunk, id=_content_address(chunk), tokens=tokens)
 
     def keep(self, result: SummaryChunk | Failure) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """The chunk as it is stored; a failure stays one."""
@@ -223,9 +254,37 @@ class ChunkMaker:
         return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
 
 
-def _content_address(chunk: SummaryChunk, text: str) -> str:
+def rules_of_plan(
+    conversation: Conversation, plan: Plan, budget: Budget, settings: SummaryBrief, count: Count
+) -> NewRules:
+    """What the plan's messages set and its base does not hold yet, as far as there is room for it."""
+    if settings.rule_patterns is None or not plan.spans:
+        return NewRules()
+    start, stop = plan.spans[0].start, plan.spans[-1].stop
+    found = rules_in(conversation.transcript.messages[start:stop], settings.rule_patterns, start)
+    known = {rule.text for rule in found}
+    inherited = [Rule(text, start) for text in settings.inherited_rules if text not in known] if start == 0 else []
+    held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
+    return new_rules([*found, *inherited], held, rules_room(plan, start, stop - 1, budget, settings, count), count)
+
+
+def rules_room(plan: Plan, first: int, last: int, budget: Budget, settings: SummaryBrief, count: Count) -> int:
+    """Tokens, for the rules of the messages from `first` through `last`. What the chunks beside these hold counts, but
+    half the room is always there."""
+    room = int(settings.rules_share * budget.window / budget.line.ratio)
+    beside = (chunk for chunk in plan.base.chunks if chunk.first_index < first or chunk.last_index > last)
+    held = sum(count(rule) + 1 for chunk in beside for rule in chunk.rules)
+    return max(room - held, room // 2)
+
+
+def _content_address(chunk: SummaryChunk) -> str:
+    """Of all that makes its bytes in a payload. What stands beside a text counts where there is anything, so that the
+    summaries of earlier releases keep their ids."""
     address = blake2b(digest_size=16, person=b"steno-chunk")
-    for part in (chunk.series, str(chunk.level), str(chunk.version), text):
+    parts = [chunk.series, str(chunk.level), str(chunk.version), chunk.text]
+    if beside := prompts.chunk_beside(chunk):
+        parts.append(beside)
+    for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
         address.update(len(encoded).to_bytes(8, "big") + encoded)
     address.update(chunk.from_digest + chunk.through_digest)

@@ -16,11 +16,12 @@ class SummaryChunk:
     `first_index` and `last_index` count messages after the leading instructions, from 0, both inclusive;
     `through_turn` is the number of turns (user messages) that have begun by then. `carried` holds offsets from
     `first_index` of the messages that stay verbatim directly after the summary. `tokens` is the uncalibrated
-    estimate of the summary as it stands in a payload, wrapper included.
+    estimate of the summary as it stands in a payload: wrapper, values and rules included.
     """
 
     id: str
-    """Content address: the same range, series, level, version and text give the same id on every replica."""
+    """Content address: the same range, series, level, version, text, values and rules give the same id on every
+    replica."""
     conversation_id: str
     """The conversation that made it; any conversation of the tenant may use it."""
     series: str
@@ -46,6 +47,14 @@ class SummaryChunk:
     this one's end applies, too, a view does not end here nor go on with a chunk of another kind."""
     children: tuple[str, ...] = ()
     """Ids of the chunks a fold stands for, in order; empty at level 0."""
+    values: tuple[str, ...] = ()
+    """Exact values of its range, made by code: most useful first."""
+    rules: tuple[str, ...] = ()
+    """Standing rules that the user set in its range, letter by letter, newest first."""
+    rules_left_out: int = 0
+    """Older rules there was no room for."""
+    values_kept: float | None = None
+    """Share of `values` that the text holds as well; None where there are none."""
     history_length: int | None = None
     """Messages of the history it was made for, those it does not cover too; None for one of an earlier release."""
     created_at: datetime | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.limits.budget import Line
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Summary, View
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, View
 
 ONE_TO_ONE = Line()
 
@@ -39,6 +39,8 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
                 parts.append({"kind": "pinned", **_place(start, stop - 1), "tokens": transcript.tokens(start, stop)})
             case Note(kind, _, tokens):
                 parts.append({"kind": kind, "tokens": tokens})
+            case Recalled(quoted, _, tokens):
+                parts.append({"kind": "recalled", "messages": list(quoted), "tokens": tokens})
             case _:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})

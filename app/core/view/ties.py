@@ -19,7 +19,7 @@ from hashlib import blake2b
 from app.core.history.messages import Message
 from app.core.tokens.estimate import Cost
 from app.core.view.reading import whole
-from app.core.view.view import Carried, Conversation, Note, Pinned, Pruned, Summary, Verbatim, View
+from app.core.view.view import Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
 
 PRINT_BYTES = 16
 
@@ -70,7 +70,7 @@ def _sent(conversation: Conversation, view: View) -> Iterator[tuple[int | None, 
         match part:
             case Summary(chunk):
                 yield None, chunk.id.encode()
-            case Note(_, text):
+            case Note(text=text) | Recalled(text=text):
                 yield None, text.encode("utf-8", "surrogatepass")
             case Verbatim(start, stop) | Pinned(start, stop):
                 yield from ((index, messages[index].digest) for index in range(start, stop))

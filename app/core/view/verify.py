@@ -8,7 +8,19 @@ from itertools import pairwise
 from app.core.history.messages import Message
 from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+from app.core.view.view import (
+    Altered,
+    Carried,
+    Conversation,
+    Note,
+    Part,
+    Pinned,
+    Pruned,
+    Recalled,
+    Summary,
+    Verbatim,
+    View,
+)
 
 
 def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
@@ -16,6 +28,7 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
     transcript = conversation.transcript
     covered: list[int] = []
     sent: list[int] = []
+    quoted: set[int] = set()
     kept_calls: dict[int, frozenset[str]] = {}
     for part in view.parts:
         match part:
@@ -27,6 +40,8 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
                 sent.extend(range(start, stop))
             case Note():
                 pass
+            case Recalled(messages):
+                quoted.update(messages)
             case _:
                 indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
                 covered.extend(indexes)
@@ -42,6 +57,7 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
         (bool(_orphans(transcript.messages, sent, kept_calls)), Code.TOOL_PAIR_SPLIT),
         (_is_parted(transcript.messages, sent), Code.BOUND_MESSAGE_PARTED),
         (not (sent or view.chunks or conversation.instructions), Code.NOTHING_LEFT),
+        (not quoted.isdisjoint(verbatim), Code.QUOTED_AND_SENT),
         (view.tokens > limit, Code.OVER_THE_LIMIT),
     )
     return [problem for failed, problem in checks if failed]

@@ -80,11 +80,21 @@ class Note:
 
 
 @value
+class Recalled:
+    """A message of Steno's own that quotes passages of others which are left out or shortened: see `recall`."""
+
+    messages: tuple[int, ...]
+    """Whose passages they are, ascending."""
+    text: str
+    tokens: int
+
+
+@value
 class Summary:
     chunk: SummaryChunk
 
 
-Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Summary
+Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summary
 
 
 @value
@@ -234,7 +244,7 @@ class Kept:
 
 ACTIONS = (
     *("masked", "summarized", "pinned", "trimmed", "cleared", "faded"),
-    *("shortened", "truncated", "pruned", "stub", "repaired", "thinking_removed", "thinking_dropped"),
+    *("shortened", "truncated", "pruned", "stub", "repaired", "recalled", "thinking_removed", "thinking_dropped"),
 )
 
 
@@ -254,6 +264,10 @@ class View:
         return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
 
     @property
+    def recalled(self) -> tuple[Recalled, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Recalled))
+
+    @property
     def changed(self) -> Mapping[str, int]:
         """How many messages were cut or left out, by the stage that did it."""
         changed: Counter[str] = Counter()
@@ -268,7 +282,12 @@ class View:
         done = set(self.changed)
         kinds = {type(part) for part in self.parts}
         stub = any(isinstance(part, Note) and part.kind == "stub" for part in self.parts)
-        others = {"summarized": Summary in kinds, "pinned": Pinned in kinds, "stub": stub}
+        others = {
+            "summarized": Summary in kinds,
+            "pinned": Pinned in kinds,
+            "stub": stub,
+            "recalled": Recalled in kinds,
+        }
         others |= {"thinking_removed": bool(self.untied), "thinking_dropped": self.drops}
         done |= {name for name, was_done in others.items() if was_done}
         return tuple(action for action in ACTIONS if action in done)

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from app.core.limits.ahead import AheadShares
 from app.core.limits.budget import MOST_TOKENS, Shares
+from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
@@ -22,6 +23,7 @@ from app.settings.types import OFF, Part, Preset, Ratio, Seconds, Section
 _POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
 _AHEAD = AheadShares()
 _SESSION, _POSITION, _GATE = SessionPruning(), PositionPruning(), CostGate()
+_RECALL = RecallPolicy()
 
 
 class TailSettings(Section):
@@ -136,6 +138,17 @@ class BackgroundSettings(Section):
         return self
 
 
+class RecallSettings(Section):
+    enabled: bool = True
+    """Quote what the last user message is about, where it stands in messages that are left out or shortened."""
+    max_ratio: Ratio = _RECALL.max_ratio
+    """Share of the limit that the quotations for one message may take."""
+    max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
+    """And at most this many tokens."""
+    history_tokens: int = Field(_RECALL.history_tokens, ge=0, le=MOST_TOKENS)
+    """Nothing is recalled of a history with more tokens than this; the answer says so."""
+
+
 class CompactionSettings(Section):
     enabled: bool = True
     """Compact at all."""
@@ -168,6 +181,7 @@ class CompactionSettings(Section):
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
     """Context window of a model that nobody knows."""
     background: BackgroundSettings = BackgroundSettings()
+    recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
     """How long a request waits for a compaction before it goes on without."""
     overflow_retries: int = Field(1, ge=0, le=2)

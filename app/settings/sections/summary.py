@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from app.core.limits.budget import MIN_SUMMARY, MOST_TOKENS, Shares
 from app.core.summary.prompts import SUMMARY_PROMPT
+from app.settings.patterns import MOST_PATTERNS, pattern
 from app.settings.types import Seconds, Section, fits
 from app.wire.formats import FORMATS
 
@@ -44,6 +45,22 @@ class PromptSettings(Section):
         return (self.model is None or fits(model, self.model)) and self.tenant in (None, tenant)
 
 
+class RuleSettings(Section):
+    enabled: bool = True
+    """Sentences in which the user sets a rule for what follows stand word for word beside the summaries."""
+    share: float = Field(0.01, gt=0, le=0.1)
+    """They take at most this share of the window; older ones that go over it are left out."""
+    patterns: tuple[str, ...] = Field((), max_length=MOST_PATTERNS)
+    """Regular expressions that make a sentence of the user such a rule, in any case, beside those of Steno."""
+
+    @field_validator("patterns")
+    @classmethod
+    def _can_be_searched(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for text in patterns:
+            pattern(text)
+        return patterns
+
+
 class SummarySettings(Section):
     model: str | None = None
     """Model that writes the summaries; null means the conversation's own."""
@@ -67,6 +84,9 @@ class SummarySettings(Section):
     """Prompts for certain models or tenants; the first that fits counts."""
     failed_results: int = Field(0, ge=0, le=100)
     """Latest failed tool calls that are appended to a summary as they are, 240 characters each."""
+    values: float = Field(0.2, ge=0, le=0.5)
+    """Exact values (ids, paths, dates, ...) that code copies after a summary: at most this share of it; 0: none."""
+    rules: RuleSettings = RuleSettings()
     reasoning_allowance: int = Field(8_192, ge=0)
     """Tokens a reasoning model may think before it writes a summary."""
     parameters: dict[str, JsonValue] = Field({}, max_length=20)

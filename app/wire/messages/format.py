@@ -60,6 +60,9 @@ class Messages:
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         return read_message(raw, ignore)
 
+    def alone(self, raw: bytes) -> bytes:
+        return raw
+
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
 

@@ -18,6 +18,7 @@ from app.wire.members import Unreadable
 from app.wire.messages.content import (
     SEALED,
     SERVER_USES,
+    Place,
     blocks_of,
     decoded_messages,
     is_compaction,
@@ -58,7 +59,8 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         raise Unreadable("A message has no role.")
     blocks = blocks_of(message.get("content"))
     kind = KINDS.get(role, Kind.OTHER)
-    texts = tuple(holder[key] for holder, key in texts_in(message))
+    places = tuple(texts_in(message))
+    texts = tuple(holder[key] for holder, key in places)
     answers = tuple(_text(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
     if answers and len(answers) == len(blocks):
         kind = Kind.RESULT
@@ -75,6 +77,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         settled=tuple(map(_call, served)),
         media=tuple(media_in(message.get("content"))),
         thoughts=tuple(_thoughts(blocks)),
+        passed_on=_passed_on(blocks, places) if kind is Kind.USER else (),
         encrypted=sum(
             len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
         ),
@@ -83,6 +86,14 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         # A turn was paused before the provider's own result, which the assistant's next message begins with.
         bound=any(block.get("id") not in returned for block in served),
     )
+
+
+def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
+    """Where texts of results and documents stand among those of a message: all that are in no block of text."""
+    own = {id(block) for block in blocks if block.get("type") == "text"}
+    if len(own) == len(blocks):
+        return ()
+    return tuple(place for place, (holder, _) in enumerate(places) if id(holder) not in own)
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:

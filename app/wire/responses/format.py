@@ -29,7 +29,7 @@ from app.wire.provider_errors import error_body
 from app.wire.responses.early import CompactionEvents
 from app.wire.responses.editor import ResponsesEditor
 from app.wire.responses.frames import error_frames
-from app.wire.responses.items import read_item
+from app.wire.responses.items import INSTRUCTIONS, read_item
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
 from app.wire.responses.request import PATH, ResponsesRequest, read_request
@@ -59,6 +59,10 @@ class Responses:
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         return read_item(raw, ignore)
+
+    def alone(self, raw: bytes) -> bytes:
+        """What stands beside the input is the whole member, with its key."""
+        return b"{%b}" % raw if INSTRUCTIONS.match(raw) else raw
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

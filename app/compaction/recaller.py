@@ -1,0 +1,61 @@
+"""The recaller: keeps what was read of each conversation, so that a turn reads what is new of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from app.compaction.job import Job
+from app.core.reasons import Code, Reason
+from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import Recollection, with_recalled
+from app.core.stages.ladder import Decision
+from app.core.view.verify import problems
+from app.core.view.view import View
+from app.memory.bounded import BoundedMap
+from app.tasks.threads import Work
+
+MOST_BYTES = 64 << 20
+"""Of all conversations together. What is pushed out is read anew: some seconds of work for a million tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    recollection: Recollection
+    size: int = 0
+    lock: Lock = field(default_factory=Lock)
+    """Several requests of one conversation may be looked through at once."""
+
+
+class Recaller:
+    def __init__(self, work: Work, most_bytes: int = MOST_BYTES) -> None:
+        self._work = work
+        self._held: BoundedMap[tuple[str, str], _Held] = BoundedMap(most_bytes=most_bytes, size=lambda held: held.size)
+
+    async def recalled(self, job: Job, decision: Decision) -> Decision:
+        """The decision with what the current message is about, quoted from what its view leaves out."""
+        policy, view = job.policy.recall, decision.view
+        if policy is None or view is None or not job.recalls:
+            return decision
+        if job.budget.line.reported(job.conversation.tokens) > policy.history_tokens:
+            return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
+        held = self._held.use(job.place)
+        if held is None or not held.recollection.is_of(job.conversation):
+            held = _Held(Recollection(job.conversation))
+        found = await self._work.do(job.tenant, lambda: _look(job, view, policy, held))
+        self._held.keep(job.place, replace(held, size=held.recollection.size))
+        return decision if found == view else replace(decision, view=found, actions=found.actions)
+
+    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
+        """After a deletion of one conversation, or of all."""
+        self._held.drop(lambda place, _: place[0] == tenant and conversation_id in (None, place[1]))
+
+
+def _look(job: Job, view: View, policy: RecallPolicy, held: _Held) -> View:
+    conversation = job.conversation
+    with held.lock:
+        recollection = held.recollection
+        if not recollection.is_of(conversation):  # Meanwhile it read on in another branch of the history.
+            recollection = Recollection(conversation)
+        found = with_recalled(conversation, view, recollection, policy, job.budget, job.cost)
+    return view if problems(conversation, found, job.budget.limit) else found

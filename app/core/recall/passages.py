@@ -1,0 +1,69 @@
+"""Passages: the pieces of messages that are found and quoted, letter by letter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from app.core.history.messages import Message
+from app.core.values import value
+
+LONGEST_PASSAGE = 480
+"""Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
+
+_BREAKS = ("\n\n", "\n", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
+"""Where a passage may end, the best first."""
+_LETTERS = re.compile(r"\w")
+
+
+@value
+class Passage:
+    message: int
+    """Counted after the leading instructions."""
+    source: int
+    """Which of the message's texts it is from, or of its calls' arguments, which are counted after the texts."""
+    start: int
+    stop: int
+    """In characters of that source."""
+
+
+def passages_in(message: Message, index: int) -> Iterator[Passage]:
+    """A message's passages, in order; none of what is sealed, which nobody else may read, nor of thoughts."""
+    if message.sealed:
+        return
+    for number, text in enumerate(sources(message)):
+        for start, stop in _pieces(text):
+            if _LETTERS.search(text, start, stop):
+                yield Passage(index, number, start, stop)
+
+
+def sources(message: Message) -> Sequence[str]:
+    """What passages are taken from."""
+    calls = (*message.calls, *message.settled)
+    return (*message.texts, *(call.arguments for call in calls)) if calls else message.texts
+
+
+def called_by(message: Message, source: int) -> str:
+    """The tool whose call has these arguments; empty for a text."""
+    calls = (*message.calls, *message.settled)
+    return calls[source - len(message.texts)].name if source >= len(message.texts) else ""
+
+
+def text_of(message: Message, passage: Passage) -> str:
+    """A passage of this message, letter by letter."""
+    return sources(message)[passage.source][passage.start : passage.stop]
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    while len(text) - start > LONGEST_PASSAGE:
+        stop = _break_in(text, start + LONGEST_PASSAGE // 2, start + LONGEST_PASSAGE)
+        yield start, stop
+        start = stop
+    if start < len(text):
+        yield start, len(text)
+
+
+def _break_in(text: str, least: int, most: int) -> int:
+    found = ((text.rfind(mark, least, most), len(mark)) for mark in _BREAKS)
+    return next((place + length for place, length in found if place >= 0), most)

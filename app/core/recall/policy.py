@@ -1,0 +1,15 @@
+"""How much is recalled, and of how long a history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPolicy:
+    max_ratio: float = 0.05
+    """Share of the limit that the quotations for one message may take."""
+    max_tokens: int = 2_048
+    """And at most so many of the provider's tokens."""
+    history_tokens: int = 2_000_000
+    """Of a longer history nothing is recalled: to look through it would take too long."""

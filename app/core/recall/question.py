@@ -1,0 +1,77 @@
+"""The question: what a user's message asks a history for, and whether anything in it is an answer.
+
+Most messages of a conversation ask for nothing that is left out, and quotations that are not needed cost tokens and a
+part of the provider's cache. What tells them apart is how much of the message one passage accounts for: a question
+about something names it with few words, most of which stand around the answer; a remark in passing has many, of which
+any passage holds a few. A message that asks, by its question mark, needs less of a match than one that states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import nlargest
+from re import compile as pattern
+
+from app.core.history.messages import History, Kind
+from app.core.recall.index import Index, Weights
+from app.core.values import value
+
+ASKING_FLOOR = 0.20
+"""Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
+STATING_FLOOR = 0.60
+"""The same for a message without a question mark."""
+FULL_MATCH = 0.30
+"""From this share on all of the budget is used; below it a part."""
+LITTLE = 2.0
+"""Words of a message that together are as rare as two that nobody said before: with less it says little by itself, as
+"yes, that one" does, and the assistant's message before it is asked for, too."""
+BEFORE_WEIGHT = 0.5
+MOST_WORDS = 64
+READ_CHARACTERS = 4_000
+"""Of a longer message its beginning and its end are read."""
+MOST_FOUND = 200
+
+_ASKS = pattern(r"[?\uff1f\u061f\u037e]")
+
+May = Callable[[int], bool]
+"""Whether a passage may be quoted, by its number."""
+
+
+@value
+class Found:
+    passages: Sequence[int]
+    """By their numbers, the best first."""
+    match: float
+    """How much of the question the best of them accounts for, from 0 to 1."""
+
+
+NOTHING = Found((), 0.0)
+
+
+def found_for(question: int, history: History, index: Index, among: int, may: May) -> Found:
+    """What the first `among` passages hold of what the user's message at `question` is about."""
+    text = _read(history[question].text)
+    asked = _asked(question, text, history, index, among)
+    mass = sum(weight * index.rarity(word, among) for word, weight in asked.items())
+    scores = index.scores(asked, among)
+    best = nlargest(MOST_FOUND, filter(may, scores), key=lambda number: (scores[number], -number))
+    if not best or not mass:
+        return NOTHING
+    around = (number for number in range(best[0] - 1, best[0] + 2) if 0 <= number < among)
+    held = set[str]().union(*(index.words_of(number, history) for number in around))
+    match = sum(weight * index.rarity(word, among) for word, weight in asked.items() if word in held) / mass
+    return NOTHING if match < (ASKING_FLOOR if _ASKS.search(text) else STATING_FLOOR) else Found(best, match)
+
+
+def _asked(question: int, text: str, history: History, index: Index, among: int) -> Weights:
+    own = dict.fromkeys(index.counted(text), 1.0)
+    missing = 1 - sum(index.rarity(word, among) for word in own) / (LITTLE * index.rarity("", among))
+    before = history[question - 1] if question else None
+    if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
+        own = {**dict.fromkeys(index.counted(_read(before.text)), missing * BEFORE_WEIGHT), **own}
+    return dict(nlargest(MOST_WORDS, own.items(), key=lambda each: (each[1] * index.rarity(each[0], among), each[0])))
+
+
+def _read(text: str) -> str:
+    half = READ_CHARACTERS // 2
+    return text if len(text) <= READ_CHARACTERS else f"{text[:half]}\n{text[-half:]}"

@@ -1,0 +1,136 @@
+"""REST over the archive: the whole conversation as it was sent, with what became of each message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from app.errors import MessagesNotKept
+from app.proxy.services import Services
+from app.rest.dependencies import (
+    ConversationId,
+    Limit,
+    Listing,
+    Order,
+    Tenant,
+    TheServices,
+    known,
+    known_cursor,
+    listing,
+)
+from app.rest.usage import TotalsOut, totals_out
+from app.store import MessagePage, StoredMessage
+
+
+class MessageOut(BaseModel):
+    """A message as it was sent."""
+
+    id: str
+    object: Literal["message"] = "message"
+    conversation_id: str
+    previous_id: str | None = Field(description="The message it follows; null for the first one.")
+    index: int = Field(description="After the leading instructions, from 0; those count from -1 back.")
+    role: str
+    kind: str = Field(description="instructions, user, assistant, result or other, whatever the format calls them.")
+    format: str
+    tokens: int = Field(description="Steno's estimate.")
+    request_id: str = Field(description="Of the request that brought it first.")
+    created_at: datetime
+    sent: Any = Field(description="Its JSON, letter by letter.")
+
+
+class CoverageOfMessageOut(BaseModel):
+    kind: str = Field(description="As in the coverage: verbatim, summarized, carried, masked, pruned, ...")
+    summary_id: str | None = Field(description="Of the summary that stands for it.")
+
+
+class ArchivedMessageOut(MessageOut):
+    coverage: CoverageOfMessageOut | None = Field(
+        description="What became of it in the latest payload; null for leading instructions, and where the latest"
+        " request did not hold it."
+    )
+    usage: TotalsOut | None = Field(description="What its request took; null where the ledger has nothing of it.")
+
+
+router = APIRouter(prefix="/context", tags=["context"])
+
+
+@router.get("/conversations/{conversation_id}/messages", response_model=Listing[ArchivedMessageOut])
+async def list_messages(
+    services: TheServices,
+    tenant: Tenant,
+    conversation_id: ConversationId,
+    limit: Limit = 20,
+    after: str | None = None,
+    order: Order = "asc",
+) -> Response:
+    """Everything that was said in a conversation, its branches too, in the order in which it came."""
+    refuse_unless_kept(services)
+    conversation = await known(services, tenant, conversation_id)
+    with known_cursor():
+        found = await services.store.messages(tenant, conversation_id, limit=limit, after=after, order=order)
+    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
+    return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
+
+
+def refuse_unless_kept(services: Services) -> None:
+    """Raises `MessagesNotKept`."""
+    if not services.keeps_messages:
+        raise MessagesNotKept("Steno keeps no messages here: storage.messages is off.")
+
+
+def message_out(message: StoredMessage) -> MessageOut:
+    return MessageOut.model_validate(_shown(message))
+
+
+def rendered(page: Listing[Any]) -> Response:
+    """With the letters of what was sent: no number, space or escape of it is written anew."""
+    shown = page.model_dump(mode="json", exclude={"data"})
+    data = [entry.model_dump(mode="json") for entry in page.data]
+    for entry in data:
+        if "sent" in entry:
+            entry["sent"] = msgspec.Raw(entry["sent"].encode())
+    return Response(msgspec.json.encode({**shown, "data": data}), media_type="application/json")
+
+
+def _archived(message: StoredMessage, found: MessagePage, parts: Sequence[Mapping[str, Any]]) -> ArchivedMessageOut:
+    sums = found.usage.get(message.request_id)
+    is_latest = message.id in found.latest
+    return ArchivedMessageOut.model_validate(
+        {
+            **_shown(message),
+            "coverage": coverage_at(parts, message.position) if is_latest else None,
+            "usage": sums and totals_out(sums),
+        }
+    )
+
+
+def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
+    """What became of a message. Of a summary that stands for it and a part that shows more of it the latter counts."""
+    standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
+    shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
+    if not standing:
+        return None
+    summary = next((part["summary_id"] for part in standing if part["kind"] == "summarized"), None)
+    return CoverageOfMessageOut(kind=(shown or standing[0])["kind"], summary_id=summary)
+
+
+def _shown(message: StoredMessage) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "conversation_id": message.conversation_id,
+        "previous_id": message.previous_id,
+        "index": message.position,
+        "role": message.role,
+        "kind": message.kind,
+        "format": message.format,
+        "tokens": message.tokens,
+        "request_id": message.request_id,
+        "created_at": message.created_at,
+        "sent": message.sent,
+    }

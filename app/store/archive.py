@@ -1,0 +1,218 @@
+"""The archive: what clients sent, on its way to be kept.
+
+A request resends its whole history. What of it is new follows from the places of its messages, each of which is a
+digest of all up to it: a history is known as far as its deepest place that was seen before. So a request costs its new
+messages and nothing else, and a branch keeps its own from where it leaves. What is known is only a hint: the database
+has the last word, and takes no message without the one it follows (`message_rows`). Then the hint is dropped, and the
+next request brings all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from app.core.history.messages import Message
+from app.core.values import value
+from app.memory.bounded import BoundedMap
+from app.memory.repeats import Repeats
+from app.store.message_rows import MessageRow, message_id
+from app.store.words import term_size, words_in
+
+log = structlog.get_logger("steno.store")
+
+QUEUE_BYTES = 64 << 20
+"""Of messages that wait. They are held a second time as text, and a third where they are in no reader's memory."""
+MOST_KNOWN = 50_000
+"""Places by which a history is known: two for each request, about 200 bytes each."""
+BATCH_MESSAGES = 200
+BATCH_BYTES = 1 << 20
+FLUSH_BATCHES = 4
+"""Then others have their turn: after an outage it may take a minute until all is stored."""
+INDEXED_CHARACTERS = 65_536
+"""Of a message: what stands behind them is kept, but no search finds it."""
+INDEXED_BYTES = 900_000
+"""Of its words: PostgreSQL takes a megabyte."""
+
+
+@value
+class Strand:
+    """The messages of a request in order, or the instructions that lead it, which have a place of their own."""
+
+    tenant: str
+    conversation_id: str
+    request_id: str
+    format: str
+    messages: Sequence[Message]
+    alone: Callable[[bytes], bytes]
+    """A raw message as JSON that stands for itself."""
+    places: Sequence[bytes]
+    """`places[i]` stands for the first i messages: one more than there are messages."""
+    root: bytes
+    """The place before the first message of all."""
+    tokens: Sequence[int]
+    """Of each message, by the estimate."""
+    ratio: float
+    """Tokens the provider counts for one that is estimated."""
+    first: int
+    """Position of the first message."""
+    marks: Sequence[bytes]
+    """The places at which the next request's history may go on."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What of a strand waits to be stored."""
+
+    strand: Strand
+    next: int
+    """Which message is to be stored next."""
+    size: int
+    """Bytes of those that waited at first."""
+
+    @property
+    def left(self) -> int:
+        return len(self.strand.messages) - self.next
+
+
+Write = Callable[[Sequence[MessageRow]], Awaitable[Sequence[MessageRow]]]
+"""Stores them, and says which it could not."""
+
+
+class Archive:
+    """A bounded queue of messages that are not stored yet."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self._bytes = 0
+        self._known: BoundedMap[tuple[str, bytes], str] = BoundedMap(MOST_KNOWN)
+        """By conversation and place, which tells the tenant, too."""
+        self._repeats = Repeats()
+        self.dropped = 0
+        """Messages that were left out: the queue was full, or the database did not take them. What follows them brings
+        them once more."""
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._parts)
+
+    def record(self, strand: Strand) -> None:
+        """Dropped and counted where the queue is full."""
+        start = self._known_to(strand)
+        if start == len(strand.messages):
+            return
+        size = sum(len(message.raw) for message in strand.messages[start:])
+        if self._parts and self._bytes + size > QUEUE_BYTES:
+            self._drop(len(strand.messages) - start, "the queue is full")
+            return
+        self._parts.append(Part(_from(strand, start), 0, size))
+        self._bytes += size
+        for place in strand.marks:
+            self._known.keep((strand.conversation_id, place), strand.tenant)
+
+    async def flush(self, write: Write) -> None:
+        """Some batches of what waits. Whatever `write` raises it raises, too, and keeps the rest. Nobody else may flush
+        meanwhile."""
+        for _ in range(FLUSH_BATCHES):
+            if not self._parts:
+                return
+            batch = self._next_batch()
+            rows = await asyncio.to_thread(_rows_of, batch)
+            left = await write(rows)
+            for part, number in batch:
+                part.next = number + 1
+            while self._parts and not self._parts[0].left:
+                self._bytes -= self._parts.popleft().size
+            if left:
+                self._forget({row.conversation_id for row in left})
+                self._drop(len(left), "the database did not take them")
+            elif not self._parts and (ended := self._repeats.over("dropped")) is not None:
+                log.info("messages archived again", times=ended[0], seconds=ended[1])
+
+    def erase(self, tenant: str, conversation_id: str | None) -> None:
+        """What waits of the conversation, or of the tenant's for None, and what is known of it. Not in a flush."""
+        kept = [
+            part
+            for part in self._parts
+            if part.strand.tenant != tenant or conversation_id not in (None, part.strand.conversation_id)
+        ]
+        self._parts, self._bytes = deque(kept), sum(part.size for part in kept)
+        self._known.drop(lambda known, owner: owner == tenant and conversation_id in (None, known[0]))
+
+    def _known_to(self, strand: Strand) -> int:
+        """How many messages of it were recorded before."""
+        known, conversation_id, places = self._known, strand.conversation_id, strand.places
+        for length in range(len(strand.messages), 0, -1):
+            if (conversation_id, places[length]) in known:
+                return length
+        return 0
+
+    def _next_batch(self) -> list[tuple[Part, int]]:
+        batch: list[tuple[Part, int]] = []
+        size = 0
+        for part in self._parts:
+            for number in range(part.next, len(part.strand.messages)):
+                size += len(part.strand.messages[number].raw)
+                if batch and (size > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
+                    return batch
+                batch.append((part, number))
+        return batch
+
+    def _forget(self, conversations: set[str]) -> None:
+        self._known.drop(lambda known, _: known[0] in conversations)
+
+    def _drop(self, number: int, reason: str) -> None:
+        self.dropped += number
+        if (times := self._repeats.again("dropped")) is not None:
+            log.warning("messages not archived", reason=reason, dropped=self.dropped, times=times)
+
+
+def _from(strand: Strand, start: int) -> Strand:
+    """What of it is new, without holding the rest."""
+    return replace(
+        strand,
+        messages=strand.messages[start:],
+        places=strand.places[start:],
+        tokens=strand.tokens[start:],
+        first=strand.first + start,
+    )
+
+
+def _rows_of(batch: Sequence[tuple[Part, int]]) -> list[MessageRow]:
+    """In a worker thread: cutting texts into words takes its time."""
+    return [_row(part.strand, number) for part, number in batch]
+
+
+def _row(strand: Strand, number: int) -> MessageRow:
+    message, name = strand.messages[number], strand.conversation_id
+    before, place = strand.places[number : number + 2]
+    return MessageRow(
+        tenant=strand.tenant,
+        id=message_id(name, place),
+        conversation_id=name,
+        previous_id=None if before == strand.root else message_id(name, before),
+        position=strand.first + number,
+        kind=message.kind.name.lower(),
+        role=message.role,
+        format=strand.format,
+        sent=strand.alone(message.raw).decode("utf-8", "replace"),
+        tokens=round(strand.ratio * strand.tokens[number]),
+        request_id=strand.request_id,
+        words=_words(message),
+    )
+
+
+def _words(message: Message) -> list[str]:
+    """What it is found by: those of its texts, and of its calls with their arguments."""
+    said = "\n".join((*message.texts, *(f"{call.name} {call.arguments}" for call in message.calls)))
+    words, room = [], INDEXED_BYTES
+    for word in words_in(said[:INDEXED_CHARACTERS]):
+        room -= term_size(word)
+        if room < 0:
+            break
+        words.append(word)
+    return words

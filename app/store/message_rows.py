@@ -1,0 +1,228 @@
+"""Messages as they were sent: written once, never changed, read as pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.values import value
+from app.store.batches import batches
+from app.store.clock import moment, now_ms
+from app.store.database import insert_into
+from app.store.pages import Order, Page, read_page
+from app.store.tables import conversations, message_words, messages
+from app.store.usage_records import UsageSums, sums_of_requests
+from app.store.word_index import WordIndex
+
+MESSAGES = WordIndex(messages, message_words, "message_search")
+MOST_PAGE_CHARACTERS = 8 << 20
+"""Of a page's messages together, the first one aside: a message may hold a picture."""
+_IN_ORDER = ("created_at", "position", "id")
+"""A message is never stored before the one it follows, so that this is the order in which they were said."""
+
+
+@value
+class MessageRow:
+    """A message at its place in the history of a conversation."""
+
+    tenant: str
+    id: str
+    conversation_id: str
+    previous_id: str | None
+    """Of the message it follows; None for the first one."""
+    position: int
+    kind: str
+    role: str
+    format: str
+    sent: str
+    """Its JSON, letter by letter."""
+    tokens: int
+    request_id: str
+    """Of the request that brought it."""
+    words: Sequence[str]
+    """By which it is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    id: str
+    conversation_id: str
+    previous_id: str | None
+    position: int
+    kind: str
+    role: str
+    format: str
+    sent: str
+    tokens: int
+    request_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Part of a conversation's messages."""
+
+    page: Page[StoredMessage]
+    latest: frozenset[str]
+    """The ids of those that stand in the history of the latest request, the leading instructions aside."""
+    usage: Mapping[str, UsageSums]
+    """What the requests took that brought them, by their ids, as far as the ledger has them."""
+
+
+def message_id(conversation_id: str, place: bytes) -> str:
+    """Of a message by its place in a history, which is the digest of all up to it: every replica says the same."""
+    mac = blake2b(place, digest_size=12, person=b"steno-message")
+    mac.update(conversation_id.encode("utf-8", "surrogatepass"))
+    return f"msg_{mac.hexdigest()}"
+
+
+async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]) -> list[MessageRow]:
+    """Those that cannot be stored, as their conversation is gone, or the message they follow: what was deleted does not
+    come back in parts.
+
+    Needs a transaction; doing it twice is doing it once. Each comes after the one that it follows.
+    """
+    owners, held = await _owners(connection, rows), await _followed(connection, rows)
+    written: dict[tuple[str, str], MessageRow] = {}
+    left = []
+    for row in rows:
+        follows = row.previous_id is None or (row.tenant, row.previous_id) in held
+        if follows and (row.tenant, row.conversation_id) in owners:
+            held.add((row.tenant, row.id))
+            written[row.tenant, row.id] = row
+        else:
+            left.append(row)
+    if written:
+        # One time for all, and in order of their keys, so that two replicas cannot deadlock.
+        now = await connection.scalar(select(now_ms()))
+        ordered = [written[key] for key in sorted(written)]
+        await connection.execute(
+            insert_into(connection, messages).on_conflict_do_nothing(),
+            [{**_columns(row), "created_at": now} for row in ordered],
+        )
+        await MESSAGES.add(connection, [(row.tenant, row.id, row.words) for row in ordered])
+    return left
+
+
+async def list_messages(
+    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+) -> MessagePage:
+    """Empty where nothing is kept of the conversation. Raises UnknownCursor if `after` is none of its messages."""
+    own = (messages.c.tenant == tenant, messages.c.conversation_id == conversation_id)
+    rows = select(*(messages.c[name] for name in _IN_ORDER), _size()).where(*own)
+    sizes = await read_page(connection, messages, rows, _sized, limit=limit, after=after, order=order, by=_IN_ORDER)
+    page = await page_of(connection, tenant, sizes)
+    latest = await _latest(connection, tenant, conversation_id, page.data)
+    usage = await _usage(connection, tenant, conversation_id, {message.request_id for message in page.data})
+    return MessagePage(page, latest, usage)
+
+
+async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
+    """Those of the tenant's that are there."""
+    found: dict[str, StoredMessage] = {}
+    for batch in batches(ids):
+        rows = await connection.execute(select(messages).where(messages.c.tenant == tenant, messages.c.id.in_(batch)))
+        found.update((row.id, _stored(row)) for row in rows)
+    return found
+
+
+async def sizes_of(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[tuple[str, int]]:
+    """Those of these rows that are messages, with their sizes in characters; 0 for others."""
+    known: dict[str, int] = {}
+    for batch in batches(ids):
+        rows = await connection.execute(
+            select(messages.c.id, _size()).where(messages.c.tenant == tenant, messages.c.id.in_(batch))
+        )
+        known.update((row.id, row.size) for row in rows)
+    return [(id_, known.get(id_, 0)) for id_ in ids]
+
+
+def within_size(page: Page[tuple[str, int]]) -> Page[str]:
+    """As much of a page, by id and size, as one answer may hold."""
+    shown: list[str] = []
+    held = 0
+    for id_, size in page.data:
+        held += size
+        if shown and held > MOST_PAGE_CHARACTERS:
+            break
+        shown.append(id_)
+    is_cut = len(shown) < len(page.data)
+    return Page(shown, page.first_id, shown[-1] if shown else None, page.has_more or is_cut)
+
+
+async def page_of(connection: AsyncConnection, tenant: str, sizes: Page[tuple[str, int]]) -> Page[StoredMessage]:
+    page = within_size(sizes)
+    found = await messages_named(connection, tenant, page.data)
+    return Page([found[id_] for id_ in page.data if id_ in found], page.first_id, page.last_id, page.has_more)
+
+
+async def _owners(connection: AsyncConnection, rows: Iterable[MessageRow]) -> set[tuple[str, str]]:
+    """Those of their conversations that are there, and will be until the transaction ends. Nobody else writes messages
+    of theirs meanwhile: what follows a message is never dated before it."""
+    key = (conversations.c.tenant, conversations.c.id)
+    found: set[tuple[str, str]] = set()
+    for batch in batches(sorted({(row.tenant, row.conversation_id) for row in rows})):
+        there = select(*key).where(tuple_(*key).in_(batch)).order_by(*key).with_for_update(key_share=True)
+        found.update((row.tenant, row.id) for row in await connection.execute(there))
+    return found
+
+
+async def _followed(connection: AsyncConnection, rows: Sequence[MessageRow]) -> set[tuple[str, str]]:
+    """The messages before these that are stored already."""
+    key, own = (messages.c.tenant, messages.c.id), {(row.tenant, row.id) for row in rows}
+    before = {(row.tenant, row.previous_id) for row in rows if row.previous_id is not None} - own
+    found: set[tuple[str, str]] = set()
+    for batch in batches(sorted(before)):
+        there = await connection.execute(select(*key).where(tuple_(*key).in_(batch)))
+        found.update((row.tenant, row.id) for row in there)
+    return found
+
+
+async def _latest(
+    connection: AsyncConnection, tenant: str, conversation_id: str, shown: Sequence[StoredMessage]
+) -> frozenset[str]:
+    """Goes back from the last message of the latest request, as far as the ones that are shown."""
+    positions = [message.position for message in shown if message.position >= 0]
+    if not positions:
+        return frozenset()
+    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
+    last = select(conversations.c.last_message).where(*own).scalar_subquery()
+    step = select(messages.c.id, messages.c.previous_id, messages.c.position).where(messages.c.tenant == tenant)
+    path = step.where(messages.c.id == last).cte("path", recursive=True)
+    path = path.union_all(step.join(path, messages.c.id == path.c.previous_id).where(path.c.position > min(positions)))
+    found = await connection.execute(select(path.c.id).where(path.c.position <= max(positions)))
+    return frozenset(found.scalars()) & {message.id for message in shown}
+
+
+async def _usage(
+    connection: AsyncConnection, tenant: str, conversation_id: str, requests: set[str]
+) -> Mapping[str, UsageSums]:
+    return await sums_of_requests(connection, tenant, conversation_id, sorted(requests)) if requests else {}
+
+
+def _size() -> Any:
+    return func.length(messages.c.sent).label("size")
+
+
+def _sized(row: Row[Any]) -> tuple[str, int]:
+    return row.id, row.size
+
+
+_COLUMNS = tuple(column.name for column in messages.columns if column.name != "created_at")
+
+
+def _columns(row: MessageRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _COLUMNS}
+
+
+def _stored(row: Row[Any]) -> StoredMessage:
+    columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    del columns["tenant"]
+    columns["created_at"] = moment(columns["created_at"])
+    return StoredMessage(**columns)

@@ -1,0 +1,97 @@
+"""Search: an index of the words of all rows of a table. It is written with them, and cascades drop its rows with
+theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    String,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    func,
+    literal_column,
+    select,
+    table,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.store.database import insert_into
+from app.store.pages import Order, Page, read_page
+from app.store.words import may_go_on, terms
+
+Indexed = tuple[str, str, Sequence[str]]
+"""A tenant, an id and the words that are to find it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordIndex:
+    of: Table
+    """What is found: it has a tenant, an id and when it was stored."""
+    words: Table
+    search: str
+    """SQLite's own index of the words, kept by triggers."""
+
+    async def add(self, connection: AsyncConnection, found_by: Sequence[Indexed]) -> None:
+        """Needs a transaction; doing it twice is doing it once."""
+        is_postgresql, of = connection.dialect.name == "postgresql", self.of.c
+        words = (
+            func.array_to_tsvector(bindparam("terms", type_=ARRAY(Text)))
+            if is_postgresql
+            else bindparam("terms", type_=Text)
+        )
+        rows = select(of.tenant, of.id, of.created_at, words).where(
+            of.tenant == bindparam("of_tenant"), of.id == bindparam("of_id")
+        )
+        statement = insert_into(connection, self.words).from_select(["tenant", "id", "created_at", "words"], rows)
+        held = sorted((tenant, id_, terms(tenant, words)) for tenant, id_, words in found_by)
+        await connection.execute(
+            statement.on_conflict_do_nothing(),
+            [
+                {"of_tenant": tenant, "of_id": id_, "terms": terms_ if is_postgresql else " ".join(terms_)}
+                for tenant, id_, terms_ in held
+            ],
+        )
+
+    def holding(self, connection: AsyncConnection, wanted: Sequence[tuple[str, bool]]) -> Select[Any]:
+        """The rows with every one of these terms, or, where that is allowed, one that begins with it."""
+        holds = self._holds_on_postgresql if connection.dialect.name == "postgresql" else self._holds_on_sqlite
+        return select(self.words.c.tenant, self.words.c.id, self.words.c.created_at).where(holds(wanted))
+
+    def _holds_on_postgresql(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
+        query = " & ".join(f"{term}:*" if goes_on else term for term, goes_on in wanted)
+        return self.words.c.words.bool_op("@@")(cast(bindparam(None, query, type_=String), TSQUERY))
+
+    def _holds_on_sqlite(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
+        query = " AND ".join(f'"{term}" *' if goes_on else f'"{term}"' for term, goes_on in wanted)
+        matches: ColumnElement[bool] = literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
+        rowid: ColumnElement[int] = literal_column("rowid")
+        return self.words.c.number.in_(select(rowid).select_from(table(self.search)).where(matches))
+
+
+async def find_words(
+    connection: AsyncConnection,
+    indexes: Sequence[WordIndex],
+    tenant: str,
+    words: Sequence[str],
+    *,
+    limit: int,
+    after: str | None,
+    order: Order,
+) -> Page[str]:
+    """The ids of the tenant's rows that hold every word, or one that begins with it. Of several tables together."""
+    wanted = list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
+    # Not planned together: PostgreSQL would go through all that the tenant has.
+    found = [index.holding(connection, wanted) for index in indexes]
+    held = (union_all(*found) if len(found) > 1 else found[0]).cte("held")
+    held = held.prefix_with("MATERIALIZED", dialect="postgresql")
+    rows = select(held.c.id, held.c.created_at).where(held.c.tenant == tenant)
+    return await read_page(connection, held, rows, lambda row: str(row.id), limit=limit, after=after, order=order)

@@ -1,0 +1,455 @@
+"""The archive: each message once, in its order, found by its words, and gone with its conversation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import event, update
+from structlog.testing import capture_logs
+
+from app.store import Store, StoreUnavailable, UnknownCursor, archive, message_rows, words_in
+from app.store.tables import conversations, message_words, messages
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, put, seen, show, strand
+from tests.integration.test_retention import DAY, DAYS, age, count, used
+
+TALK = [f"word{number} is said" for number in range(9)]
+
+
+async def kept(
+    store: Store, conversation_id: str = "c1", tenant: str = TENANT, *, limit: int = 100, **page: Any
+) -> list[str]:
+    """What was said, in the order in which the archive has it."""
+    asked = {"after": None, "order": "asc", **page}
+    found = await store.messages(tenant, conversation_id, limit=limit, **asked)
+    return [text_of(message.sent) for message in found.page.data]
+
+
+def text_of(sent: str) -> str:
+    return sent.removeprefix('{"content": "').removesuffix('"}')
+
+
+async def latest(store: Store) -> list[str]:
+    found = await store.messages(TENANT, "c1", limit=100, after=None, order="asc")
+    return [text_of(message.sent) for message in found.page.data if message.id in found.latest]
+
+
+async def found(store: Store, *asked: str, among: Any = "messages", tenant: str = TENANT, **page: Any) -> list[str]:
+    wanted = {"limit": 100, "after": None, "order": "desc", **page}
+    hits = await store.search(tenant, words_in(" ".join(asked)), among, **wanted)
+    return [text_of(hit.sent) if hasattr(hit, "sent") else hit.text for hit in hits.data]
+
+
+def statements(store: Store) -> list[tuple[str, Any]]:
+    """What is sent to the database from here on, with its parameters."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(store._database.engine.sync_engine, "before_cursor_execute", note)
+    return sent
+
+
+# What is kept
+
+
+async def test_a_history_that_is_sent_again_adds_what_is_new(store: Store) -> None:
+    for length in range(1, 10, 2):
+        show(store, *TALK[:length], request_id=f"r{length}")
+        await store.flush()
+    page = (await store.messages(TENANT, "c1", limit=100, after=None, order="asc")).page
+    assert [text_of(message.sent) for message in page.data] == TALK
+    assert [message.position for message in page.data] == list(range(9))
+    assert [message.request_id for message in page.data] == ["r1", "r3", "r3", "r5", "r5", "r7", "r7", "r9", "r9"]
+    assert [message.previous_id for message in page.data] == [None, *(message.id for message in page.data[:-1])]
+    assert {message.kind for message in page.data} == {"user", "assistant"}
+
+
+async def test_what_was_recorded_before_is_not_sent_to_the_database_again(store: Store) -> None:
+    show(store, *TALK[:7])
+    await store.flush()
+    sent = statements(store)
+    show(store, *TALK)
+    await store.flush()
+    written = [parameters for statement, parameters in sent if statement.startswith("INSERT INTO messages")]
+    assert "word7" in str(written)
+    assert "word6" not in str(written)
+    sent.clear()
+    show(store, *TALK)
+    await store.flush()
+    assert not [statement for statement, _ in sent if "messages (" in statement]
+
+
+async def test_branches_keep_their_own_and_share_what_they_have_in_common(store: Store) -> None:
+    show(store, "a", "b", "c")
+    show(store, "a", "b2", "c")
+    show(store, "a", "b", "c", "d", "e")
+    await store.flush()
+    assert sorted(await kept(store)) == ["a", "b", "b2", "c", "c", "d", "e"]
+    assert await latest(store) == ["a", "b", "c", "d", "e"]
+    show(store, "a", "b2", "c")
+    await store.flush()
+    assert await latest(store) == ["a", "b2", "c"]
+
+
+async def test_two_conversations_that_begin_alike_keep_their_messages_each(store: Store) -> None:
+    show(store, *TALK[:3])
+    show(store, *TALK[:5], conversation_id="c2")
+    await store.delete_conversation(TENANT, "c1")
+    assert await kept(store) == []
+    assert await kept(store, "c2") == TALK[:5]
+
+
+async def test_letters_come_back_as_they_were(store: Store) -> None:
+    texts = [r"\u0000 \ud800 \"quoted\" \\", "a\u2028b", "\U0001f600 \ufffe", "1e400, 1.0, -0", "ß" * 50_000]
+    show(store, *texts)
+    await store.flush()
+    assert await kept(store) == texts
+
+
+async def test_a_message_is_stored_after_the_one_it_follows_whatever_waits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In many transactions."""
+    monkeypatch.setattr(archive, "BATCH_MESSAGES", 2)
+    many = [f"m{number}" for number in range(25)]
+    show(store, *many[:11])
+    show(store, *many)
+    await store.flush()
+    assert await kept(store) == many
+    assert store.dropped_messages == 0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@given(
+    histories=st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=6), min_size=1, max_size=8), data=st.data()
+)
+async def test_whatever_is_shown_the_archive_has_every_history_once(
+    data: st.DataObject, histories: list[list[str]], open_store: OpenStore
+) -> None:
+    store = open_store("memory")
+    await store.start()
+    for history in histories:
+        show(store, *history)
+        if data.draw(st.booleans()):
+            await store.flush()
+    await store.flush()
+    expected = {tuple(history[:length]) for history in histories for length in range(1, len(history) + 1)}
+    assert await count(store, messages) == [len(expected)]
+    assert await latest(store) == histories[-1]
+    await store.close()
+
+
+# Replicas
+
+
+async def test_replicas_that_see_the_same_requests_store_each_message_once(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    replicas = [open_store(shared_url) for _ in range(3)]
+    for replica in replicas:
+        await replica.start()
+    for length in range(1, 60, 6):
+        for number, replica in enumerate(replicas):
+            texts = [f"m{place}" for place in range(length + number)]
+            for name in ("c1", "c2", "c3"):
+                show(replica, *texts, conversation_id=name)
+        await asyncio.gather(*(replica.flush() for replica in replicas))
+    for name in ("c1", "c2", "c3"):
+        assert await kept(replicas[0], name) == [f"m{place}" for place in range(57)]
+    assert sum(replica.dropped_messages for replica in replicas) == 0
+
+
+async def test_what_another_replica_deleted_does_not_come_back_in_parts(open_store: OpenStore, shared_url: str) -> None:
+    """The next request brings its whole history, and with it a new beginning."""
+    here, there = open_store(shared_url), open_store(shared_url)
+    for replica in (here, there):
+        await replica.start()
+    show(here, *TALK[:5])
+    await here.flush()
+    await there.delete_conversation(TENANT, "c1")
+    show(here, *TALK[:7])
+    with capture_logs() as log:
+        await here.flush()
+    assert [line["reason"] for line in log if line["event"] == "messages not archived"]
+    assert (await kept(here), here.dropped_messages) == ([], 2)
+    show(here, *TALK)
+    await here.flush()
+    assert await kept(here) == TALK
+
+
+async def test_a_flush_and_a_deletion_at_once_leave_all_or_nothing(open_store: OpenStore, shared_url: str) -> None:
+    here, there = open_store(shared_url), open_store(shared_url)
+    for replica in (here, there):
+        await replica.start()
+    for number in range(20):
+        name = f"c{number}"
+        show(here, *TALK[:5], conversation_id=name)
+        await here.flush()
+        show(here, *TALK, conversation_id=name)
+        await asyncio.gather(here.flush(), there.delete_conversation(TENANT, name))
+        left = await kept(here, name)
+        assert left == TALK[: len(left)]
+        gone = await there.conversation(TENANT, name) is None
+        assert not gone or left == []
+
+
+# In nobody's way
+
+
+async def test_what_waits_is_bounded_and_what_is_dropped_is_counted_and_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "QUEUE_BYTES", 100)
+    show(store, *TALK[:3])
+    with capture_logs() as log:
+        for length in (5, 7, 9):
+            show(store, *TALK[:length])
+    assert store.dropped_messages > 0
+    assert [line["event"] for line in log] == ["messages not archived"]
+    await store.flush()
+    assert await kept(store) == TALK[:3]
+    show(store, *TALK)
+    await store.flush()
+    assert await kept(store) == TALK
+
+
+async def test_messages_wait_for_a_database_that_is_away(open_store: OpenStore, shared_url: str) -> None:
+    store = open_store(shared_url)
+    show(store, *TALK[:3])
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    show(store, *TALK)
+    await store.start()
+    await store.flush()
+    assert (await kept(store), store.dropped_messages) == (TALK, 0)
+
+
+async def test_a_flush_that_failed_half_way_is_done_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "BATCH_MESSAGES", 2)
+    write, calls = message_rows.write_messages, 0
+
+    async def fail_later(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise TimeoutError
+        return await write(*arguments)
+
+    monkeypatch.setattr("app.store.write_behind.write_messages", fail_later)
+    show(store, *TALK)
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    await store.flush()
+    assert (await kept(store), store.dropped_messages) == (TALK, 0)
+
+
+async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str) -> None:
+    store = open_store(shared_url)
+    await store.start()
+    show(store, *TALK)
+    await store.close()
+    again = open_store(shared_url)
+    await again.start()
+    assert await kept(again) == TALK
+
+
+async def test_a_message_is_not_kept_without_its_conversation(store: Store) -> None:
+    """As when the row of it was refused."""
+    store.record_messages(strand(*TALK))
+    await store.flush()
+    assert await count(store, messages) == [0]
+    assert store.dropped_messages == len(TALK)
+
+
+# Pages
+
+
+async def test_pages_join_in_both_orders(store: Store) -> None:
+    show(store, *TALK)
+    whole = (await store.messages(TENANT, "c1", limit=100, after=None, order="asc")).page
+    for order, all_of_it in (("asc", TALK), ("desc", TALK[::-1])):
+        joined: list[str] = []
+        after = None
+        while True:
+            page = (await store.messages(TENANT, "c1", limit=2, after=after, order=order)).page  # type: ignore[arg-type]
+            joined += [text_of(message.sent) for message in page.data]
+            after = page.last_id
+            if not page.has_more:
+                break
+        assert joined == all_of_it
+    with pytest.raises(UnknownCursor):
+        await kept(store, after="msg_none")
+    assert await kept(store, after=whole.data[4].id, limit=2) == TALK[5:7]
+
+
+async def test_a_page_of_large_messages_is_cut_and_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_rows, "MOST_PAGE_CHARACTERS", 120)
+    show(store, "a" * 90, "b" * 50, "c" * 40, "d" * 500)
+    pages, after = [], None
+    for _ in range(4):
+        page = (await store.messages(TENANT, "c1", limit=100, after=after, order="asc")).page
+        pages.append(([text_of(message.sent)[0] for message in page.data], page.has_more))
+        after = page.last_id
+        if not page.has_more:
+            break
+    assert pages == [(["a"], True), (["b", "c"], True), (["d"], False)]
+
+
+async def test_only_what_the_latest_request_held_counts_as_its_history(store: Store) -> None:
+    show(store, *TALK)
+    show(store, *TALK[:3])
+    page = await store.messages(TENANT, "c1", limit=2, after=None, order="desc")
+    assert page.latest == frozenset()
+    assert await latest(store) == TALK[:3]
+
+
+async def test_what_a_request_took_stands_beside_what_it_brought(store: Store) -> None:
+    show(store, *TALK[:1], request_id="r")
+    show(store, *TALK[:3], request_id="r2")
+    store.record_usage(used("u1"))
+    found = await store.messages(TENANT, "c1", limit=100, after=None, order="asc")
+    assert set(found.usage) == {"r"}
+    assert found.usage["r"].messages.prompt == 1
+
+
+# Search
+
+
+async def test_messages_are_found_by_their_words_and_calls(store: Store) -> None:
+    show(store, "The parcel went to Aunt Mary.", "It came back.", "mary wrote")
+    assert sorted(await found(store, "Mary")) == ["The parcel went to Aunt Mary.", "mary wrote"]
+    assert await found(store, "parce", "mary") == ["The parcel went to Aunt Mary."]
+    assert await found(store, "nobody") == []
+    assert await found(store, "mary", tenant=STRANGER) == []
+
+
+async def test_summaries_and_messages_are_found_together_newest_first(store: Store) -> None:
+    show(store, "The parcel is lost.")
+    await store.flush()
+    await asyncio.sleep(0.01)
+    await put(store, chunk(0, 1, text="About a parcel."))
+    await asyncio.sleep(0.01)
+    show(store, "The parcel is lost.", "Which parcel?")
+    whole = ["Which parcel?", "About a parcel.", "The parcel is lost."]
+    assert await found(store, "parcel", among="all") == whole
+    assert await found(store, "parcel", among="summaries") == ["About a parcel."]
+    page = await store.search(TENANT, ["parcel"], "all", limit=2, after=None, order="desc")
+    assert await found(store, "parcel", among="all", after=page.last_id) == whole[2:]
+
+
+@pytest.mark.parametrize("letters", ["x" * 40, "ß" * 40, "界", "\ufdf2" * 9])
+async def test_the_words_of_a_very_long_message_are_bounded(store: Store, letters: str) -> None:
+    """PostgreSQL refuses an index entry of more than a megabyte; U+FDF2 is four letters."""
+    show(store, "needle " + " ".join(f"{number}{letters}" for number in range(20_000)), "after it")
+    await store.flush()
+    assert store.dropped_messages == 0
+    assert await count(store, messages) == [2]
+    assert len(await found(store, "needle")) == 1
+
+
+# Deletion and retention
+
+
+async def everything(store: Store) -> list[int]:
+    rows = await count(store, messages, message_words)
+    async with store._database.reading() as connection:
+        if connection.dialect.name == "sqlite":
+            rows.append(len((await connection.exec_driver_sql("SELECT rowid FROM message_search")).all()))
+    return rows
+
+
+async def test_a_deleted_conversation_leaves_nothing_and_begins_anew(store: Store) -> None:
+    show(store, *TALK[:5])
+    await store.flush()
+    show(store, *TALK[:7])
+    await store.delete_conversation(TENANT, "c1")
+    await store.flush()
+    assert set(await everything(store)) == {0}
+    show(store, *TALK)
+    await store.flush()
+    assert (await kept(store), await found(store, "word0")) == (TALK, [TALK[0]])
+
+
+async def test_the_first_request_after_a_deletion_brings_the_whole_history(store: Store) -> None:
+    show(store, *TALK[:7])
+    await store.flush()
+    await store.delete_conversation(TENANT, "c1")
+    show(store, *TALK)
+    await store.flush()
+    assert (await kept(store), store.dropped_messages) == (TALK, 0)
+
+
+async def test_what_waits_of_another_conversation_or_tenant_is_kept(store: Store) -> None:
+    show(store, *TALK[:3])
+    show(store, *TALK[:3], conversation_id="c2")
+    show(store, *TALK[:3], tenant=STRANGER)
+    await store.delete_conversation(TENANT, "c1")
+    assert [await kept(store), await kept(store, "c2"), await kept(store, tenant=STRANGER)] == [[], TALK[:3], TALK[:3]]
+
+
+async def test_an_erased_tenant_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.store.rest_calls.ERASED_ROWS", 2)
+    show(store, *TALK)
+    show(store, *TALK, tenant=STRANGER)
+    await store.flush()
+    show(store, *TALK, "and more")
+    await store.erase_tenant(TENANT)
+    await store.flush()
+    assert await kept(store) == []
+    assert set(await everything(store)) == {len(TALK)}
+
+
+async def test_messages_are_removed_with_their_conversation_and_never_before(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However old they are: a history without its beginning would be none."""
+    monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("app.store.retention.MESSAGES", 10)
+    store._kept_ms = DAYS * DAY
+    for number in range(5):
+        show(store, *TALK, conversation_id=f"c{number}")
+    await store.flush()
+    async with store._database.writing() as connection:
+        await connection.execute(update(messages).values(created_at=messages.c.created_at - 2 * DAYS * DAY))
+    await store.remove_unused()
+    assert await count(store, messages) == [45]
+    await age(store, DAYS + 0.1, conversations)
+    show(store, *TALK, conversation_id="c3")
+    await store.flush()
+    await store.remove_unused()
+    assert await count(store, conversations, messages, message_words) == [1, 9, 9]
+    assert await kept(store, "c3") == TALK
+
+
+async def test_no_message_is_stored_that_nobody_asked_to_keep(store: Store) -> None:
+    """Conversations are recorded without their messages where the archive is off."""
+    store.record(seen(heads=((strand(*TALK).places[-1], 1),)))
+    await store.flush()
+    assert set(await everything(store)) == {0}
+
+
+async def test_many_messages_that_wait_let_everything_else_be_stored_between_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage: what looks into the store waits for a few batches, and not for all."""
+    monkeypatch.setattr(archive, "BATCH_MESSAGES", 1)
+    monkeypatch.setattr(archive, "FLUSH_BATCHES", 3)
+    await store._writes.stop()
+    show(store, *TALK)
+    assert await kept(store) == TALK[:3]
+    assert await kept(store) == TALK[:6]
+    await store.flush()
+    assert await kept(store) == TALK
+
+
+async def test_all_that_waits_is_stored_in_the_background(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "BATCH_MESSAGES", 1)
+    show(store, *TALK)
+    async with asyncio.timeout(20):
+        while await count(store, messages) != [len(TALK)]:  # noqa: ASYNC110 - nobody tells when
+            await asyncio.sleep(0.05)

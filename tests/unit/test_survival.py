@@ -1,0 +1,248 @@
+"""Survival: which values are looked for in which payloads, and when they count as there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from app.replay.converting import converted
+from app.replay.evidence import SentMessages
+from app.replay.formats.known import FORMATS
+from app.replay.judge import Verdict
+from app.replay.player import Played
+from app.replay.recordings import Recording
+from app.replay.survival import (
+    FAR,
+    MOST_NAMED,
+    Lasting,
+    Survival,
+    Used,
+    Value,
+    decisions_in,
+    values_in,
+    without_values,
+)
+from app.replay.tables import values_lasting, values_used
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "ship", "arguments": '{"parcel": "PCL-204"}'}}
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+def talk(*first: dict[str, Any], small: int = FAR, last: Sequence[dict[str, Any]] = ()) -> Recording:
+    """What is said first, as much small talk of both, and what is said last."""
+    chatter = [said(("user", "assistant")[(len(first) + place) % 2], f"Well, well {place}.") for place in range(small)]
+    return Recording("talk", (*first, *chatter, *last))
+
+
+def played(recording: Recording, request: int, *payload: dict[str, Any], verdict: Any = None) -> Played:
+    """A request of whose payload this is said."""
+    reader = SentMessages()
+    read = tuple(reader.read(json.dumps(message).encode()) for message in payload)
+    return Played(recording, request, Verdict(accepted=True, payload=read, **(verdict or {})), 1)
+
+
+def used_in(recording: Recording, *payload: dict[str, Any], **verdict: Any) -> list[Used]:
+    """By the last answer, made from that payload; those before it from none."""
+    survival = Survival()
+    last = len(recording.requests)
+    for request in range(1, last):
+        survival.see(played(recording, request))
+    survival.used.clear()
+    survival.see(played(recording, last, *payload, verdict=verdict))
+    return survival.used
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("See app/core/view.py and notes.md.", {("files", "app/core/view.py"), ("files", "notes.md")}),
+        ("At https://a.example/b?c=1 or a@b.example", {("files", "https://a.example/b?c=1"), ("files", "a@b.example")}),
+        ("PCL-204 for credit_card_77, HAT021", {("ids", "PCL-204"), ("ids", "credit_card_77"), ("ids", "HAT021")}),
+        ("QWERTZ, but not USA", {("ids", "QWERTZ")}),
+        ("the 5th of A1", set()),
+        ("$1,234.50 or 99.5 or 300, not 12", {("amounts", "1,234.50"), ("amounts", "99.5"), ("amounts", "300")}),
+        ("on 2026-11-22T10:00", {("dates", "2026-11-22")}),
+        ('{"id": "PCL-204", "again": "PCL-204"}', {("ids", "PCL-204")}),
+        ("nothing at all", set()),
+    ],
+)  # fmt: skip
+def test_values_are_told_by_their_form(text: str, values: set[tuple[str, str]]) -> None:
+    found = values_in(text)
+    assert len(found) == len(set(found))
+    assert {(value.kind, value.text) for value in found} == values
+
+
+def test_decisions_are_sentences_that_say_what_somebody_wants() -> None:
+    text = "Hello there, how are you today? I'd like to send it back.\nPlease wait! Go ahead with the blue one, then"
+    assert [each.text for each in decisions_in(text)] == [
+        "I'd like to send it back.",
+        "Go ahead with the blue one, then",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "stands"),
+    [("id=PCL-20.", True), ('"PCL-20"', True), ("XPCL-20", False), ("PCL-204", False), ("PCL20", False)],
+)
+def test_value_stands_letter_by_letter_and_as_a_whole(text: str, stands: bool) -> None:
+    assert Value("ids", "PCL-20").stands_in(text) is stands
+
+
+def test_summary_without_values_has_none() -> None:
+    text = "She paid 1,250 for PCL-204 on 2026-11-22, see a/b.py. She was glad."
+    assert not values_in(without_values(text))
+    assert without_values(text).endswith("She was glad.")
+
+
+# Used again
+
+
+ASKED = said("user", "Where is PCL-204? I paid 300.")
+ANSWERED = said("assistant", "PCL-204 it is.")
+
+
+def test_answer_uses_a_value_that_was_said_long_ago() -> None:
+    recording = talk(
+        ASKED, small=FAR + 1, last=[said("user", "Well?"), said("assistant", "PCL-204 and XYZ-9 are there.")]
+    )
+    [used] = used_in(recording, said("user", "Nothing."))
+    assert (used.value, used.ago, used.stands) == (Value("ids", "PCL-204"), FAR + 3, False)
+    [used] = used_in(recording, said("user", "Of PCL-204."))
+    assert used.stands
+
+
+@pytest.mark.parametrize(("small", "uses"), [(FAR - 3, 0), (FAR - 2, 1)])
+def test_what_was_said_of_late_is_not_far(small: int, uses: int) -> None:
+    recording = talk(ASKED, said("assistant", "Hm."), small=small, last=[said("user", "Well?"), ANSWERED])
+    assert len(used_in(recording)) == uses
+
+
+def test_last_time_counts() -> None:
+    again = said("user", "PCL-204, I mean.")
+    recording = talk(ASKED, small=FAR + 1, last=[again, ANSWERED])
+    assert used_in(recording) == []
+
+
+def test_arguments_of_calls_are_used_and_said() -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    recording = talk(ASKED, small=FAR + 1, last=[said("user", "Well?"), called])
+    assert [used.value.text for used in used_in(recording)] == ["PCL-204"]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "Done."}
+    recording = talk(said("user", "Ship it."), called, result, ANSWERED, last=[said("user", "Well?"), ANSWERED])
+    assert [used.value.text for used in used_in(recording)] == ["PCL-204"]
+
+
+def test_what_the_instructions_say_is_no_matter_of_memory() -> None:
+    rule = said("system", "Your number is PCL-204.")
+    recording = talk(rule, said("user", "Hello."), small=FAR + 2, last=[ANSWERED])
+    assert used_in(recording) == []
+
+
+def test_payload_that_was_refused_has_nothing() -> None:
+    recording = talk(ASKED, small=FAR + 1, last=[said("user", "Well?"), ANSWERED])
+    survival = Survival()
+    for request in range(1, len(recording.requests) + 1):
+        survival.see(Played(recording, request, Verdict(payload=played(recording, 1, ASKED).verdict.payload), 1))
+    assert [used.stands for used in survival.used] == [False]
+
+
+@pytest.mark.parametrize("written", ["messages", "responses"])
+def test_values_are_the_same_in_every_format(written: str) -> None:
+    called = {"role": "assistant", "content": "I ship it.", "tool_calls": [CALL]}
+    recording = talk(said("system", "Be brief."), ASKED, small=FAR + 2, last=[said("user", "Well?"), called])
+    other = converted(recording, FORMATS[written])
+    assert [used.value for used in used_in(other)] == [used.value for used in used_in(recording)]
+
+
+# Taken by the first compaction
+
+
+def compacted(recording: Recording, request: int, *places: int, payload: str = "Notes.") -> Played:
+    """A request after which only these messages are whole in the payload."""
+    reader = SentMessages()
+    whole = {index: reader.read(json.dumps(recording.messages[index]).encode()) for index in places}
+    read = (reader.read(json.dumps(said("user", payload)).encode()), *whole.values())
+    end = recording.requests[request - 1]
+    verdict = Verdict(accepted=True, messages=end, places=whole, payload=read, compaction=True)
+    return Played(recording, request, verdict, 1)
+
+
+TALK = talk(ASKED, said("assistant", "It is at gate 4711 in Turku."), small=8)
+
+
+def test_what_the_first_compaction_took_is_looked_for_when_the_user_speaks() -> None:
+    survival = Survival()
+    survival.see(first := compacted(TALK, 3, 4, payload="It is about PCL-204."))
+    asides = list(survival.asides(first))
+    assert [each.value.text for each in survival.lasting] == ["PCL-204"]
+    assert [each.stands for each in survival.lasting] == [True]
+    assert len(asides) == 2
+    asked = [aside.messages[-1]["content"] for aside in asides]
+    assert "It is at gate in Turku" in asked[1]
+    assert not any("300" in text or "4711" in text for text in asked)
+    assert all(aside.messages[:-1] == TALK.messages[:4] for aside in asides)
+
+
+def test_value_counts_as_named_where_naming_its_subject_brings_it() -> None:
+    survival = Survival()
+    survival.see(first := compacted(TALK, 3, 4, payload="PCL-204 and 300."))
+    [aside] = survival.asides(first)
+    aside.heard(played(TALK, 3, said("user", "Quoted: gate 4711")))
+    aside.heard(played(TALK, 3, said("user", "Quoted: gate 4712")))
+    assert [(each.stands, each.named) for each in survival.lasting[-2:]] == [(False, True), (False, False)]
+
+
+def test_it_is_looked_once_after_each_compaction_for_the_same_values() -> None:
+    survival = Survival()
+    survival.see(first := compacted(TALK, 1, 0))
+    assert list(survival.asides(first)) == []  # Nothing was said yet that is gone.
+    survival = Survival()
+    survival.see(first := compacted(TALK, 2, 2))
+    assert len(list(survival.asides(first))) == 3
+    survival.see(plain := played(TALK, 3, said("user", "Notes.")))
+    assert list(survival.asides(plain)) == []
+    survival.see(second := compacted(TALK, 4, 6, payload="PCL-204"))
+    assert len(list(survival.asides(second))) == 2
+    assert [(each.cycle, each.value.text) for each in survival.lasting] == [(2, "PCL-204")]
+
+
+def test_what_is_said_again_is_not_looked_for() -> None:
+    recording = talk(ASKED, said("assistant", "Hm."), said("user", "PCL-204!"), said("assistant", "Yes."), small=4)
+    survival = Survival()
+    survival.see(first := compacted(recording, 3, 2, 4))
+    assert len(list(survival.asides(first))) == 1  # The amount.
+
+
+def test_of_many_values_some_are_asked_for_from_all_over() -> None:
+    many = " ".join(f"PCL-{number}" for number in range(100, 100 + 10 * MOST_NAMED))
+    recording = talk(said("user", many), said("assistant", "Hm."), small=4)
+    survival = Survival()
+    survival.see(first := compacted(recording, 2, 2))
+    asked = [aside.messages[-1]["content"] for aside in survival.asides(first)]
+    assert len(asked) == MOST_NAMED
+
+
+# Tables
+
+
+def test_tables_have_a_line_for_each_setting_and_cycle() -> None:
+    parcel, amount = Value("ids", "PCL-204"), Value("amounts", "300")
+    used = [Used("talk", 1, parcel, 20, True), Used("talk", 2, parcel, 20, False), Used("talk", 2, amount, 20, False)]
+    grid = values_used([("off", []), ("default", used)], (8_000,), "talks.jsonl")
+    assert grid.rows == [("off", "0", "-", "-", "-"), ("default", "3", "33.3%", "50.0%", "0.0%")]
+    lasting = [Lasting(1, parcel, True, True), Lasting(1, parcel, False, True), Lasting(3, amount, False, False)]
+    grid = values_lasting([("default", lasting)], (8_000,), "talks.jsonl")
+    assert grid.header[:5] == ("preset", "compactions", "values", "all", "all, named")
+    assert [row[:5] for row in grid.rows] == [
+        ("default", "1", "2", "50.0%", "100.0%"),
+        ("default", "3", "1", "0.0%", "0.0%"),
+    ]
