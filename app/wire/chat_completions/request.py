@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from app.core.limits.budget import MOST_TOKENS
@@ -41,13 +42,13 @@ class ChatRequest:
     referred: ClassVar[None] = None
 
     source: RawObject
+    raw_messages: tuple[bytes, ...]
     model: str
     stream: bool
     choices: int
     """`n`: with more than one, nothing may be sent before the answer begins."""
     output: int | None
     """Tokens asked for, None if the request does not say."""
-    raw_messages: tuple[bytes, ...]
     declared: bytes
     """The members beside `messages` that cost prompt tokens, as received."""
     options: Json
@@ -147,6 +148,10 @@ class ChatRequest:
         return self.source.spliced(replaced, OWN_MEMBERS, b'"stream_options":' + asking)
 
 
+_beside = attrgetter(*(member.name for member in fields(ChatRequest)[2:]))
+"""All that a request says beside its messages. `replace` takes ten times as long."""
+
+
 def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
     """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
@@ -154,8 +159,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     """
     if beginnings is not None and (found := beginnings.envelopes.find(body, "messages", bounds.values)) is not None:
         like, source, elements = found
-        alike: ChatRequest = replace(like, source=source, raw_messages=_bounded(elements, bounds))
-        return alike
+        return ChatRequest(source, _bounded(elements, bounds), *_beside(like))
     source, known = source_of(body, bounds, beginnings)
     if "messages" not in source:
         raise Unreadable("The request has no messages.")
