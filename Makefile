@@ -20,6 +20,7 @@ FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
 CONVERSATIONS ?= 500
+SERVED ?= 40
 MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
@@ -140,9 +141,10 @@ histories: dev-env ## histories of Responses with items of every type, before a 
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_responses_histories.py --timeout 3600 $(PYTEST_ARGS)
 
-rules: dev-env ## conversations in which a rule is set early, through five compactions each, among what only looks like rules; options: CONVERSATIONS=500
+rules: dev-env ## a rule that is set early, through five compactions, among what only looks like rules; options: CONVERSATIONS=500 SERVED=40 SEED=0
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	CONVERSATIONS=$(CONVERSATIONS) $(VENV)/python -m pytest tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
+	CONVERSATIONS=$(CONVERSATIONS) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/unit/test_rule_talks.py -s -n 0
+	CONVERSATIONS=$(SERVED) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables

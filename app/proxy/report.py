@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +10,6 @@ import msgspec
 from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
-from app.core.view.view import Recalled
 from app.headers.relayed import Headers
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name
@@ -28,7 +26,8 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
     before, after = facts.tokens(decision)
     window = facts.window.context
     changed = decision.view.changed if decision.view else {}
-    recalled = decision.view.recalled if decision.view else ()
+    recalled = decision.view.recalled if decision.view else {}
+    ratio = facts.job.budget.line.ratio
     return {
         "conversation_id": facts.job.conversation_id,
         "status": decision.status,
@@ -37,15 +36,8 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
         "chunks": [chunk.id for chunk in decision.view.chunks] if decision.view else [],
         "reason": decision.reason,
         **({"messages": changed} if changed else {}),
-        **({"recalled": _recalled(facts, recalled)} if recalled else {}),
+        **({"recalled": {**recalled, "tokens": round(ratio * recalled["tokens"])}} if recalled else {}),
     }
-
-
-def _recalled(facts: Facts, parts: Sequence[Recalled]) -> dict[str, int]:
-    """What is quoted, before the last user message and before earlier ones."""
-    messages = {index for part in parts for index in part.messages}
-    ratio = facts.job.budget.line.ratio
-    return {"messages": len(messages), "tokens": round(ratio * sum(part.tokens for part in parts))}
 
 
 def status_member(decision: Decision) -> bytes:

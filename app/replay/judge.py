@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse
 from typing import Literal
 
 from app.replay.evidence import (
@@ -22,7 +21,7 @@ from app.replay.evidence import (
     split_pairs,
 )
 from app.replay.formats.known import format_at
-from app.replay.recalled import Passage, passages_in
+from app.replay.recalled import Passage, is_said, listed_in, passages_in
 from app.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from app.simulator import Record
 
@@ -160,6 +159,9 @@ class _Range:
     carried: tuple[int, ...]
     quoted_from: int = 0
     """Where the messages begin that the call was shown itself, and not in another summary."""
+    loose: tuple[int, ...] = ()
+    """Of the carried those that the call was not told to leave out: where a turn is split between summaries that were
+    made together, the next one goes on from there, and they are in this one."""
 
 
 class Judge:
@@ -309,6 +311,8 @@ class _Walk:
     passages: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _covered: dict[tuple[int, int], list[_Range]] = field(default_factory=dict)
     """Ranges by call and start."""
+    _loose: tuple[int, ...] = ()
+    """Those that may be in it all the same, where another one goes on from its end."""
     _objection: str = ""
     """Why the last summary that was tried does not fit."""
 
@@ -380,9 +384,10 @@ class _Walk:
         if self._carried and message.raw == self.history[self._carried[0]].raw:
             self._keep(self._carried.pop(0))
             return
-        if self._carried and self.calls.standing_in(message):
-            self.summarised += filterfalse(self._is_promised, self._carried)
+        if self._loose and self.calls.standing_in(message):
+            self.summarised += self._loose
         self._carried.clear()  # What is missing of it shows as lost.
+        self._loose = ()
         if self._pinned and message.raw == self.history[self._pinned[0]].raw and self._pinned[0] < self._position:
             self.places[self._pinned[0]] = message
             self._pinned.pop(0)
@@ -395,6 +400,8 @@ class _Walk:
             self._jump(message)
         elif message.role == "user" and (quoted := passages_in(message)):
             self._recall(message, quoted)
+        elif message.role == "user" and (values := listed_in(message)):
+            self._list(message, values)
         elif standing := self.calls.standing_in(message):
             self._take_summary(place, standing)
         elif self._notes and message.role == "user":
@@ -403,17 +410,13 @@ class _Walk:
             text = f"Message {place + 1} of the payload ({message.role}) is neither a message of the client's nor a"
             self._found.append(("changed", f"{text} summary that the log knows of."))
 
-    def _is_promised(self, index: int) -> bool:
-        """Whether the last summary was made as if the message stayed beside it. Where a turn is split between summaries
-        that were made together, nothing has to."""
-        sections = self.standing[-1].sections
-        return any(STAYS in section.heading and section.quotes(self.history[index]) for section in sections)
-
     def _is_next(self, message: SentMessage) -> bool:
         """Whether it is the next message of the history, whole or what is left of it; then it is taken as such."""
         expected = self.history[self._position]
         if message.raw == expected.raw or message.is_loosened(expected):
             self._keep(self._position)
+        elif passages_in(message):  # One that is short may look like what is left of a message.
+            return False
         elif message.reduces(expected) or (self._position in self.named.repaired and message.repairs(expected)):
             self.reduced.append(self._position)
             self.places[self._position] = message
@@ -443,6 +446,13 @@ class _Walk:
             else:
                 self.passages[index] = (*self.passages.get(index, ()), passage.text)
 
+    def _list(self, message: SentMessage, values: Sequence[str]) -> None:
+        """A note of exact values: they have to be somebody's."""
+        self.recalling.append(message)
+        for value in values:
+            if not is_said(value, self.history):
+                self._found.append(("recalled", f"No message says the value {value[:80]!r}."))
+
     def _take_summary(self, place: int, standing: Sequence[SummaryCall]) -> None:
         found = [(call, covered) for call in standing for covered in self._ranges(call, self._position)]
         if not found:
@@ -454,7 +464,7 @@ class _Walk:
         call, covered = max(found, key=lambda pair: (self._goes_on(place + 1, pair[1]), pair[1].stop))
         self.standing.append(call)
         self.summarised += [i for i in range(self._position, covered.stop) if i not in covered.carried]
-        self._carried = list(covered.carried)
+        self._carried, self._loose = list(covered.carried), covered.loose
         self._position = covered.stop
 
     def _goes_on(self, place: int, covered: _Range) -> int:
@@ -488,7 +498,13 @@ class _Walk:
             children = [child for child in self.calls.held_in(section) if child.sequence < call.sequence]
             ways = (after for before in reached for after in self._with(section, before, children, start))
             reached = list(dict.fromkeys(ways))
-        return [replace(r, carried=self._kept(r)) for r in reached if r.stop > start]
+        kept = ((r, self._kept(r)) for r in reached if r.stop > start)
+        return [replace(r, carried=carried, loose=(*r.loose, *self._untold(call, carried))) for r, carried in kept]
+
+    def _untold(self, call: SummaryCall, carried: Iterable[int]) -> Iterator[int]:
+        """Those that the call was shown like any other message."""
+        shown = [section for section in call.sections if section.quoted and STAYS not in section.heading]
+        return (i for i in carried if any(section.quotes(self.history[i]) for section in shown))
 
     def _with(
         self, section: ShownSection, before: _Range, children: Sequence[SummaryCall], start: int
@@ -496,7 +512,8 @@ class _Walk:
         """What a range that began at `start` may become by the next section."""
         for child in children:
             for after in self._ranges(child, before.stop):
-                yield _Range(after.stop, (*self._kept(before), *after.carried), after.stop)
+                kept = (index for index in self._kept(before) if index not in before.loose)
+                yield _Range(after.stop, (*kept, *after.carried), after.stop, after.loose)
         if before.stop == start and (children or (not section.quoted and self._is_before(section, start))):
             yield before  # Shown as context: what the call stands for comes after it.
         if not children:

@@ -28,9 +28,10 @@ from tests.e2e.running import StartSteno
 OPERATIONS = int(os.environ.get("OPERATIONS", "240"))
 TENANTS, SIDE_BY_SIDE = 4, 6
 NAMES = ("one", "two", "three")
+SEARCHED = ("summaries", "messages", "all")
 LONG = 7
 """Turns of about 800 tokens; the trigger is at some 5,000."""
-_IDS = re.compile(rb"\b(?:chk|use|conv)_[0-9a-zA-Z-]+|\bctx-[0-9a-zA-Z]+")
+_IDS = re.compile(rb"\b(?:chk|use|conv|msg)_[0-9a-zA-Z-]+|\bctx-[0-9a-zA-Z]+")
 
 
 @dataclass
@@ -158,8 +159,8 @@ class Actor:
     async def read(self, person: Person) -> None:
         name = self._random.choice(NAMES)
         own = f"/context/conversations/{name}"
-        lists = ["/context/conversations", f"{own}/summaries", f"{own}/usage", "/context/calibration"]
-        others = [own, f"{own}/coverage", "/context/tenant", "/context/models"]
+        lists = ["/context/conversations", *(f"{own}/{what}" for what in ("summaries", "usage", "messages"))]
+        others = [own, f"{own}/coverage", "/context/tenant", "/context/models", "/context/calibration?limit=2"]
         await self._ask(person, "GET", self._random.choice([f"{path}?limit=2" for path in lists] + others))
 
     async def guess(self, person: Person) -> None:
@@ -169,16 +170,19 @@ class Actor:
         name = self._random.choice(NAMES)
         paths = [
             *(f"/context/conversations/{name}/summaries/{id_}", f"/context/conversations/{id_}"),
-            *(f"/context/conversations/{id_}/{what}" for what in ("summaries", "usage", "coverage", "pins")),
+            *(
+                f"/context/conversations/{id_}/{what}"
+                for what in ("summaries", "usage", "coverage", "pins", "messages")
+            ),
             *(f"/context/{what}?after={id_}" for what in ("conversations", "calibration")),
-            *(f"/context/conversations/{name}/{what}?after={id_}" for what in ("summaries", "usage")),
-            *(f"/context/search?q=order&after={id_}", f"/context/search?q={id_}"),
+            *(f"/context/conversations/{name}/{what}?after={id_}" for what in ("summaries", "usage", "messages")),
+            *(f"/context/search?q=order&in=all&after={id_}", f"/context/search?q={id_}&in=all"),
         ]
         await self._ask(person, "GET", self._random.choice(paths))
 
     async def search(self, person: Person) -> None:
         word = self._random.choice(["order", "question", "canary", *(other.canary for other in self._people)])
-        found = await self._ask(person, "GET", f"/context/search?q={word}&limit=5")
+        found = await self._ask(person, "GET", f"/context/search?q={word}&in={self._random.choice(SEARCHED)}&limit=5")
         for other in self._people:
             if other is not person and word == other.canary and found.status_code == 200 and found.json()["data"]:
                 self._watch.crossings.append(f"{person.number} found what {other.number} wrote")
@@ -229,7 +233,7 @@ def search_provider(simulator: Simulator, people: list[Person]) -> list[str]:
 def test_nothing_of_one_tenant_reaches_another(steno: StartSteno, simulator: Simulator, shared_url: str) -> None:
     people = [Person(number) for number in range(TENANTS)]
     watch = Watch(people)
-    started = steno(storage={"url": shared_url})
+    started = steno(storage={"url": shared_url, "messages": True})
     done = asyncio.run(act_all(started.url, people, watch))
     assert watch.crossings == []
     assert search_provider(simulator, people) == []
@@ -241,3 +245,4 @@ def test_nothing_of_one_tenant_reaches_another(steno: StartSteno, simulator: Sim
     assert done["status 404"] > OPERATIONS / 50
     assert by_kind["chk"] > OPERATIONS / 20
     assert by_kind["use"] > OPERATIONS / 50
+    assert by_kind["msg"] > OPERATIONS / 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -486,3 +487,36 @@ def test_what_follows_a_compaction_belongs_to_its_conversation(client: openai.Op
     item: Any = raw.parse().output[0].to_dict()
     later = client.responses.with_raw_response.create(model=GPT, input=[item, *turns(3, 4)], store=False)
     assert later.headers["x-context-conversation-id"] == raw.headers["x-context-conversation-id"]
+
+
+# Standing rules
+
+
+RULE = "Never call the harbour before noon."
+
+
+def rules_told(simulator: Simulator, member: str) -> list[str]:
+    """Those that stand after notes, in the last prompt."""
+    found = re.findall(r"<rules ([0-9a-f]{8})>\\n(.*?)\\n</rules \1>", json.dumps(told(simulator)[-1][member]))
+    return [rule for _, rules in found for rule in rules.split("\\n")]
+
+
+def test_a_rule_outlives_each_compaction_that_goes_through_the_client(
+    client: openai.OpenAI, simulator: Simulator
+) -> None:
+    history: list[Any] = [user(RULE)]
+    for turn in range(3):
+        history = [plain(trigger(client, [*history, *turns(3 * turn, 3 * turn + 3)]).output[0])]
+        client.responses.create(model=GPT, input=[*history, *turns(90, 91)], store=False)
+        assert rules_told(simulator, "input") == [RULE]
+
+
+def test_a_rule_outlives_each_block_that_stands_for_what_was_said(
+    claude: anthropic.Anthropic, simulator: Simulator
+) -> None:
+    history: list[Any] = [{"role": "user", "content": RULE}, {"role": "assistant", "content": "Yes."}]
+    for turn in range(3):
+        block = block_of(ask(claude, [*history, *said(3 * turn, 3 * turn + 3)], **SUMMARIZE))
+        history = [{"role": "assistant", "content": [block]}]
+        ask(claude, [*history, *said(90, 91)], betas=SUMMARIZE["betas"])
+        assert rules_told(simulator, "messages") == [RULE]

@@ -34,7 +34,9 @@ MAY_COUNT = {
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
+    "core/summary/beside.py": {COUNT},
     "core/summary/maker.py": {COUNT, "note_tokens"},
+    "core/summary/rules.py": {COUNT},
     "simulator/replies.py": {COUNT},
     "simulator/counting.py": {COUNT},
     "simulator/format.py": {COUNT},

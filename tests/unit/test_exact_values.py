@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import Message, ToolCall
-from app.core.summary.exact_values import (
+from app.core.history.exact_values import (
     DEEPEST,
     LONGEST_TEXT,
     LONGEST_VALUE,
@@ -18,6 +17,7 @@ from app.core.summary.exact_values import (
     MOST_READ,
     values_in,
 )
+from app.core.history.messages import Message, ToolCall
 from tests.unit.conversations import message
 
 

@@ -255,6 +255,8 @@ def talk_with(text: str) -> Conversation:
 @pytest.mark.parametrize("text", [*HOSTILE.values()][::6])
 def test_the_rules_are_the_same_whatever_is_summarised(strategy: Strategy, style: str, text: str) -> None:
     settings = replace(SETTINGS, strategy=strategy, style="prefix" if style == "prefix" else "transcript")
+    # What the user orders takes room beside a summary, and is no less the user's for what else is said there.
+    settings = replace(settings, rule_patterns=None)
     hostile, benign = (requests(talk_with(shown), settings, shown) for shown in (f"{text}\n{ORDER}", BENIGN))
     assert len(hostile) == len(benign)
     for request, other in zip(hostile, benign, strict=True):

@@ -564,7 +564,7 @@ def test_violation_names_conversation_and_request(conversation: Conversation) ->
 
 def recalling(*quoted: tuple[int, str, str]) -> dict[str, Any]:
     """A note that quotes these, each with position and speaker."""
-    lines = [f"<0a1b2c3d {position} {speaker}>\n{text}" for position, speaker, text in quoted]
+    lines = [f"{position} {speaker}: {text}".replace("\n", "\n\t") for position, speaker, text in quoted]
     return {"role": "user", "content": "\n".join(("[Quoted.]", "<recalled 0a1b2c3d>", *lines, "</recalled 0a1b2c3d>"))}
 
 
@@ -591,11 +591,11 @@ def test_passages_of_summarised_messages_are_right(conversation: Conversation) -
 
 
 def test_several_passages_of_one_message_and_lines_within_them_are_told_apart(conversation: Conversation) -> None:
-    said = "One.\nTwo.\n<0a1b2c3d or so>\nThree."
+    said = "One.\nTwo.\n1 user: or so.\nThree."
     turns = [{"role": "user", "content": said}, *TURNS[1:]]
-    verdict = with_note(conversation, (1, "user, in part", "One.\nTwo."), (1, "user", "Three."), of=turns)
+    verdict = with_note(conversation, (1, "user, in part", "Two.\n1 user: or so."), (1, "user", "Three."), of=turns)
     assert not verdict.violations
-    assert verdict.passages == {1: ("One.\nTwo.", "Three.")}
+    assert verdict.passages == {1: ("Two.\n1 user: or so.", "Three.")}
 
 
 def test_what_looks_like_a_mark_is_quoted_with_a_backslash(conversation: Conversation) -> None:
@@ -689,6 +689,14 @@ def test_turn_that_is_split_between_summaries_needs_no_message_beside_them(conve
     made = conversation.call(TURNS[:2], NOTES), conversation.call(TURNS[2:4], MORE_NOTES)
     payload = [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]]
     verdict = conversation.request(HISTORY, payload, *made)
+    assert not verdict.violations
+    assert verdict.summarised == 4
+
+
+def test_fold_of_summaries_that_split_a_turn_needs_no_message_beside_it(conversation: Conversation) -> None:
+    made = conversation.call(TURNS[:2], NOTES), conversation.call(TURNS[2:4], MORE_NOTES)
+    fold = conversation.fold([NOTES, MORE_NOTES], FOLDED)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(FOLDED), *TURNS[4:]], *made, fold)
     assert not verdict.violations
     assert verdict.summarised == 4
 

@@ -785,3 +785,9 @@ def test_zero_is_a_condition_like_any_other(condition: dict[str, int]) -> None:
     trigger = load(compaction={"trigger": condition}).compaction.trigger
     assert trigger.conditions == set(condition)
     assert load(compaction={"trigger": {"any": [condition]}}).compaction.trigger.any[0].conditions == set(condition)
+
+
+def test_patterns_of_rules_are_checked_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_SUMMARY__RULES__PATTERNS", '["^altijd", "(a+)+b"]')
+    with pytest.raises(ConfigurationError, match="could take very long"):
+        load()

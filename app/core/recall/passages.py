@@ -11,7 +11,7 @@ from app.core.values import value
 LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
 
-_BREAKS = ("\n\n", "\n", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
+_BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
 """Where a passage may end, the best first."""
 _LETTERS = re.compile(r"\w")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import ceil
 
+from app.core.history.exact_values import values_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
@@ -15,7 +16,6 @@ from app.core.summary import prompts
 from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
-from app.core.summary.exact_values import values_in
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
@@ -26,6 +26,8 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
 from app.core.view.view import Conversation, Verbatim, View
 
+RULES_SHARE = 1 / 3
+"""Rules take at most this share of what a summary replaces, or it would be no smaller than that."""
 LEAST_ASKED = 1_000
 """Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
 
@@ -154,9 +156,9 @@ class ChunkMaker:
         values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
         set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
         rules = merged_rules([*(each.rules for each in chunks), set_here])
-        # No more than a third of what is replaced, or the summary would be no smaller than that.
         whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)
-        room = min(whole, replaces // 3)
+        replaced = max(replaces, LEAST_ASKED) if self.plan.asked else replaces
+        room = min(whole, int(RULES_SHARE * replaced))
         kept = fitting(rules, room, self.count)
         # A summary of everything, made anew from everything, knows itself what it leaves out.
         left_before = sum(each.rules_left_out for each in chunks if span is None or each.last_index < span.start)

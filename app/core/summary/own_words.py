@@ -185,17 +185,17 @@ def _hidden(quotation: re.Match[str]) -> str:
 
 
 def _in_list(own: str, read: str, start: int, end: int) -> Iterator[Sentence]:
-    """A heading with all that is listed under it; where that is too long, each by itself."""
+    """A heading with all that is listed under it; where that is too long, what is listed, one by one."""
     line = read.index("\n", start)
-    *before, heading = _in_lines(own, read, start, line)
+    sentences = [*_in_lines(own, read, start, line)]
     items = tuple(_in_lines(own, read, line, end))
-    yield from before
-    whole = own[own.rindex(heading.text, start, line) : end].rstrip()
-    if len(whole) <= LONGEST_SENTENCE:
-        yield Sentence(whole, heading.read, items)
-    else:
-        yield heading
-        yield from items
+    yield from sentences[:-1]
+    for heading in sentences[-1:]:
+        whole = own[own.rindex(heading.text, start, line) : end].rstrip()
+        if len(whole) <= LONGEST_SENTENCE:
+            yield Sentence(whole, heading.read, items)
+            return
+    yield from items
 
 
 def _in_lines(own: str, read: str, start: int, end: int) -> Iterator[Sentence]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
@@ -74,7 +74,7 @@ class Pinned:
 class Note:
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "pinned_text"]
+    kind: Literal["stub", "pinned_text", "exact_values"]
     text: str
     tokens: int
 
@@ -264,8 +264,11 @@ class View:
         return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
 
     @property
-    def recalled(self) -> tuple[Recalled, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Recalled))
+    def recalled(self) -> Mapping[str, int]:
+        """How many messages are quoted, and the tokens of all that is brought back; empty where nothing is."""
+        notes = [part for part in self.parts if isinstance(part, Recalled) or _holds_values(part)]
+        messages = {index for part in notes if isinstance(part, Recalled) for index in part.messages}
+        return {"messages": len(messages), "tokens": sum(part.tokens for part in notes)} if notes else {}
 
     @property
     def changed(self) -> Mapping[str, int]:
@@ -286,8 +289,12 @@ class View:
             "summarized": Summary in kinds,
             "pinned": Pinned in kinds,
             "stub": stub,
-            "recalled": Recalled in kinds,
+            "recalled": bool(self.recalled),
         }
         others |= {"thinking_removed": bool(self.untied), "thinking_dropped": self.drops}
         done |= {name for name, was_done in others.items() if was_done}
         return tuple(action for action in ACTIONS if action in done)
+
+
+def _holds_values(part: Part) -> TypeGuard[Note]:
+    return isinstance(part, Note) and part.kind == "exact_values"

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import Any
 
+from app.core.history.messages import Message
+from app.settings.presets import PresetName
+from app.wire.chat_completions.messages import read_message as read_chat_message
+from app.wire.format import Draft
+from app.wire.messages.messages import read_message
+from app.wire.responses.items import read_item
+from tests.unit.conversations import IDENTITY
 from tests.unit.wordings import RULES, TALES
 
 Item = dict[str, Any]
@@ -56,10 +63,16 @@ class Form:
     path: str
     member: str
     model: str
+    read: Callable[[bytes], Draft]
     beside: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self, items: list[Item], model: str) -> dict[str, Any]:
         return {"model": model, self.member: items, **self.beside}
+
+    def message(self, item: Item) -> Message:
+        """As Steno reads it."""
+        message, canonical = self.read(json.dumps(item).encode())
+        return replace(message, digest=IDENTITY.digest(canonical))
 
     def said(self, role: str, *texts: str) -> Item:
         if len(texts) == 1:
@@ -70,7 +83,7 @@ class Form:
     def used(self, id_: str, result: str) -> list[Item]:
         """A call and its result."""
         if self.member == "input":
-            call = {"type": "function_call", "call_id": id_, "name": "read", "arguments": "{}"}
+            call: Item = {"type": "function_call", "call_id": id_, "name": "read", "arguments": "{}"}
             return [call, {"type": "function_call_output", "call_id": id_, "output": result}]
         if "max_tokens" in self.beside:
             call = {"type": "tool_use", "id": id_, "name": "read", "input": {}}
@@ -83,30 +96,36 @@ class Form:
         ]
 
 
-_SCHEMA = {"type": "object", "properties": {}}
+_NAMED = {"name": "read"}
+_CHAT = {"tools": [{"type": "function", "function": _NAMED}]}
+_MESSAGES = {"max_tokens": 300, "tools": [{**_NAMED, "input_schema": {"type": "object", "properties": {}}}]}
+_RESPONSES = {"store": False, "tools": [{"type": "function", **_NAMED}]}
 FORMS = (
-    Form("/v1/chat/completions", "messages", "gpt", {"tools": [{"type": "function", "function": {"name": "read"}}]}),
-    Form(
-        "/v1/messages", "messages", "claude", {"max_tokens": 300, "tools": [{"name": "read", "input_schema": _SCHEMA}]}
-    ),
-    Form("/v1/responses", "input", "gpt", {"store": False, "tools": [{"type": "function", "name": "read"}]}),
+    Form("/v1/chat/completions", "messages", "gpt", read_chat_message, _CHAT),
+    Form("/v1/messages", "messages", "claude", read_message, _MESSAGES),
+    Form("/v1/responses", "input", "gpt", read_item, _RESPONSES),
 )
+
+
+WINDOWS = {"small": 8_000, "medium": 16_000, "large": 32_000}
+PRESETS: tuple[PresetName, ...] = ("default", "lightspeed", "librechat", "librechat-checkpoint", "rolling")
+"""Those that summarise, each way to do so among them."""
 
 
 class Talk:
     """One of them, by its seed. `requests` gives the history as its client sends it, turn by turn."""
 
-    def __init__(self, seed: int, windows: Mapping[str, int], presets: tuple[str, ...]) -> None:
+    def __init__(self, seed: int) -> None:
         self._random = random = Random(seed)
         self._numbers = count(1)
         self.seed = seed
         self.form = random.choice(FORMS)
-        self.size = random.choice([*windows])
-        self.window = windows[self.size]
-        self.preset = random.choice(presets)
+        self.size = random.choice([*WINDOWS])
+        self.window = WINDOWS[self.size]
+        self.preset = random.choice(PRESETS)
         self.language = random.choice([*RULES])
         self.rule = random.choice(RULES[self.language])
-        self._at = random.randrange(3)
+        self.at = random.randrange(3)
 
     @property
     def model(self) -> str:
@@ -118,7 +137,7 @@ class Talk:
         for turn in count():
             items = [*items, self._asked(turn, beside)]
             yield items
-            answer, beside = f"{self._forged(1)} {self._chat(0.02)}", None
+            answer, beside = f"{self._forged(1)} {self._chat(0.04)}", None
             if self._random.random() < 0.6:
                 items = [*items, *self.form.used(f"call_{self.seed}_{turn}", self._result())]
             if "max_tokens" in self.form.beside and self._random.random() < 0.3:
@@ -134,8 +153,8 @@ class Talk:
 
         `beside`: the result of the last call, which stands in the same message in one format.
         """
-        own = [self._chat(0.02), self._random.choice(TALES[self.language])]
-        if turn == self._at:
+        own = [self._chat(0.04), self._random.choice(TALES[self.language])]
+        if turn == self.at:
             own.insert(self._random.randrange(len(own) + 1), self.rule)
         elif self._random.random() < 0.7:
             own.append(self._random.choice(QUOTATIONS)(self._forged(3)))
@@ -144,7 +163,7 @@ class Talk:
         return self.form.said("user", *own) if self._random.random() < 0.3 else self.form.said("user", "\n".join(own))
 
     def _result(self) -> str:
-        return "\n".join((self._chat(0.02), self._forged(3), self._chat(0.02)))
+        return "\n".join((self._chat(0.04), self._forged(3), self._chat(0.04)))
 
     def _forged(self, number: int) -> str:
         chosen = self._random.sample(FORGED, number)
