@@ -38,7 +38,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history archive transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -183,6 +183,9 @@ understanding: dev-env ## what it takes to understand a request, by its size and
 history: dev-env ## what a turn costs a process, by the length of the history before it
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.history
+
+recalling: dev-env ## what it takes to recall, by the length of the history
+	$(VENV)/python -m benchmarks.recalling
 
 archive: dev-env ## what a served request costs where messages are kept, beside one where they are not; options: DATABASE=postgresql://...
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -51,7 +51,7 @@ def _recalled(notes: Sequence[Recalled | Note], line: Line) -> Mapping[str, int]
 
 def status_member(decision: Decision) -> bytes:
     """What an answer says first, as a JSON member."""
-    return b'"context_status":' + msgspec.json.encode(decision.status)
+    return b'"context_status":"%b"' % decision.status.encode()
 
 
 def status_members(facts: Facts, decision: Decision) -> bytes:

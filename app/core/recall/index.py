@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 
 from app.core.history.messages import History, Message
@@ -34,13 +34,17 @@ RARITY_POWER = 2
 COMMON_SHARE = 0.25
 """A word in a larger share of the passages tells nothing, and takes long to look at."""
 FEW_PASSAGES = 100
-"""Among fewer than this every word is looked at."""
+"""A word in at most this many is looked at, however few passages there are."""
+
+MOST_NEAR = 2_000
+"""Passages that are looked at for one question, about."""
 
 BYTES_A_WORD = 400
 BYTES_A_PASSAGE = 200
 
 Holding = tuple["array[int]", "array[int]"]
 """Of a word: the numbers of the passages that hold it, ascending, and how often each does."""
+NONE: Holding = array("I"), array("H")
 Weights = Mapping[str, float]
 """Of the words of a question."""
 Scores = Mapping[int, float]
@@ -94,20 +98,39 @@ class Index:
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
     def scores(self, asked: Weights, among: int) -> Scores:
-        """How well each of the first so many passages matches."""
-        scores: dict[int, float] = {}
+        """How well each of the first so many passages matches.
+
+        Only those are looked at that are near one of the rarest words: others have no part of what is asked about.
+        """
+        held = {word: self._held_among(word, among) for word in asked}
+        words = [word for word in asked if 0 < len(held[word][0]) <= max(COMMON_SHARE * among, FEW_PASSAGES)]
+        words.sort(key=lambda word: len(held[word][0]))
+        near = self._near([held[word][0] for word in words], among)
         usual = self._length_before[among] / among * (1 + 2 * sum(NEIGHBOURS)) if among else 0.0
-        for word, weight in asked.items():
-            held = self._holding.get(word)
-            holding = bisect_left(held[0], among) if held else 0
-            if held is None or not holding or (among >= FEW_PASSAGES and holding > COMMON_SHARE * among):
-                continue
-            rarity = self.rarity(word, among)
-            for number, often in self._with_neighbours(held, holding, among).items():
+        scores: dict[int, float] = {}
+        for word in words:
+            weight = asked[word] * self.rarity(word, among)
+            for number, often in _with_neighbours(held[word], near).items():
                 length = 1 - LENGTH + LENGTH * self._length_around(number, among) / usual
-                matched = weight * rarity * often * (SATURATION + 1) / (often + SATURATION * length)
+                matched = weight * often * (SATURATION + 1) / (often + SATURATION * length)
                 scores[number] = scores.get(number, 0.0) + matched
         return scores
+
+    def _held_among(self, word: str, among: int) -> Holding:
+        numbers, often = self._holding.get(word) or NONE
+        stop = bisect_left(numbers, among)
+        return numbers[:stop], often[:stop]
+
+    def _near(self, holding: Sequence[Sequence[int]], among: int) -> frozenset[int]:
+        """The passages that hold the rarest of these words, which come first, and those around them."""
+        reach = range(-len(NEIGHBOURS), len(NEIGHBOURS) + 1)
+        near: set[int] = set()
+        for numbers in holding:
+            if near and len(near) + len(reach) * len(numbers) > MOST_NEAR:
+                break
+            for distance in reach:
+                near.update(number + distance for number in numbers)
+        return frozenset(number for number in near if 0 <= number < among)
 
     def words_of(self, number: int, history: History) -> Counter[str]:
         """The words of a passage. They are read again: to keep them would take as much room as the rest."""
@@ -131,17 +154,6 @@ class Index:
             held[1].append(often)
         self._entries += len(words)
 
-    def _with_neighbours(self, held: Holding, holding: int, among: int) -> Mapping[int, float]:
-        """How often a word stands in each passage, its neighbours counted in."""
-        often: dict[int, float] = {}
-        for number, times in zip(held[0][:holding], held[1], strict=False):
-            often[number] = often.get(number, 0.0) + times
-            for distance, share in enumerate(NEIGHBOURS, 1):
-                for neighbour in (number - distance, number + distance):
-                    if 0 <= neighbour < among:
-                        often[neighbour] = often.get(neighbour, 0.0) + share * times
-        return often
-
     def _length_around(self, number: int, among: int) -> float:
         before = self._length_before
         length = before[number + 1] - before[number]
@@ -151,3 +163,17 @@ class Index:
             weighed += share * (outer - inner)
             inner = outer
         return weighed
+
+
+def _with_neighbours(held: Holding, near: frozenset[int]) -> Mapping[int, float]:
+    """How often a word stands in each passage that is `near`, its neighbours counted in."""
+    often: dict[int, float] = {}
+    for number, times in zip(*held, strict=True):
+        if number not in near:
+            continue
+        often[number] = often.get(number, 0.0) + times
+        for distance, share in enumerate(NEIGHBOURS, 1):
+            for neighbour in (number - distance, number + distance):
+                if neighbour in near:
+                    often[neighbour] = often.get(neighbour, 0.0) + share * times
+    return often

@@ -51,7 +51,22 @@ NOTHING = Found((), 0.0)
 def found_for(question: int, history: History, index: Index, among: int, may: May) -> Found:
     """What the first `among` passages hold of what the user's message at `question` is about."""
     text = _read(history[question].text)
-    asked = _asked(question, text, history, index, among)
+    asked = dict.fromkeys(index.counted(text), 1.0)
+    missing = 1 - sum(index.rarity(word, among) for word in asked) / (LITTLE * index.rarity("", among))
+    before = history[question - 1] if question else None
+    if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
+        said = _read(before.text)
+        text = f"{said}\n{text}"
+        asked = {**dict.fromkeys(index.counted(said), missing * BEFORE_WEIGHT), **asked}
+    return _found(_rarest(asked, index, among), _ASKS.search(text) is not None, history, index, among, may)
+
+
+def _rarest(asked: Weights, index: Index, among: int) -> Weights:
+    weighed = nlargest(MOST_WORDS, ((weight * index.rarity(word, among), word) for word, weight in asked.items()))
+    return {word: asked[word] for _, word in weighed}
+
+
+def _found(asked: Weights, asks: bool, history: History, index: Index, among: int, may: May) -> Found:
     mass = sum(weight * index.rarity(word, among) for word, weight in asked.items())
     scores = index.scores(asked, among)
     best = nlargest(MOST_FOUND, filter(may, scores), key=lambda number: (scores[number], -number))
@@ -60,16 +75,7 @@ def found_for(question: int, history: History, index: Index, among: int, may: Ma
     around = (number for number in range(best[0] - 1, best[0] + 2) if 0 <= number < among)
     held = set[str]().union(*(index.words_of(number, history) for number in around))
     match = sum(weight * index.rarity(word, among) for word, weight in asked.items() if word in held) / mass
-    return NOTHING if match < (ASKING_FLOOR if _ASKS.search(text) else STATING_FLOOR) else Found(best, match)
-
-
-def _asked(question: int, text: str, history: History, index: Index, among: int) -> Weights:
-    own = dict.fromkeys(index.counted(text), 1.0)
-    missing = 1 - sum(index.rarity(word, among) for word in own) / (LITTLE * index.rarity("", among))
-    before = history[question - 1] if question else None
-    if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
-        own = {**dict.fromkeys(index.counted(_read(before.text)), missing * BEFORE_WEIGHT), **own}
-    return dict(nlargest(MOST_WORDS, own.items(), key=lambda each: (each[1] * index.rarity(each[0], among), each[0])))
+    return NOTHING if match < (ASKING_FLOOR if asks else STATING_FLOOR) else Found(best, match)
 
 
 def _read(text: str) -> str:

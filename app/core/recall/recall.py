@@ -5,9 +5,9 @@ history with every request, so what a view leaves out is still at hand: the pass
 best are quoted before it. Which they are follows from the history and the view alone, so every replica quotes the same,
 and through all steps of an agent's turn, which follow one message, the bytes stay.
 
-Where tools were called, half of the room is for exact values of the latest messages that summaries stand for. What an
-agent does next needs ids and dates that nobody asks for in words, and a list of them holds ten times as many as
-passages do. They stand behind the summaries and change with them only.
+Where tools were called, exact values of the latest messages that summaries stand for are listed, too, in half as much
+room. What an agent does next needs ids and dates that nobody asks for in words, and a list holds many more of them than
+passages do. It stands behind the summaries and changes with them only.
 
 Whether the quotations of an earlier turn stay is a matter of the provider's prompt cache. Without them the next prompt
 differs from where they stood, and all of the turn behind them is read anew; with them every prompt has them, for as
