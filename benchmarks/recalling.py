@@ -111,7 +111,16 @@ def _view(conversation: Conversation, covered: int) -> View:
 
 
 def _budget() -> Budget:
-    return Budget(LIMIT, LIMIT, Trigger(()), target=0, tail_turns=0, tail=0, tail_fill=0, summary=0, fold=0)
+    return Budget(
+        *(LIMIT, LIMIT, Trigger(())),
+        target=0,
+        tail_turns=0,
+        tail=0,
+        tail_fill=0,
+        summary=0,
+        fold=0,
+        reported_limit=LIMIT,
+    )
 
 
 if __name__ == "__main__":

@@ -125,6 +125,7 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
         "tail_fill": 0,
         "summary": max(20, limit * 6 // 100),
         "fold": limit * 3 // 10,
+        "reported_limit": limit,
     }
     given = shares | changes
     if isinstance(given["trigger"], int):

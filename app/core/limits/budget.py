@@ -112,6 +112,8 @@ class Budget:
     """A summary chunk takes at most this."""
     fold: int
     """Chunks are folded when together they take more."""
+    reported_limit: int
+    """The limit in the provider's tokens, which stays the same while the calibration learns."""
     hold: int = 0
     """While the view has at most this, what is due may be put off. Never after an overflow, nor where a request says
     itself when it is due."""
@@ -167,6 +169,7 @@ def budget_for(
         tail_fill=int(min(shares.tail_fill / shares.target * target, shares.most_tail_fill) / line.ratio),
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
+        reported_limit=limit,
         hold=line.estimate(HOLD_RATIO * limit * caution) if threshold is None else 0,
         line=line,
         caution=caution,

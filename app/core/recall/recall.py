@@ -130,7 +130,8 @@ def with_recalled(
     if not hidden or transcript.last_user < 0:
         return view
     recollection.read(conversation, max(hidden) + 1)
-    room = min(int(policy.max_ratio * budget.limit), budget.line.estimate(policy.max_tokens))
+    # Not by the calibration: with each answer it moves a little, and so would what is quoted.
+    room = min(int(policy.max_ratio * budget.reported_limit), policy.max_tokens)
     values, origin = None, _origin(view)
     if view.chunks and transcript.messages.holds_calls:
         latest = [index for index, left in sorted(hidden.items()) if not left]

@@ -1,0 +1,63 @@
+"""What is recalled in a payload: its bytes stay while a calibration learns, and the coverage and the checks know it."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.limits.budget import Line, Shares, Window, budget_for
+from app.core.reasons import Code
+from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import Recollection, with_recalled
+from app.core.view.coverage import coverage_of
+from app.core.view.verify import problems
+from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
+from tests.unit.conversations import chunk, conversation, cost, message
+
+SUMMARISED = 40
+LAST = SUMMARISED + 1
+
+
+def talk() -> Conversation:
+    birds = [
+        message("user", f"Kestrel number {n} nests behind the chapel of the village by river {n}.") for n in range(20)
+    ]
+    others = [message("user", f"Which train was it that left late by {n} minutes?") for n in range(20, SUMMARISED)]
+    return conversation(
+        *birds,
+        *others,
+        message("assistant", "Noted."),
+        message("user", "Which kestrel nests behind the chapel of which village?"),
+    )
+
+
+def summarised(talk: Conversation) -> View:
+    return View((Summary(chunk(talk, 0, SUMMARISED)), Verbatim(SUMMARISED, LAST + 1)), 100)
+
+
+def quoting(*quoted: int) -> View:
+    note = Recalled(quoted, "a quotation", 7)
+    rest = (Verbatim(SUMMARISED, LAST), note, Verbatim(LAST, LAST + 1))
+    return View((Summary(chunk(talk(), 0, SUMMARISED)), *rest), 100)
+
+
+@pytest.mark.parametrize("line", [Line(ratio=1.02), Line(30.0, 1.3), Line(-20.0, 0.8)])
+def test_what_is_recalled_is_the_same_whatever_a_calibration_has_learnt(line: Line) -> None:
+    asked = talk()
+
+    def recalled(line: Line) -> View:
+        limits = budget_for(Window(3_000, "config"), None, Shares(), line)
+        return with_recalled(asked, summarised(asked), Recollection(asked), RecallPolicy(), limits, cost)
+
+    assert "recalled" in recalled(Line()).actions
+    assert recalled(line) == recalled(Line())
+
+
+def test_the_coverage_says_whose_messages_are_quoted_and_where() -> None:
+    parts = coverage_of(talk(), quoting(3, 5))
+    assert [part["kind"] for part in parts] == ["instructions", "summarized", "verbatim", "recalled", "verbatim"]
+    assert parts[3] == {"kind": "recalled", "messages": [3, 5], "tokens": 7}
+
+
+@pytest.mark.parametrize(("quoted", "wrong"), [((3, 5), []), ((3, SUMMARISED), [Code.QUOTED_AND_SENT])])
+def test_what_is_sent_is_not_quoted_too(quoted: tuple[int, ...], wrong: list[Code]) -> None:
+    assert problems(talk(), quoting(*quoted), 1_000) == wrong
