@@ -16,7 +16,7 @@ from app.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.test_without_database import context
 
 # A window of 8,000 has a limit of 7,600: the soft threshold is at 4,180 tokens, the trigger at 5,320; over 7,372 wait.
@@ -180,7 +180,7 @@ def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:
     """Twenty seconds are longer for an agent than old results, head and tail, are a loss to it. The client is told."""
-    proxy = steno(limits={"background_compactions": 1})
+    proxy = steno(limits={"background_compactions": 1}, **NOTHING_RECALLED)
     grow(proxy)
     until(lambda: held.begun == 1)
     told = ask_with_reports(proxy)
@@ -207,7 +207,7 @@ def test_its_summary_is_made_after_its_answer_where_none_was_begun(steno: StartS
 
 
 def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held: HeldSummaries) -> None:
-    proxy = steno()
+    proxy = steno(**NOTHING_RECALLED)
     grow(proxy)
     until(lambda: held.begun == 1)
     body = chat(reports(2, FIRING), conversation_id="one")

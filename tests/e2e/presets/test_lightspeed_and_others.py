@@ -21,7 +21,7 @@ from app.wire.members import RawObject, split_array
 from tests.e2e.histories import chat, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.raw import Answer, arrival, connected, get, pieces, post, request_bytes, send
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 from tests.e2e.test_masks import TOOL, agent
 from tests.e2e.test_streams import compactions, data
@@ -352,7 +352,7 @@ def test_whatever_store_step_fails_nothing_is_lost(
 def test_a_fault_while_a_mask_is_kept_loses_nothing(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    proxy = steno(**UNCALIBRATED)
+    proxy = steno(**UNCALIBRATED, **NOTHING_RECALLED)
     failing = seed_fault(monkeypatch, proxy, "keep_mask", after)
     for actions in ([], ["masked"]):
         answered = post(proxy.url, chat(agent(7), tools=[TOOL]))
@@ -638,7 +638,7 @@ def test_the_event_precedes_the_summary_and_is_told_and_closed_once(
 
 @checklist("E11")
 def test_where_only_masks_are_made_there_is_no_event(simulator: Simulator, steno: StartSteno) -> None:
-    answered = post(steno().url, chat(agent(7), tools=[TOOL], stream=True))
+    answered = post(steno(**NOTHING_RECALLED).url, chat(agent(7), tools=[TOOL], stream=True))
     assert data(answered.body)[-1]["context"]["actions"] == ["masked"]
     assert not compactions(data(answered.body))
     assert not simulator.summaries
