@@ -128,8 +128,10 @@ def course(preset: str, queries: Sequence[Query], turns: int) -> Course:
 
 
 def settings(preset: str, turns: int) -> Mapping[str, Any]:
-    """Of the section `compaction`. The tail is one turn and the current one, as in the experiment."""
-    return {"preset": preset, "trigger": {"turns": turns}, "tail": {"turns": 1, "fill_ratio": 0}, "floor_tokens": 0}
+    """Of the section `compaction`. The tail is one turn and the current one, as in the experiment. Nothing is recalled:
+    it is about what summaries keep."""
+    bounds = {"trigger": {"turns": turns}, "tail": {"turns": 1, "fill_ratio": 0}, "floor_tokens": 0}
+    return {"preset": preset, "recall": {"enabled": False}, **bounds}
 
 
 def _step(played: Played) -> Step:

@@ -20,8 +20,8 @@ from app.simulator.server import RunningServer, serve
 Sections = Mapping[str, Any]
 
 WINDOW = 8_000
-NOTHING_RECALLED: Any = {"compaction": {"recall": {"enabled": False}}}
-"""For tests of exact payloads that are about something else."""
+NOTHING_RECALLED: Any = {"recall": {"enabled": False}}
+"""In `compaction`, for tests of exact payloads that are about something else."""
 
 
 @dataclass(frozen=True, slots=True)

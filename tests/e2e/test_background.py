@@ -180,7 +180,7 @@ def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:
     """Twenty seconds are longer for an agent than old results, head and tail, are a loss to it. The client is told."""
-    proxy = steno(limits={"background_compactions": 1}, **NOTHING_RECALLED)
+    proxy = steno(limits={"background_compactions": 1}, compaction=NOTHING_RECALLED)
     grow(proxy)
     until(lambda: held.begun == 1)
     told = ask_with_reports(proxy)
@@ -207,7 +207,7 @@ def test_its_summary_is_made_after_its_answer_where_none_was_begun(steno: StartS
 
 
 def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held: HeldSummaries) -> None:
-    proxy = steno(**NOTHING_RECALLED)
+    proxy = steno(compaction=NOTHING_RECALLED)
     grow(proxy)
     until(lambda: held.begun == 1)
     body = chat(reports(2, FIRING), conversation_id="one")

@@ -13,7 +13,7 @@ from app.simulator.server import RunningServer
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
-from tests.e2e.running import StartSteno, Steno
+from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.test_masks import TOOL, steps
 
 DEAR: Any = [{"match": "*", "prompt": 10, "completion": 40, "cached": 1}]
@@ -151,7 +151,7 @@ def test_a_summary_that_is_worth_it_is_made_in_the_background_where_a_mask_was_p
     simulator: Simulator, steno: StartSteno
 ) -> None:
     cheap = {"match": "gpt-4o-mini", "prompt": 0, "completion": 0}
-    compaction = {"tail": {"turns": 1}, "cost_gate": {"requests": 5}}
+    compaction = {"tail": {"turns": 1}, "cost_gate": {"requests": 5}, **NOTHING_RECALLED}
     proxy = steno(prices=[cheap, *DEAR], summary={"model": "gpt-4o-mini"}, compaction=compaction)
     for number in range(4, 8):
         answered = post(proxy.url, agent(number), b"x-conversation-id: c-1")
@@ -163,7 +163,7 @@ def test_a_summary_that_is_worth_it_is_made_in_the_background_where_a_mask_was_p
 
 @pytest.mark.parametrize("cached", [3, 10])
 def test_a_mask_that_saves_what_it_costs_is_made_when_it_is_due(steno: StartSteno, cached: int) -> None:
-    told = work(steno(prices=[{**DEAR[0], "cached": cached}]), 7)
+    told = work(steno(prices=[{**DEAR[0], "cached": cached}], compaction=NOTHING_RECALLED), 7)
     assert context(told[7])["actions"] == ["masked"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from app.simulator import Record, Simulator
 from tests.e2e.histories import chat
 from tests.e2e.raw import Answer, get, post
-from tests.e2e.running import StartSteno
+from tests.e2e.running import NOTHING_RECALLED, StartSteno
 
 TOOL = {"type": "function", "function": {"name": "read_report", "parameters": {"type": "object", "properties": {}}}}
 
@@ -47,7 +47,7 @@ def context(answered: Answer) -> Any:
 
 
 def test_answered_results_are_masked_and_no_summary_is_made(simulator: Simulator, steno: StartSteno) -> None:
-    answered = post(steno().url, chat(agent(7), tools=[TOOL]))
+    answered = post(steno(compaction=NOTHING_RECALLED).url, chat(agent(7), tools=[TOOL]))
     assert not simulator.summaries
     assert context(answered)["actions"] == ["masked"]
     assert answered.header("x-context-status") == "trimmed"
@@ -71,12 +71,12 @@ def test_a_masked_message_has_the_same_bytes_in_the_next_ten_requests_and_after_
     simulator: Simulator, steno: StartSteno, tmp_path: Path
 ) -> None:
     storage = {"url": f"sqlite:///{tmp_path}/steno.db"}
-    proxy = steno(storage=storage)
+    proxy = steno(storage=storage, compaction=NOTHING_RECALLED)
     talk = agent(7)
     for turn in range(6):
         if turn == 3:
             proxy.stop()
-            proxy = steno(storage=storage)
+            proxy = steno(storage=storage, compaction=NOTHING_RECALLED)
         post(proxy.url, chat(talk, tools=[TOOL]))
         # Each turn has a result that is sent whole, not being answered yet: a boundary that moved would mask it.
         call = {"id": f"late{turn}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
@@ -111,18 +111,22 @@ def test_the_summariser_reads_what_was_masked(simulator: Simulator, steno: Start
 
 
 def test_named_tools_are_left_alone(simulator: Simulator, steno: StartSteno) -> None:
-    answered = post(steno(compaction={"mask": {"deny": ["read_*"]}}).url, chat(agent(7), tools=[TOOL]))
+    answered = post(
+        steno(compaction={**NOTHING_RECALLED, "mask": {"deny": ["read_*"]}}).url, chat(agent(7), tools=[TOOL])
+    )
     assert context(answered)["actions"] == ["summarized"]
     assert simulator.summaries
 
 
 def test_masking_can_be_switched_off(steno: StartSteno) -> None:
-    answered = post(steno(compaction={"mask": {"enabled": False}}).url, chat(agent(7), tools=[TOOL]))
+    answered = post(
+        steno(compaction={**NOTHING_RECALLED, "mask": {"enabled": False}}).url, chat(agent(7), tools=[TOOL])
+    )
     assert context(answered)["actions"] == ["summarized"]
 
 
 def test_what_is_masked_can_be_read_and_planned(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno()
+    proxy = steno(compaction=NOTHING_RECALLED)
     body = chat(agent(7), tools=[TOOL], conversation_id="one")
     planned = json.loads(post(proxy.url, body, target="/context/plan").body)
     assert planned["context"]["actions"] == ["masked"]

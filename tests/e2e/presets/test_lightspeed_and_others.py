@@ -352,7 +352,7 @@ def test_whatever_store_step_fails_nothing_is_lost(
 def test_a_fault_while_a_mask_is_kept_loses_nothing(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    proxy = steno(**UNCALIBRATED, **NOTHING_RECALLED)
+    proxy = steno(**UNCALIBRATED, compaction=NOTHING_RECALLED)
     failing = seed_fault(monkeypatch, proxy, "keep_mask", after)
     for actions in ([], ["masked"]):
         answered = post(proxy.url, chat(agent(7), tools=[TOOL]))
@@ -638,7 +638,7 @@ def test_the_event_precedes_the_summary_and_is_told_and_closed_once(
 
 @checklist("E11")
 def test_where_only_masks_are_made_there_is_no_event(simulator: Simulator, steno: StartSteno) -> None:
-    answered = post(steno(**NOTHING_RECALLED).url, chat(agent(7), tools=[TOOL], stream=True))
+    answered = post(steno(compaction=NOTHING_RECALLED).url, chat(agent(7), tools=[TOOL], stream=True))
     assert data(answered.body)[-1]["context"]["actions"] == ["masked"]
     assert not compactions(data(answered.body))
     assert not simulator.summaries
