@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from app.core.limits.budget import Line, Shares, Window, budget_for
+from app.core.limits.budget import Budget, Line, Shares, Window, budget_for
 from app.core.reasons import Code
 from app.core.recall.policy import RecallPolicy
 from app.core.recall.recall import Recollection, with_recalled
 from app.core.view.coverage import coverage_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
-from tests.unit.conversations import chunk, conversation, cost, message
+from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 SUMMARISED = 40
 LAST = SUMMARISED + 1
@@ -61,3 +63,23 @@ def test_the_coverage_says_whose_messages_are_quoted_and_where() -> None:
 @pytest.mark.parametrize(("quoted", "wrong"), [((3, 5), []), ((3, SUMMARISED), [Code.QUOTED_AND_SENT])])
 def test_what_is_sent_is_not_quoted_too(quoted: tuple[int, ...], wrong: list[Code]) -> None:
     assert problems(talk(), quoting(*quoted), 1_000) == wrong
+
+
+@pytest.mark.parametrize(("spare", "kept"), [(0, 2), (-1, 1)])
+def test_where_there_is_no_room_the_latest_goes_first(spare: int, kept: int) -> None:
+    """What stands before it is still in the provider's cache then."""
+    first = talk()
+    answer = message("assistant", "By the river, behind the chapel. " * 40, tokens=300)
+    both = conversation(*first.transcript.messages, answer, message("user", "Which village by which river is it?"))
+    view = replace(summarised(both), parts=(Summary(chunk(both, 0, SUMMARISED)), Verbatim(SUMMARISED, LAST + 3)))
+
+    def recalled(limits: Budget) -> list[Recalled]:
+        found = with_recalled(both, view, Recollection(both), RecallPolicy(), limits, cost)
+        return [part for part in found.parts if isinstance(part, Recalled)]
+
+    roomy = budget(3_000)
+    notes = recalled(roomy)
+    assert len(notes) == 2
+    needed = view.tokens + sum(note.tokens for note in notes)
+    assert recalled(replace(roomy, limit=needed + spare)) == notes[:kept]
+    assert recalled(replace(roomy, limit=view.tokens)) == []

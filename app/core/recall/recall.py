@@ -138,9 +138,9 @@ def with_recalled(
         values = values_note(conversation, view, latest, origin, cost, room // 2)
     notes = _Recaller(conversation, hidden, recollection, cost, room).notes(origin)
     left = budget.limit - view.tokens - (values.tokens if values else 0)
-    if sum(note.tokens for note in notes.values()) > left:  # Without an earlier one all behind it would be read anew.
-        notes.pop(transcript.last_user, None)
-    if sum(note.tokens for note in notes.values()) > left or not (notes or values):
+    while notes and sum(note.tokens for note in notes.values()) > left:
+        notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
+    if left < 0 or not (notes or values):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     parts = _behind_summaries(_placed(view.parts, starts), values)
