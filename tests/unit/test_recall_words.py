@@ -84,6 +84,7 @@ def test_scripts_without_spaces_are_read_in_pairs(text: str, found: list[str]) -
         ("russian", "Сколько стоит большая лампа, которую мы вчера видели в магазине вместе с братом?"),
         ("", "lamp price room"),
         ("", "12 34 !"),
+        ("", "?!"),
         ("", "灯的价格是多少"),
     ],
 )
@@ -114,8 +115,8 @@ def test_text_without_a_break_is_cut_where_it_has_to_be() -> None:
 
 def test_what_has_no_letters_or_is_sealed_or_thought_has_no_passages() -> None:
     assert cut("... --- ...") == []
-    assert cut("") == []
     said = message("assistant", "a word")
+    assert list(passages_in(replace(said, texts=("", "-")), 0)) == []
     assert list(passages_in(replace(said, sealed=True), 0)) == []
     assert sources(replace(said, thoughts=("a secret",))) == ("a word",)
 
@@ -199,9 +200,7 @@ def test_takes_more_room_the_more_it_read() -> None:
     assert 0 < index_of("a lamp").size < index_of("a lamp", "a room").size
 
 
-@pytest.mark.parametrize(
-    "text", ["word " * 800_000, "x" * 4_000_000, "é" * 4_000_000, "1,2" * 1_300_000, "\n" * 4_000_000]
-)
+@pytest.mark.parametrize("text", ["x" * 4_000_000, "1,2" * 1_300_000, "\n" * 4_000_000, "word" + " " * 4_000_000])
 def test_huge_messages_are_read_piece_by_piece(text: str) -> None:
     said = message("user", text, tokens=1)
     index = Index("english")

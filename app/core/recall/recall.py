@@ -302,15 +302,13 @@ def _order(passage: Passage) -> tuple[int, int, int]:
     return passage.message, passage.source, passage.start
 
 
-def _joined(passages: Sequence[Passage]) -> Iterator[Passage]:
+def _joined(passages: Iterable[Passage]) -> Sequence[Passage]:
     """Neighbours as one."""
-    before: Passage | None = None
+    joined: list[Passage] = []
     for passage in passages:
-        if before is not None and (before.message, before.source, before.stop) == _order(passage):
-            before = replace(before, stop=passage.stop)
-            continue
-        if before is not None:
-            yield before
-        before = passage
-    if before is not None:
-        yield before
+        last = joined[-1] if joined else None
+        if last is not None and (last.message, last.source, last.stop) == _order(passage):
+            joined[-1] = replace(last, stop=passage.stop)
+        else:
+            joined.append(passage)
+    return joined
