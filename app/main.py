@@ -106,7 +106,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    app.include_router(metrics_router(metrics.table))
+    app.include_router(metrics_router(metrics.table, services.store.catch_up))
     for router in ROUTERS:
         app.include_router(router)
     add_error_handlers(app)

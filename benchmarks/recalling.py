@@ -64,7 +64,7 @@ def _row(tokens: int) -> str:
 
 
 def _word(random_: random.Random) -> str:
-    return "".join(random_.choice(("ba", "ke", "li", "mo", "ru", "san", "ter", "vi", "no", "da")) for _ in range(4))
+    return "".join(random_.choice(("bo", "ke", "li", "mo", "ru", "san", "ter", "vi", "no", "da")) for _ in range(4))
 
 
 def _question(text: str, random_: random.Random) -> str:

@@ -81,7 +81,7 @@ async def _own(port: int) -> AsyncIterator[Post]:
     upstream = HttpUpstream(f"http://127.0.0.1:{port}/v1", 5, 600, 120, new_instance())
 
     async def post() -> bytes:
-        answering = await upstream.relay(b"POST", TARGET, HEADERS, BODY)
+        answering = await upstream.relay(upstream.head(b"POST", TARGET, HEADERS), BODY)
         return b"".join([chunk async for chunk in answering.chunks()])
 
     yield post

@@ -152,7 +152,7 @@ def returned(
     headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
     """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
-    listed, said = list(headers), {header[0] for header in own}
+    listed, said = list(headers), {name for name, _ in own}
     if body_changed:
         said.add(b"content-length")
     said |= _named_by_connection(listed)
@@ -172,12 +172,15 @@ def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What a body is, without parameters; nothing for an encoded one, which Steno does not read."""
-    first: dict[bytes, bytes] = {}
+    encoding = kind = None
     for name, value in headers:
-        first.setdefault(name, value)
-    if first.get(b"content-encoding", b"identity") not in (b"identity", b""):
+        if name == b"content-type" and kind is None:
+            kind = value
+        elif name == b"content-encoding" and encoding is None:
+            encoding = value
+    if kind is None or (encoding or b"identity") != b"identity":
         return ""
-    return first.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+    return kind.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:

@@ -49,6 +49,8 @@ class BoundedMap(Generic[K, V]):
         self._until: dict[K, float] = {}
         self._pushed_out = pushed_out
         self._held: OrderedDict[K, V] = OrderedDict()
+        if seconds is None:
+            self.get = self._held.get  # type: ignore[assignment, method-assign] # it is called often
 
     def get(self, key: K) -> V | None:
         """Only a look: it keeps nothing from going."""
@@ -56,26 +58,30 @@ class BoundedMap(Generic[K, V]):
 
     def use(self, key: K) -> V | None:
         """As `get`, and the entry counts as the latest from here on."""
-        if not self._holds(key) or (value := self._held.get(key)) is None:
-            return None
-        self._held.move_to_end(key)
+        if (value := self.get(key)) is not None:
+            self._held.move_to_end(key)
         return value
 
     def keep(self, key: K, value: V) -> None:
         """As the latest, in place of what was there."""
+        held = self._held
         if self._size is not None:
-            if (before := self._held.get(key)) is not None:
+            if (before := held.get(key)) is not None:
                 self._bytes -= self._size(before)
             self._bytes += self._size(value)
         if self._seconds is not None:
             self._until[key] = self._clock() + self._seconds
-        self._held[key] = value
-        self._held.move_to_end(key)
-        while self._is_too_full():
+        held[key] = value
+        held.move_to_end(key)
+        while (self._most is not None and len(held) > self._most) or (
+            self._most_bytes is not None and self._bytes > self._most_bytes and len(held) > 1
+        ):
             self._push_out()
 
     def pop(self, key: K) -> V | None:
         """Takes it out; None if it was not there, or did not hold any more."""
+        if key not in self._held:
+            return None
         held = self._holds(key)
         value = self._held.pop(key, None)
         self._forget_beside(key, value)
@@ -107,7 +113,7 @@ class BoundedMap(Generic[K, V]):
         return self._held[key]
 
     def __contains__(self, key: K) -> bool:
-        return key in self._held and self._holds(key)
+        return key in self._held and (self._seconds is None or self._holds(key))
 
     def __len__(self) -> int:
         """Those that do not hold any more are counted, too."""
@@ -116,11 +122,6 @@ class BoundedMap(Generic[K, V]):
     def _holds(self, key: K) -> bool:
         """Whether its time is not over yet."""
         return self._seconds is None or self._until.get(key, 0.0) > self._clock()
-
-    def _is_too_full(self) -> bool:
-        if self._most is not None and len(self._held) > self._most:
-            return True
-        return self._most_bytes is not None and self._bytes > self._most_bytes and len(self._held) > 1
 
     def _push_out(self) -> None:
         key, value = self._held.popitem(last=False)

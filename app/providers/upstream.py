@@ -18,7 +18,7 @@ from app.headers.credentials import for_anybody, without_keys
 from app.headers.hops import with_hop
 from app.providers.transport.connection import Timeouts
 from app.providers.transport.pool import STALE_SECONDS, Pool, trust
-from app.providers.transport.writing import write_head
+from app.providers.transport.writing import RequestHead
 from app.wire.paths import FORMAT_NAMES, FormatName, key_headers
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -70,10 +70,13 @@ class WholeAnswer:
 
 
 class Upstream(Protocol):
-    async def relay(
-        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> RelayedAnswer:
-        """Sends a request as it is. `target` is the client's raw path and query; the base URL's path replaces `/v1`."""
+    def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
+        """Of requests that are relayed there. `target` is the client's raw path and query; the base URL's path replaces
+        `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
+        ...
+
+    async def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> RelayedAnswer:
+        """Sends a request as it is."""
         ...
 
     def completion(
@@ -166,12 +169,12 @@ class HttpUpstream:
             follow_redirects=False,
         )
 
-    async def relay(
-        self, method: bytes, target: bytes, headers: Headers, content: bytes | AsyncIterator[bytes]
-    ) -> RelayedAnswer:
+    def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
         sent = self._with_key(with_hop(headers, self._instance), target)
-        written = write_head(method, self._at_provider(target), self._base.netloc, sent, content)
-        return await self._pool.exchange(written, content, to_head=method == b"HEAD")
+        return RequestHead(method, self._at_provider(target), self._base.netloc, sent)
+
+    async def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> RelayedAnswer:
+        return await self._pool.exchange(head.before(content), content, to_head=head.asks_head_alone)
 
     @asynccontextmanager
     async def completion(

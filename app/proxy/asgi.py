@@ -18,6 +18,11 @@ CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
 
 
+MEMORY = "steno.memory"
+"""Scope key: what is kept for as long as the client's connection stays, by those who keep it; there where the server is
+ours."""
+
+
 class Connection(Protocol):
     """What a server can tell without being asked through a task of its own."""
 

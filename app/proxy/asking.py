@@ -79,7 +79,7 @@ class Asking(Exchange):
                 provider.compacted(*told, knows=True)
             elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
-                if native.refused_in(refused.status, refused.read, self.target.partition(b"?")[0]):
+                if native.refused_in(refused.status, refused.read, self.caller.target.partition(b"?")[0]):
                     provider.compacted(*told, knows=False)
                     return False
                 if (facts := await self._too_long(request, reason)) is not None:
@@ -102,7 +102,7 @@ class Asking(Exchange):
         except StenoError:
             raise
         except Exception:
-            log.exception("a request was not understood", request_id=self.caller.request_id)
+            log.exception("a request was not understood", request_id=self.record.request_id)
             return None
 
     async def _own_facts(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts | None:
@@ -116,7 +116,7 @@ class Asking(Exchange):
                 history = (await self._read()).asking(threshold=asked.threshold)
             else:
                 history = native.closed(request).asking(focus=asked.focus or None)
-            facts = await taken_in(self.services, self.caller, history)
+            facts = await taken_in(self.services, self.caller, history, self.record.request_id)
             if facts.job.compaction and facts.job.policy.summarises:
                 return facts
         except Unreadable as error:
@@ -124,7 +124,7 @@ class Asking(Exchange):
         except StenoError:
             raise
         except Exception:
-            log.exception("a request was not understood", request_id=caller.request_id)
+            log.exception("a request was not understood", request_id=self.record.request_id)
             why = Reason(Code.INTERNAL_ERROR)
         self.caller, self.body = caller, body
         await self._bypass(why, request.untouched)
@@ -168,12 +168,12 @@ class Asking(Exchange):
     async def _made_behind(self, closed: WireRequest) -> MadeCompaction | None:
         """None where it fails: the answer it would stand behind is good without."""
         try:
-            facts = await taken_in(self.services, self.caller, closed)
+            facts = await taken_in(self.services, self.caller, closed, self.record.request_id)
             return (await self._compacted(facts)).made
         except StenoError as error:
-            log.warning("a compaction was left out", request_id=self.caller.request_id, reason=error.message)
+            log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
         except Exception:
-            log.exception("a compaction was not made", request_id=self.caller.request_id)
+            log.exception("a compaction was not made", request_id=self.record.request_id)
         return None
 
     async def _answer_alone(self, request: WireRequest, facts: Facts, native: NativeCompaction) -> None:
@@ -205,7 +205,7 @@ class Asking(Exchange):
 
     def _written(self, request: WireRequest, done: Done, native: NativeCompaction) -> bytes:
         """What the client sent counts, with its reference: the summaries in its place are no messages of the user's."""
-        return native.alone(self.sent or request, done.made, path_of(self.target))
+        return native.alone(self.sent or request, done.made, path_of(self.caller.target))
 
     async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)

@@ -5,31 +5,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from app.core.values import value
-from app.headers.relayed import Headers
+from app.core.lazy import lazy
+from app.core.values import unlike
+from app.headers.relayed import Headers, forwarded
+from app.providers.transport.writing import RequestHead
+from app.providers.upstream import Upstream
 from app.wire.format import WireFormat
 
 
-@value
+@unlike
 class Caller:
+    """The same for all requests of a connection that have the same head."""
+
     tenant: str
     headers: Headers
-    request_id: str
-    """Steno's own, for log and ledger."""
     format: WireFormat
     """In which the request is written, as its path says, and its answer."""
     conversation: str | None = None
     """The id that the base URL gives the conversation: `/c/{id}/v1`."""
     upstream: str | None = None
     """The upstream that the base URL names: `/u/{name}/v1`."""
+    target: bytes = b""
+    """The provider's raw path and query."""
     continues: str | None = None
     """The conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
     """The user's standing rules that this compaction quotes, newest first."""
-    _first: Mapping[bytes, bytes] = field(init=False, repr=False)
+    _heads: dict[Upstream, RequestHead] = field(default_factory=dict, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_first", dict(reversed(self.headers)))
+    @lazy
+    def _first(self) -> Mapping[bytes, bytes]:
+        return dict(reversed(self.headers))
+
+    @lazy
+    def window_asked(self) -> int | None:
+        """The window that its headers ask for, where they do."""
+        return self.format.window_asked(self.headers)
+
+    def head_at(self, upstream: Upstream) -> RequestHead:
+        """That of a chat request there. Raises `UpstreamDisconnected`."""
+        if (head := self._heads.get(upstream)) is None:
+            headers = forwarded(self.headers, read_here=True)
+            head = self._heads[upstream] = upstream.head(b"POST", self.target, headers)
+        return head
 
     def header(self, name: bytes) -> str | None:
         """The first value of a header."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from app.errors import StenoError
 from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
+from app.proxy.admission import ADMISSION, Admission
 from app.proxy.archiving import archive
 from app.proxy.asgi import (
     CONNECTION,
@@ -68,16 +70,13 @@ class ChatEndpoint:
         services, limits = self._services, self._services.limits
         connection, record = scope.get(CONNECTION), scope[REQUEST]
         answer = ClientAnswer(send, scope[SIGNATURE], connection)
-        headers: Headers = list(scope["headers"])
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                tenant = services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
-                services.providers.check(scope[UPSTREAM], scope[FORMAT].name)  # Before a body is taken for nobody.
+                caller = self._caller(scope)  # Before a body is taken for nobody.
+                headers: Headers = scope["headers"]
                 body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
-                in_path = scope[CONVERSATION], scope[UPSTREAM]
-                caller = Caller(tenant, headers, record.request_id, scope[FORMAT], *in_path)
-                exchange = self._exchange(services, answer, caller, record, body, scope[TARGET])
+                exchange = self._exchange(services, answer, caller, record, body)
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
                 return
@@ -87,6 +86,19 @@ class ChatEndpoint:
                     raise AbortedAnswer(error.message) from error
                 own_headers = exchange.own_headers if exchange else []
                 await answer.error(error, own_headers, scope[FORMAT].error(error))
+
+    def _caller(self, scope: Scope) -> Caller:
+        """Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
+        admission: Admission | None = scope[ADMISSION]
+        if admission is not None and admission.caller is not None:
+            return admission.caller
+        headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
+        tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+        self._services.providers.check(upstream, format_.name)
+        caller = Caller(tenant, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
+        if admission is not None:
+            admission.caller = caller
+        return caller
 
 
 @dataclass(slots=True)
@@ -101,8 +113,6 @@ class Exchange:
     caller: Caller
     record: RequestRecord
     body: bytes
-    target: bytes
-    """The client's raw path and query."""
     own_headers: Headers = field(default_factory=list)
     """What the answer says of the context, also where it is an error of our own."""
     referred: tuple[str, ...] = ()
@@ -126,7 +136,7 @@ class Exchange:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
-            log.exception("a request was not understood", request_id=self.caller.request_id)
+            log.exception("a request was not understood", request_id=self.record.request_id)
             own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
             await self._relay_unread(own, self.body)
         else:
@@ -176,7 +186,7 @@ class Exchange:
         return await self._read()
 
     async def _take_in(self, request: WireRequest) -> Facts:
-        facts = await take_in(self.services, request, self.caller, remember=self.remembers)
+        facts = await take_in(self.services, request, self.caller, self.record.request_id, remember=self.remembers)
         return replace(facts, referred=self.referred) if self.referred else facts
 
     async def _read(self) -> WireRequest:
@@ -189,7 +199,7 @@ class Exchange:
         await self._relay_unread(bypassed(reason), body)
 
     def _tell_bypass(self, reason: Reason) -> None:
-        log_bypass(self.services.repeats, path_of(self.target).decode("latin-1"), reason)
+        log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
         milestones = Milestones(tells=facts.events != "off")
@@ -209,12 +219,15 @@ class Exchange:
             else:
                 await self._stream(facts, milestones, obtaining)
         finally:
-            await milestones.close()
-            if (decision := milestones.decision) is not None:
-                self.services.store.record(seen(facts, decision))
-                if self.services.keeps_messages:
-                    archive(self.services, facts)
-                self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
+            try:
+                await milestones.close()
+            finally:
+                self._over(facts, milestones)
+
+    def _over(self, facts: Facts, milestones: Milestones) -> None:
+        self.services.store.soon(partial(_note, self.services, facts, milestones))
+        if (decision := milestones.decision) is not None:
+            self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -246,6 +259,7 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size."""
         began = monotonic()
+        self.services.store.catch_up()
         decision = await self._decide(
             facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
         )
@@ -276,7 +290,7 @@ class Exchange:
             return await preparing
         except Exception:
             place = facts.job.conversation_id
-            log.exception("a request was not prepared", request_id=self.caller.request_id, conversation_id=place)
+            log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
@@ -361,11 +375,21 @@ class Exchange:
 
     @property
     def _forwarding(self) -> Forwarding:
-        return Forwarding(self.services, self.target, self.caller.headers, self.record)
+        return Forwarding(self.services, self.caller, self.record)
 
     @property
     def _relay(self) -> Relay:
         return Relay(self.answer, self.record, self.caller.format)
+
+
+def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
+    """Keeps what is left of a request that is over: what its calls cost, and what it showed."""
+    for observation in milestones.observed:
+        observation.settle()
+    if (decision := milestones.decision) is not None:
+        services.store.record(seen(facts, decision))
+        if services.keeps_messages:
+            archive(services, facts)
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:

@@ -43,7 +43,8 @@ class Facts:
     def tokens(self, decision: Decision) -> tuple[int, int]:
         """Tokens of what came and of what is sent, as the provider counts them."""
         reported = self.job.budget.line.reported
-        return reported(self.job.conversation.tokens), reported(self.forwarded(decision))
+        before = reported(self.job.conversation.tokens)
+        return before, reported(decision.view.tokens) if decision.view else before
 
     def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
         """The bytes for the provider: the client's own where nothing was changed."""

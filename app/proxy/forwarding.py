@@ -12,6 +12,7 @@ from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
 from app.providers.upstream import RelayedAnswer, UpstreamAnswer
+from app.proxy.caller import Caller
 from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
@@ -30,19 +31,20 @@ class Forwarding:
     """One request's calls to the provider."""
 
     services: Services
-    target: bytes
-    """The client's raw path and query."""
-    headers: Headers
-    """The client's."""
+    caller: Caller
     record: RequestRecord
 
     async def send(
         self, body: bytes, provider: Provider, model: str | None = None, headers: Headers | None = None
     ) -> RelayedAnswer:
         """One call, with the client's headers where no others are given. Raises the upstream errors."""
-        headers = forwarded(self.headers if headers is None else headers, read_here=True)
         self.record.goes_to(provider, model)
-        answering = await provider.upstream.relay(b"POST", self.target, headers, body)
+        upstream, caller = provider.upstream, self.caller
+        if headers is None:
+            head = caller.head_at(upstream)
+        else:
+            head = upstream.head(b"POST", caller.target, forwarded(headers, read_here=True))
+        answering = await upstream.relay(head, body)
         self.record.answered(answering)
         return answering
 
@@ -50,7 +52,7 @@ class Forwarding:
         """One call with what was decided, whose provider is asked to leave out what thoughts do not fit it."""
         if decision.view is None or not decision.view.drops:
             return await self.send(body, facts.provider, facts.job.model)
-        body, headers = facts.format.dropping(body, self.headers)
+        body, headers = facts.format.dropping(body, self.caller.headers)
         return await self.send(body, facts.provider, facts.job.model, list(headers))
 
     async def obtain(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
@@ -87,7 +89,7 @@ class Forwarding:
         if answering.status in STATUSES:
             refused = await peek_refusal(answering)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
-            is_own = self.target.partition(b"?")[0] == observed.facts.format.path
+            is_own = self.caller.target.partition(b"?")[0] == observed.facts.format.path
             if is_own and says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused

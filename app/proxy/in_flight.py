@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from app.errors import TooManyBytesInFlight
 
@@ -13,19 +12,35 @@ class BytesInFlight:
         self._at_most = at_most
         self._bytes = 0
 
-    @contextmanager
-    def counted(self) -> Iterator[Callable[[int], None]]:
-        """Counts what it is told of one request, until that is over. Raises `TooManyBytesInFlight`."""
-        own = 0
+    def counted(self) -> Counted:
+        return Counted(self)
 
-        def count(size: int) -> None:
-            nonlocal own
-            own += size
-            self._bytes += size
-            if self._bytes > self._at_most:
-                raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
+    def take(self, size: int) -> None:
+        """Raises `TooManyBytesInFlight`; they are taken all the same."""
+        self._bytes += size
+        if self._bytes > self._at_most:
+            raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
 
-        try:
-            yield count
-        finally:
-            self._bytes -= own
+    def give_back(self, size: int) -> None:
+        self._bytes -= size
+
+
+class Counted:
+    """The bytes of one request, until it is over."""
+
+    __slots__ = ("_all", "_own")
+
+    def __init__(self, everybodys: BytesInFlight) -> None:
+        self._all = everybodys
+        self._own = 0
+
+    def __enter__(self) -> Callable[[int], None]:
+        """What is told of them. Raises `TooManyBytesInFlight`."""
+        return self._count
+
+    def __exit__(self, *_: object) -> None:
+        self._all.give_back(self._own)
+
+    def _count(self, size: int) -> None:
+        self._own += size
+        self._all.take(size)

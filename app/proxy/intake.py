@@ -46,8 +46,11 @@ async def model_of(services: Services, caller: Caller, body: bytes) -> str:
     return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
 
 
-async def take_in(services: Services, request: WireRequest, caller: Caller, *, remember: bool = True) -> Facts:
-    """What is to be known of a request. `remember=False` is for a dry run, which leaves no trace.
+async def take_in(
+    services: Services, request: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
+) -> Facts:
+    """What is to be known of a request. `request_id`: Steno's own, for log and ledger. `remember=False` is for a dry
+    run, which leaves no trace.
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
@@ -56,7 +59,7 @@ async def take_in(services: Services, request: WireRequest, caller: Caller, *, r
     heads = heads_of(conversation.transcript, conversation.chain)
     recognised = await recognise(services, request, caller, conversation, heads if remember else None)
     events = event_shape(request, caller, services.events.stream)
-    job = _job(services, request, caller, measured, conversation, prompt, recognised, events)
+    job = _job(services, request, caller, request_id, measured, conversation, prompt, recognised, events)
     return Facts(caller.format, request, measured, job, prompt, recognised, heads, events)
 
 
@@ -119,6 +122,7 @@ def _job(
     services: Services,
     request: WireRequest,
     caller: Caller,
+    request_id: str,
     measured: Measure,
     conversation: Conversation,
     prompt: Prompt,
@@ -142,7 +146,7 @@ def _job(
         policy=rules.policy,
         pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
         wait_seconds=wait_seconds(rules, events, caller),
-        request_id=caller.request_id,
+        request_id=request_id,
         ties=request.ties,
     )
 

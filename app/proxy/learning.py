@@ -97,7 +97,6 @@ class Observation:
         """
         if self._answered:
             self._answered[-1].usage = usage
-        self.settle()
         if not whole:
             return
         try:

@@ -87,7 +87,7 @@ class Measuring:
         line = provider.calibrations.of(tenant, model, formula, tools).line
         caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
         rules = rules_of(self._policies, provider.settings, request, caller)
-        asked = caller.format.window_asked(caller.headers)
+        asked = caller.window_asked
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
@@ -102,5 +102,5 @@ def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
-    where = caller.format.name, caller.format.window_asked(caller.headers), caller.upstream
+    where = caller.format.name, caller.window_asked, caller.upstream
     return request.model, caller.tenant, where, tools, request.output, request.threshold, preset

@@ -87,8 +87,6 @@ class Milestones:
         return answering
 
     async def close(self) -> None:
-        """Gives the provider's answers up, and settles what they cost."""
+        """Gives the provider's answers up."""
         for answering in reversed(self._answers):
             await answering.close()
-        for observation in self.observed:
-            observation.settle()

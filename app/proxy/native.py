@@ -92,9 +92,9 @@ def is_due(facts: Facts, ask: CompactionAsk) -> bool:
     return budget.line.reported(tokens) > ask.threshold
 
 
-async def taken_in(services: Services, caller: Caller, request: WireRequest) -> Facts:
+async def taken_in(services: Services, caller: Caller, request: WireRequest, request_id: str) -> Facts:
     """Of a history that is to be compacted as a whole, counted."""
-    facts = await take_in(services, request, caller)
+    facts = await take_in(services, request, caller, request_id)
     await count(services, caller.tenant, facts.job.conversation, facts.prompt)
     return facts
 

@@ -59,11 +59,14 @@ def _places(naming: Naming, request: WireRequest, caller: Caller) -> Iterator[tu
                 yield header in OWN_HEADERS, partial(name_in_header, header.decode(), value)
     for member, given in request.names:
         yield True, partial(name_in_json, member, given)
-    yield True, lambda: caller.conversation
-    for used, named in ((naming.by_cache_key, request.cache_key), (naming.by_user, request.end_user)):
-        if used and named is not None:
-            yield False, partial(name_in_json, *named)
-    yield True, lambda: caller.continues
+    if caller.conversation is not None:
+        yield True, lambda: caller.conversation
+    if naming.by_cache_key and (named := request.cache_key) is not None:
+        yield False, partial(name_in_json, *named)
+    if naming.by_user and (named := request.end_user) is not None:
+        yield False, partial(name_in_json, *named)
+    if caller.continues is not None:
+        yield True, lambda: caller.continues
 
 
 def is_switched_off(request: WireRequest, caller: Caller) -> bool:

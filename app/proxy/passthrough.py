@@ -69,12 +69,8 @@ class PassthroughEndpoint:
     ) -> None:
         record = scope[REQUEST]
         record.goes_to(provider)
-        answering = await provider.upstream.relay(
-            scope["method"].encode(),
-            scope[TARGET],
-            forwarded(headers, read_here=False),
-            _body(headers, receive, arrived, self._services.limits),
-        )
+        head = provider.upstream.head(scope["method"].encode(), scope[TARGET], forwarded(headers, read_here=False))
+        answering = await provider.upstream.relay(head, _body(headers, receive, arrived, self._services.limits))
         record.answered(answering)
         try:
             await relay_raw(answering, answer, unless_told(own, list(answering.headers)), record)

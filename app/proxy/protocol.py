@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import ClassVar
+from typing import Any, ClassVar, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 from app.headers.relayed import shown
-from app.proxy.asgi import CONNECTION
+from app.proxy.asgi import CONNECTION, MEMORY
 from app.proxy.origins import AUTHORITY, authority_of
 from app.settings import LimitSettings
 
@@ -35,8 +36,14 @@ MOST_STEPS = 400
 """What the parser may find in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
 """How much longer than it may a connection stays idle at most."""
+JOINED = 65_536
+"""A body up to this long is written in one piece with its head: the copy costs less than a second piece."""
 TELLING_SECONDS = 1.0
 """For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
+
+_IN_NAMES = bytes(set(range(0x100)) - {*range(0x21), 0x7F, *b'()<>@,;:[]={}\\"'})
+_IN_VALUES = bytes(set(range(0x100)) - {*range(0x20), 0x7F} | {0x09})
+_FRAMING = frozenset(map(len, ("content-length", "transfer-encoding", "connection")))
 
 
 class HeldFlow(FlowControl):
@@ -106,28 +113,88 @@ class Idle:
         self._timer = loop.call_later(TICK_SECONDS, self._tick, loop) if self._until else None
 
 
-class HeadHeld:
-    """A connection's transport that sends what is written first together with what is written next."""
+class Cycle(RequestResponseCycle):
+    """A request and its answer. Unlike uvicorn's own it checks a head as a whole, and may let it wait for the body."""
 
-    __slots__ = ("_head", "_transport")
+    holds_head = False
+    """The head goes with what comes next, which is the whole body: one packet instead of two."""
+    _held = b""
+    _is_bodiless = False
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        if self._head is None:
-            self._head = data
+    async def send(self, message: Any) -> None:
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if not self.response_started:
+            self._begin(message["status"], message["headers"])
+        elif not self.response_complete:
+            self._go_on(message.get("body", b""), ends=not message.get("more_body", False))
         else:
-            # Some transports never come to the end of an empty piece.
-            self._transport.writelines([piece for piece in (self._head, data) if piece])
-            self._head = b""
+            raise RuntimeError("The answer has ended already.")
 
-    def close(self) -> None:
-        self._transport.close()
+    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        headers = list(headers)
+        if b"".join([name for name, _ in headers]).translate(None, _IN_NAMES) or b"".join(
+            [value for _, value in headers]
+        ).translate(None, _IN_VALUES):
+            raise RuntimeError("A header holds bytes that end a line or a word.")
+        self.response_started, self.waiting_for_100_continue = True, False
+        self._is_bodiless = self.scope["method"] == "HEAD"
+        lines, closes = [STATUS_LINE[status]], False
+        for name, value in headers:
+            if len(name) in _FRAMING:
+                closes = self._frame(name.lower(), value) or closes
+            lines.append(b"%b: %b\r\n" % (name.lower(), value))
+        if closes:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        if self.chunked_encoding is None and not self._is_bodiless and status not in (204, 304):
+            self.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        if self.holds_head and not self._is_bodiless:
+            self._held = head
+        else:
+            self.transport.write(head)
 
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
+    def _frame(self, name: bytes, value: bytes) -> bool:
+        """Notes where the body ends, as a header says it. Whether the connection is to end with it."""
+        if name == b"content-length" and self.chunked_encoding is None:
+            self.expected_content_length, self.chunked_encoding = int(value), False
+        elif name == b"transfer-encoding" and value.lower() == b"chunked":
+            self.expected_content_length, self.chunked_encoding = 0, True
+        return name == b"connection" and b"close" in [token.strip() for token in value.lower().split(b",")]
+
+    def _go_on(self, body: bytes, *, ends: bool) -> None:
+        if self._is_bodiless:
+            self.expected_content_length = 0
+        elif self.chunked_encoding:
+            last = b"0\r\n\r\n" if ends else b""
+            self._write(b"%x\r\n%b\r\n%b" % (len(body), body, last) if body else last)
+        elif len(body) > self.expected_content_length:
+            raise RuntimeError("The body is longer than its headers say.")
+        else:
+            self.expected_content_length -= len(body)
+            self._write(body)
+        if not ends:
+            return
+        if self.expected_content_length != 0:
+            raise RuntimeError("The body is shorter than its headers say.")
+        self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+
+    def _write(self, data: bytes) -> None:
+        held, self._held = self._held, b""
+        if len(data) > JOINED and held:
+            self.transport.writelines([held, data])
+        elif held or data:  # Some transports never come to the end of an empty piece.
+            self.transport.write(held + data)
 
 
 class Served:
@@ -135,7 +202,7 @@ class Served:
 
     __slots__ = ("_leave", "cycle", "task")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
         self.task: asyncio.Task[None] | None = None
         self._leave: Callable[[], None] | None = None
@@ -151,8 +218,7 @@ class Served:
         return body
 
     def hold_head(self) -> None:
-        if self.cycle.scope["method"] != "HEAD":  # Nothing comes next there.
-            self.cycle.transport = HeadHeld(self.cycle.transport)  # type: ignore[assignment] # as much as is needed
+        self.cycle.holds_head = True
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         self._leave = leave
@@ -195,6 +261,7 @@ class StrictProtocol(HttpToolsProtocol):
     _unaccounted = 0
     """Bytes that came since then: of headers, trailers, or what may stand beside a chunk."""
     _flow: HeldFlow
+    _memory: dict[str, object]
     _offers = False
     """The headers that were read last offer another protocol."""
     _served: Served | None = None
@@ -290,6 +357,7 @@ class StrictProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
         self.flow = self._flow = HeldFlow(transport)
+        self._memory = {}
         if len(self.connections) > self.most_connections and self.idle:
             oldest = self.idle.oldest
             oldest.transport.close()
@@ -317,8 +385,41 @@ class StrictProtocol(HttpToolsProtocol):
             return
         self.idle.leave(self)
         self._in_head, self._in_body = False, True
-        self.scope[AUTHORITY] = authority_of(self.url)  # type: ignore[literal-required] # ours, beside ASGI's
-        super().on_headers_complete()
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        """In place of uvicorn's, which makes a cycle of its own."""
+        version, scope = self.parser.get_http_version(), cast("dict[str, Any]", self.scope)
+        target = httptools.parse_url(self.url)
+        path = target.path.decode("ascii")
+        scope |= {
+            "method": self.parser.get_method().decode("ascii"),
+            "http_version": version,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": target.path,
+            "query_string": target.query or b"",
+            AUTHORITY: authority_of(self.url),
+            MEMORY: self._memory,
+        }
+        before: RequestResponseCycle | None = self.cycle
+        cycle = self.cycle = Cycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
 
     def on_response_complete(self) -> None:
         """In place of uvicorn's, which sets a timer for each connection that waits for a request."""
@@ -346,9 +447,9 @@ class StrictProtocol(HttpToolsProtocol):
         after = f", after the header {shown(self.headers[-1][0])!r}" if self.headers else ""
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
         """In place of uvicorn's, which keeps the task to itself."""
-        self._served = cycle.scope[CONNECTION] = Served(cycle)  # type: ignore[literal-required] # ours, beside ASGI's
+        self._served = cycle.scope[CONNECTION] = Served(cycle)
         self._served.task = self.loop.create_task(cycle.run_asgi(app))
         self._served.task.add_done_callback(self.tasks.discard)
         self.tasks.add(self._served.task)

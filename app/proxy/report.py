@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from app.compaction.job import CompactionStart
+from app.core.limits.budget import Line
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
+from app.core.view.view import Note, Recalled
 from app.headers.relayed import Headers
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name
@@ -26,8 +29,7 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
     before, after = facts.tokens(decision)
     window = facts.window.context
     changed = decision.view.changed if decision.view else {}
-    recalled = decision.view.recalled if decision.view else {}
-    ratio = facts.job.budget.line.ratio
+    recalled = _recalled(decision.view.recalled, facts.job.budget.line) if decision.view else {}
     return {
         "conversation_id": facts.job.conversation_id,
         "status": decision.status,
@@ -36,13 +38,20 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
         "chunks": [chunk.id for chunk in decision.view.chunks] if decision.view else [],
         "reason": decision.reason,
         **({"messages": changed} if changed else {}),
-        **({"recalled": {**recalled, "tokens": round(ratio * recalled["tokens"])}} if recalled else {}),
+        **({"recalled": recalled} if recalled else {}),
     }
+
+
+def _recalled(notes: Sequence[Recalled | Note], line: Line) -> Mapping[str, int]:
+    """How many messages are quoted, and the provider's tokens of all that is brought back; empty where nothing is."""
+    quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
+    tokens = round(line.ratio * sum(note.tokens for note in notes))
+    return {"messages": len(quoted), "tokens": tokens} if notes else {}
 
 
 def status_member(decision: Decision) -> bytes:
     """What an answer says first, as a JSON member."""
-    return b'"context_status":' + msgspec.json.encode(decision.status)
+    return b'"context_status":"%b"' % decision.status.encode()
 
 
 def status_members(facts: Facts, decision: Decision) -> bytes:

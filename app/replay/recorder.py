@@ -50,7 +50,7 @@ class Recorder:
             target += b"?" + scope["query_string"]
         headers = [(name, value) for name, value in scope["headers"] if name not in NOT_PASSED_ON]
         try:
-            answering = await self._upstream.relay(scope["method"].encode(), target, headers, body)
+            answering = await self._upstream.relay(self._upstream.head(scope["method"].encode(), target, headers), body)
         except StenoError as error:
             self._log.update(record.sequence, status=error.status)
             await send({"type": "http.response.start", "status": error.status, "headers": []})

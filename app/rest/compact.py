@@ -72,9 +72,9 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
     format_ = await format_of(services, tenant, body)
-    caller = Caller(tenant, request.scope["headers"], record.request_id, format_)
+    caller = Caller(tenant, request.scope["headers"], format_)
     with readable(format_):
-        facts = await take_in(services, await read(services, caller, body), caller)
+        facts = await take_in(services, await read(services, caller, body), caller, record.request_id)
     decision = await _prepare(services, facts, record)
     return _answer(await facts.job.beside(services.work, lambda: _compaction(facts, decision)))
 
@@ -93,14 +93,14 @@ async def compact_conversation(
     asked = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(tenant, headers, record.request_id, format_)
+    caller = Caller(tenant, headers, format_)
     with readable(format_):
-        facts = await take_in(services, asked, caller)
+        facts = await take_in(services, asked, caller, record.request_id)
     await count(services, tenant, facts.job.conversation, facts.prompt)
     held = await _chunks(services, facts)
     threshold = await facts.job.beside(services.work, partial(_threshold, facts, held.values()))
     with readable(format_):
-        facts = await take_in(services, asked.asking(threshold=threshold), caller)
+        facts = await take_in(services, asked.asking(threshold=threshold), caller, record.request_id)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     job = facts.job
     facts = replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))

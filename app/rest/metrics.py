@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
@@ -9,12 +11,14 @@ from app.metrics.exposition import CONTENT_TYPE_LATEST, exposed
 from app.metrics.table import Table
 
 
-def metrics_router(table: Table) -> APIRouter:
+def metrics_router(table: Table, catch_up: Callable[[], None]) -> APIRouter:
+    """`catch_up`: counts what is over and was not counted yet."""
     router = APIRouter(tags=["metrics"])
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """In Prometheus' text format, added up over all workers."""
+        catch_up()
         return Response(exposed(table), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -36,9 +36,9 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     """What would happen to this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to
     the provider, nothing is stored."""
     format_ = await format_of(services, tenant, body)
-    caller = Caller(tenant, request.scope["headers"], request.scope[REQUEST].request_id, format_)
+    caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
-        facts = await take_in(services, await read(services, caller, body), caller, remember=False)
+        facts = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
     job = facts.job
     await count(services, tenant, job.conversation, facts.prompt)
     prepared, made = await services.compactor.plan(job)

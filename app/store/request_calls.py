@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app.core.history.recognition import Head
 from app.core.view.chunks import FirstChunk, SummaryChunk
@@ -75,6 +75,14 @@ class RequestCalls(Calls):
     async def recovers(self) -> bool:
         """Wait for a database that does not answer; False once it has been away for some ten seconds."""
         return self._readiness.reason is None and await self._guard.recovers()
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """What records something: done in a moment, and before anything that is recorded is read."""
+        self._writes.soon(work)
+
+    def catch_up(self) -> None:
+        """Does what was to be done soon, for whoever goes by what comes of it beside the store."""
+        self._writes.catch_up()
 
     def record(self, seen: ConversationSeen) -> None:
         """Never waits: stored within about 0.2 s, visible in this process at once."""

@@ -47,7 +47,9 @@ class CleanText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
-        return None if value is None else _UNSTORABLE.sub("\ufffd", value)
+        if value is None or (value.isascii() and "\0" not in value):  # Nearly all that is bound are names and digests.
+            return value
+        return _UNSTORABLE.sub("\ufffd", value)
 
 
 metadata = MetaData(

@@ -22,6 +22,10 @@ from app.store.usage_records import UsageRecord, write_usage
 
 log = structlog.get_logger("steno.store")
 
+SOON_SECONDS = 0.005
+"""How long the working out of records waits for a moment in which nobody waits for an answer."""
+MOST_SOON = 16
+"""Pieces of such work that wait; with one more all are done, so that nobody has to wait for many."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
@@ -54,12 +58,31 @@ class WriteBehind:
         self._archive = Archive()
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
+        self._soon: list[Callable[[], None]] = []
         self._repeats = Repeats()
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
         """Requests that will not be in the store: the queue was full, or the database refused what they held."""
         self.dropped_records = 0
         """Usage records likewise."""
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """What records something, once there is time: an agent's next request comes at once, and is not to wait for
+        what its last one leaves behind. Before anything recorded is read it is done."""
+        self._soon.append(work)
+        if len(self._soon) == 1:
+            asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
+        elif len(self._soon) > MOST_SOON:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Does what was to be done soon."""
+        waiting, self._soon = self._soon, []
+        for work in waiting:
+            try:
+                work()
+            except Exception:
+                log.exception("nothing was recorded of a request")
 
     def record(self, seen: ConversationSeen) -> None:
         """Dropped and counted where the queue is full."""
@@ -94,6 +117,7 @@ class WriteBehind:
     @property
     def waiting(self) -> bool:
         """Whether anything is not stored yet."""
+        self.catch_up()
         records = self._records or self._records_in_flight
         return bool(self._queue or self._in_flight or records or self._archive.waiting)
 
@@ -110,6 +134,7 @@ class WriteBehind:
     async def flush(self) -> None:
         """Write what was recorded before the call, and of many messages the first ones. If the database cannot be
         reached, it raises and keeps the rest."""
+        self.catch_up()
         async with self._writing:
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
@@ -136,6 +161,7 @@ class WriteBehind:
 
         async with self._writing:
             erased = await erase()
+            self.catch_up()
             waiting = [key for key in self._queue if is_meant(*key)]
             for key in waiting:
                 del self._queue[key]
@@ -147,6 +173,7 @@ class WriteBehind:
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """Heads that are not in the database yet; of one digest the newest comes last."""
+        self.catch_up()
         wanted = set(digests)
         return [
             Head(digest, conversation_id, turn, seen.turns)

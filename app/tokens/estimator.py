@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, pairwise
 from operator import add
@@ -40,6 +41,8 @@ log = structlog.get_logger("steno.estimator")
 MOST_REMEMBERED = 50_000
 """Units of which the tokens are remembered, beside those of the histories that were read of late: about 15 MB."""
 MOST_MODELS = 1_000
+DECLARED_REMEMBERED = 16
+"""Declarations of tools whose digest is remembered: the latest, with their bytes."""
 
 COSTLY = 1 << 20
 """Bytes that tools or a schema stand for until they were counted once: with them the instructions are, twice."""
@@ -175,8 +178,7 @@ class _Declaration:
         self._holds_calls = history.holds_calls
         self._estimator, self._rules = estimator, rules
         self._declared, self._read = declared, read
-        digest = blake2b(declared, digest_size=16, person=b"steno-declared").digest() if declared else b""
-        self.key = b"%b%b%d" % (_key(tag, self._system), digest, self._holds_calls)
+        self.key = b"%b%b%d" % (_key(tag, self._system), _declared_digest(declared), self._holds_calls)
         self.work = COSTLY if declared else 0
         """Bytes that counting it is as much work as."""
 
@@ -288,7 +290,12 @@ class Prompt:
         return tokens
 
 
+@lru_cache(DECLARED_REMEMBERED)
+def _declared_digest(declared: bytes) -> bytes:
+    return blake2b(declared, digest_size=16, person=b"steno-declared").digest() if declared else b""
+
+
 def _key(tag: int, unit: Sequence[Message]) -> Key:
     # With the sizes: a digest leaves out volatile text, which costs tokens nevertheless.
-    parts = (message.digest + len(message.raw).to_bytes(5, "big") for message in unit)
-    return b"".join((tag.to_bytes(2, "big"), *parts))
+    parts = [message.digest + len(message.raw).to_bytes(5, "big") for message in unit]
+    return b"".join([tag.to_bytes(2, "big"), *parts])

@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import replace
 from threading import Lock
+from typing import Any
 
 from app.core.values import value
 from app.memory.bounded import BoundedMap
+from app.wire.envelopes import SHORT, Envelopes
 from app.wire.members import LengthenedObject, RawObject, count_marks
 
-SHORTEST = 32_768
+SHORTEST = SHORT
 """Bytes of a beginning that is kept: reading a shorter one takes no longer than looking for it."""
 SEPARATORS = (b",", b", ")
 """What programs write between the elements of an array."""
@@ -70,6 +72,8 @@ class Beginnings:
         self._stops: list[int] = []
         """Ascending."""
         self._lock = Lock()
+        self.envelopes: Envelopes[Any] = Envelopes()
+        """Of shorter bodies, which are read where the event loop runs."""
 
     def find(self, body: bytes) -> Beginning | None:
         """The longest one that the body goes on from."""

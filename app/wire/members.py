@@ -119,6 +119,10 @@ class RawObject:
         raw = self._values.get(name)
         return None if raw is None else bytes(raw)
 
+    def resized(self, text: bytes, name: str, start: int, stop: int) -> ResizedObject:
+        """The object that `text` is: this one, but for its array `name`, which stands there from `start` to `stop`."""
+        return ResizedObject(text, self, self._values, name, start, stop)
+
     def elements(self, name: str) -> Sequence[bytes]:
         """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
         return split_array(self._values[name])
@@ -126,18 +130,17 @@ class RawObject:
     def value(self, name: str) -> object:
         """The decoded value; None if it is missing or cannot be decoded."""
         raw = self._values.get(name)
-        if raw is None:
-            return None
-        try:
-            return msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+        return None if raw is None else _decoded(raw)
 
     def spliced(
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
         """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
-        removed = [name for name in remove if name in self]
+        values = self._values
+        removed = [name for name in remove if name in values]
+        if add and values and not (removed or replace):
+            last = len(self.text[: self.end].rstrip(_SPACE))
+            return b"%b,%b%b" % (self.text[:last], add, self.text[last:])
         edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
@@ -163,6 +166,13 @@ class RawObject:
             after = self.members[names[index + 1]].key_start if index + 1 < len(names) else self.members[name].stop
             return self.members[name].key_start, after
         return self.members[names[index - 1]].stop, self.members[name].stop
+
+
+def _decoded(raw: bytes | msgspec.Raw) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
@@ -210,6 +220,34 @@ class LengthenedObject(RawObject):
         if name != self._name:
             return super().value(name)
         return msgspec.json.decode(self.raw(name) or b"")
+
+
+class ResizedObject(RawObject):
+    """An object that was read before with another array at one of its names."""
+
+    def __init__(
+        self, text: bytes, read: RawObject, values: dict[str, msgspec.Raw], name: str, start: int, stop: int
+    ) -> None:
+        self.text = text
+        self._values = values
+        self._read, self._name, self._start, self._stop = read, name, start, stop
+
+    @lazy
+    def members(self) -> dict[str, Member]:
+        longer = len(self.text) - len(self._read.text)
+        return {
+            name: Member(*(place + longer * (place > self._start) for place in member))
+            for name, member in self._read.members.items()
+        }
+
+    def raw(self, name: str) -> bytes | None:
+        return self.text[self._start : self._stop] if name == self._name else super().raw(name)
+
+    def elements(self, name: str) -> Sequence[bytes]:
+        return split_array(self.raw(name) or b"") if name == self._name else super().elements(name)
+
+    def value(self, name: str) -> object:
+        return _decoded(self.raw(name) or b"") if name == self._name else super().value(name)
 
 
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:

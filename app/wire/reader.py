@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from threading import Lock
 
 from app.core.history.identity import Identity
@@ -83,25 +82,30 @@ class MessageReader:
     def read(self, raw_messages: Sequence[bytes]) -> History:
         """Raises `Unreadable` where an element is no message."""
         known = self._longest_known(raw_messages)
-        if known.length == len(raw_messages):
-            return self._used(known).history if known.length else History()
-        new = self._read_each(raw_messages[known.length :])
-        if not known.length and (turn := _latest_turn(new)):
+        length = known.length
+        if length == len(raw_messages):
+            return self._used(known).history if length else History()
+        new = self._read_each(raw_messages[length:])
+        if not length and (turn := _latest_turn(new)):
             known, new = _grown(NOTHING, new[:turn]), new[turn:]
+            length = turn
         now = _grown(known, new)
+        place = now.place
         with self._lock:
-            self._drop(now.place)
+            self._drop(place)
             if known.before is not None:
                 self._drop(known.before)
-            if known.length:  # The latest turn may be edited, or sent to several: then it grows from there again.
-                self._histories.keep(known.place, replace(known, weight=PLACE_BYTES * known.length, before=None))
-            self._histories.keep(now.place, now)
+            if length:  # The latest turn may be edited, or sent to several: then it grows from there again.
+                light = _Known(known.raw_messages, known.history, known.size, PLACE_BYTES * length)
+                self._histories.keep(now.before or known.place, light)
+            self._histories.keep(place, now)
         return now.history
 
     def _used(self, known: _Known) -> _Known:
         """It may stay longer than the one that grew out of it, and counts by itself from here on."""
         with self._lock:
-            self._histories.keep(known.place, replace(known, weight=known.size))
+            whole = _Known(known.raw_messages, known.history, known.size, known.size, known.before)
+            self._histories.keep(known.place, whole)
         return known
 
     def _drop(self, place: Place) -> None:
@@ -142,7 +146,7 @@ class MessageReader:
 def _grown(known: _Known, new: Sequence[Message]) -> _Known:
     """The history that was read with what came after it."""
     history = known.history.grown(new) if known.length else History(new)
-    raw = (*known.raw_messages, *(message.raw for message in new))
+    raw = (*known.raw_messages, *[message.raw for message in new])
     size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
     return _Known(raw, history, size, size, known.place if known.length else None)
 

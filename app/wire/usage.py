@@ -41,16 +41,17 @@ def usage_of(said: object) -> Usage | None:
     was sent: nothing is learnt from them."""
     if not said:
         return None
-    calls = _iterations(said)
+    calls = _iterations(said) if isinstance(said, dict) and "iterations" in said else []
     if any(call.get("type") == "compaction" for call in calls):
         # What it says of the whole is the last call's alone.
         return Usage(_sum([read_usage(call) for call in calls]), None)
-    return Usage(read_usage(said), prompt_tokens(said) if len(calls) <= 1 else None)
+    prompt = prompt_tokens(said)
+    return Usage(_read(said, prompt), prompt if len(calls) <= 1 else None)
 
 
-def _iterations(said: object) -> list[Members]:
+def _iterations(said: Members) -> list[Members]:
     """The calls that the provider made of one."""
-    told = said.get("iterations") if isinstance(said, dict) else None
+    told = said["iterations"]
     return [call for call in told if isinstance(call, dict)] if isinstance(told, list) else []
 
 
@@ -70,23 +71,31 @@ def read_usage(usage: object) -> Tokens:
 
     Beside `prompt_tokens` the cache parts of another shape are among them, unless they are more than there is room for.
     """
+    return _read(usage, prompt_tokens(usage))
+
+
+def _read(usage: object, prompt: int | None) -> Tokens:
+    """`prompt`: where that is said clearly."""
     if not isinstance(usage, dict):
         return Tokens()
-    prompt = prompt_tokens(usage)
     if prompt is None and (told := _told(usage.get("prompt_tokens"))) is not None:
         parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
         prompt = _told(told + parts if parts > told else told)
     inputs, outputs = _details(usage, INPUT_DETAILS), _details(usage, OUTPUT_DETAILS)
-    cached = _first((inputs, "cached_tokens"), ((usage,), "prompt_cache_hit_tokens"), ((usage,), CACHE_PARTS[0]))
-    written = _first(*((inputs, name) for name in WRITTEN_DETAILS), ((usage,), CACHE_PARTS[1]))
+    cached = _first(inputs, "cached_tokens")
+    if cached is None:
+        cached = _first((usage,), "prompt_cache_hit_tokens", CACHE_PARTS[0])
+    written = _first(inputs, *WRITTEN_DETAILS)
+    if written is None:
+        written = _first((usage,), CACHE_PARTS[1])
     if written is None and "cache_creation" in usage:
         written = _written_by_age(usage["cache_creation"])
     cached = _part_of(prompt, cached)
     return Tokens(
         prompt=prompt,
-        completion=_first(((usage,), "completion_tokens"), ((usage,), "output_tokens")),
+        completion=_first((usage,), "completion_tokens", "output_tokens"),
         cached=cached,
-        reasoning=_first((outputs, "reasoning_tokens")),
+        reasoning=_first(outputs, "reasoning_tokens"),
         written=_part_of(None if prompt is None else prompt - (cached or 0), written),
     )
 
@@ -134,10 +143,10 @@ def _told(value: object) -> int | None:
     return value if 0 <= value <= MOST_TOKENS else None
 
 
-def _first(*places: tuple[Iterable[Members], str]) -> int | None:
-    """The first number of tokens that is told under a name in some members."""
-    for members, name in places:
+def _first(members: Iterable[Members], *names: str) -> int | None:
+    """The first number of tokens that is told in some members, the first name first."""
+    for name in names:
         for said in members:
-            if (told := _told(said.get(name))) is not None:
+            if name in said and (told := _told(said[name])) is not None:
                 return told
     return None

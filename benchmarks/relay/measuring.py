@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.relay.environments import Missing
 from benchmarks.relay.native import compiled
 from benchmarks.relay.processes import Cores, Running, Used, free_port, on_core, two_cores
-from benchmarks.relay.scenarios import FIRST_REQUESTS, HOLD, MEMORY, ONCE, Scale, Scenario
+from benchmarks.relay.scenarios import FIRST_REQUESTS, MEMORY, ONCE, Scale, Scenario
 from benchmarks.relay.subjects import DIRECT, Place, Subject
 
 START_SECONDS = 10.0
@@ -122,6 +122,9 @@ def bench(folder: Path, subjects: Mapping[str, Subject], scale: Scale, say: Call
 def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
     """Every scenario on every subject, round by round; who begins changes from round to round."""
     runs: list[Run] = []
+    for contestant in bench.contestants:
+        bench.ask(contestant, FIRST_REQUESTS)
+    time.sleep(bench.scale.settle_seconds)
     for number in range(bench.scale.rounds):
         for name, scenario in scenarios.items():
             if name in ONCE and number:
@@ -131,8 +134,6 @@ def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
             for contestant in (*bench.contestants[turn:], *bench.contestants[:turn]):
                 if contestant.process is None and name in ONCE:
                     continue
-                if name == HOLD:
-                    bench.ask(contestant, FIRST_REQUESTS)
                 run = bench.ask(contestant, scenario)
                 if name == MEMORY:
                     time.sleep(bench.scale.settle_seconds)

@@ -9,7 +9,7 @@ import pytest
 
 from app.simulator import Simulator
 from tests.e2e.histories import chat, turns
-from tests.e2e.raw import Answer, post
+from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
 
 WIDE: Any = {"models": [{"match": "*", "context_window": 128_000}]}
@@ -53,6 +53,8 @@ def test_a_threshold_that_is_none_is_refused_with_the_reason(
         ({"context": "off"}, b"x-a: b", "context"),
         ({}, b"x-context-compaction: no", "x-context-compaction"),
         ({}, b"x-context-preset: libre", "x-context-preset"),
+        ({"context": {"recall": "never"}}, b"x-a: b", "context.recall"),
+        ({}, b"x-context-recall: no", "x-context-recall"),
     ],
 )
 def test_an_option_that_cannot_be_obeyed_is_refused_by_name(
@@ -69,6 +71,32 @@ def test_an_option_that_cannot_be_obeyed_is_refused_by_name(
 @pytest.mark.parametrize(("value", "expected"), [(b"on", "summarized"), (b"TRUE", "summarized"), (b"Off", "full")])
 def test_a_header_switches_compaction(value: bytes, expected: str, steno: StartSteno) -> None:
     assert status(post(steno().url, chat(turns(15)), b"x-context-compaction: " + value)) == expected
+
+
+def asking() -> list[Any]:
+    """About what the first summary stands for."""
+    return [*turns(15)[:-1], {"role": "user", "content": "What was agreed about ORD-0002?"}]
+
+
+def test_what_is_recalled_is_accounted_for(steno: StartSteno) -> None:
+    proxy = steno()
+    context = post(proxy.url, chat(asking(), conversation_id="kim")).json["context"]
+    coverage = get(proxy.url, "/context/conversations/kim/coverage").json
+    [recalled] = [part for part in coverage["parts"] if part["kind"] == "recalled"]
+    assert context["actions"] == ["summarized", "recalled"]
+    assert context["recalled"] == {"messages": len(recalled["messages"]), "tokens": recalled["tokens"]}
+    assert {2, 3} <= set(recalled["messages"])
+    assert sum(part["tokens"] for part in coverage["parts"]) == context["tokens"]["forwarded"]
+
+
+@pytest.mark.parametrize(
+    ("options", "header"),
+    [({}, b"x-context-recall: off"), ({"context": {"recall": False}}, b"x-a: b")],
+)
+def test_a_request_does_without_recall(options: dict[str, Any], header: bytes, steno: StartSteno) -> None:
+    context = post(steno().url, chat(asking(), **options), header).json["context"]
+    assert context["actions"] == ["summarized"]
+    assert "recalled" not in context
 
 
 def test_the_summariser_is_told_what_to_look_after(simulator: Simulator, steno: StartSteno) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import count
 
 import pytest
@@ -255,3 +256,61 @@ async def test_two_stores_that_flush_the_same_heads_at_once_do_not_deadlock(
                 store.record(seen(f"{name}{number * order}", turns=turn, heads=((digest(number), turn),)))
         await asyncio.gather(*(store.flush() for store in stores))
     assert len(await stores[0].heads(TENANT, [digest(number) for number in range(200)])) == 200
+
+
+async def test_what_is_recorded_soon_is_done_in_a_moment_unasked(store: Store) -> None:
+    done: list[int] = []
+    store.soon(lambda: done.append(1))
+    assert not done
+    await asyncio.sleep(10 * write_behind.SOON_SECONDS)
+    assert done == [1]
+
+
+async def test_so_much_to_be_recorded_soon_waits_and_no_more(store: Store) -> None:
+    """In its order."""
+    done: list[int] = []
+    for number in range(write_behind.MOST_SOON + 1):
+        assert not done
+        store.soon(partial(done.append, number))
+    assert done == list(range(write_behind.MOST_SOON + 1))
+
+
+async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenStore, shared_url: str) -> None:
+    store = open_store(shared_url)
+    await store.start()
+    store.soon(lambda: store.record(seen(heads=((digest(1), 1),))))
+    assert len(await store.heads(TENANT, [digest(1)])) == 1
+    store.soon(lambda: store.record(seen()))
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.requests == 2
+    store.soon(lambda: store.record(seen()))
+    await store.close()
+    again = open_store(shared_url)
+    await again.start()
+    found = await again.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.requests == 3
+
+
+async def test_what_was_to_be_recorded_goes_with_its_conversation(store: Store) -> None:
+    store.record(seen())
+    await store.flush()
+    store.soon(lambda: store.record(seen()))
+    await store.delete_conversation(TENANT, "c1")
+    await store.flush()
+    assert await store.conversation(TENANT, "c1") is None
+
+
+async def test_what_fails_to_be_recorded_takes_nothing_else_with_it(store: Store) -> None:
+    done: list[int] = []
+
+    def failing() -> None:
+        raise ValueError("a bug")
+
+    store.soon(failing)
+    store.soon(lambda: done.append(1))
+    with capture_logs() as logs:
+        store.catch_up()
+    assert done == [1]
+    assert [entry["event"] for entry in logs] == ["nothing was recorded of a request"]

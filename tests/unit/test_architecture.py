@@ -50,7 +50,10 @@ MAY_SCALE = {
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
     "compaction/writing.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
-    "core/summary/maker.py": {"len(messages) // 3"},  # the newest third, which is marked as recent
+    "core/summary/maker.py": {
+        "len(messages) // 3",  # the newest third, which is marked as recent
+        "1 / 3",  # what rules may take of what a summary replaces, which is counted
+    },
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
     "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
     "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give

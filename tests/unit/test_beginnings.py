@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.wire import beginnings as beginnings_module
+from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.request import ChatRequest, read_request
 from app.wire.format import BodyBounds
@@ -23,6 +24,7 @@ MEMBERS = st.dictionaries(st.sampled_from(["n", "stream", "user", "metadata", "t
 @pytest.fixture(autouse=True)
 def short_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beginnings_module, "SHORTEST", 1)
+    monkeypatch.setattr(envelopes_module, "SHORT", 1)
 
 
 def written(before: dict[str, Any], messages: list[dict[str, Any]], after: dict[str, Any], spaced: bool) -> bytes:

@@ -162,22 +162,25 @@ def test_a_context_that_is_no_object_is_refused(context: bytes) -> None:
     with pytest.raises(InvalidRequest, match="context must be an object") as refused:
         read_request(b'{"model":"m","messages":[],"context":%b}' % context)
     assert refused.value.param == "context"
-    assert "known: compaction, instructions, pin, preset, trigger" in refused.value.message
+    assert "known: compaction, instructions, pin, preset, recall, trigger" in refused.value.message
 
 
 @pytest.mark.parametrize("name", ["presett", "", "Preset", "x" * 200])
 def test_an_unknown_option_is_refused_with_those_that_are_known(name: str) -> None:
     body = b'{"model":"m","messages":[],"context":{"preset":"off","%b":1}}' % name.encode()
-    with pytest.raises(InvalidRequest, match="known: compaction, instructions, pin, preset, trigger") as refused:
+    with pytest.raises(
+        InvalidRequest, match="known: compaction, instructions, pin, preset, recall, trigger"
+    ) as refused:
         read_request(body)
     assert refused.value.param == f"context.{name[:100]}"
     assert f"{name!r:.100}" in refused.value.message
 
 
+@pytest.mark.parametrize("name", [b"compaction", b"recall"])
 @pytest.mark.parametrize("value", [b'"off"', b"2", b"{}", b"[]"])
-def test_compaction_is_on_or_off(value: bytes) -> None:
+def test_compaction_and_recall_are_on_or_off(name: bytes, value: bytes) -> None:
     with pytest.raises(InvalidRequest, match="must be true or false"):
-        read_request(b'{"model":"m","messages":[],"context":{"compaction":%b}}' % value)
+        read_request(b'{"model":"m","messages":[],"context":{"%b":%b}}' % (name, value))
 
 
 @pytest.mark.parametrize(

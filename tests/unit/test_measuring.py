@@ -32,7 +32,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Services:
 
 def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, bytes] | None = None) -> tuple[Any, ...]:
     body = f'{{"model":"{model}","messages":[{{"role":"user","content":"hello"}}]{more}}}'
-    return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], "req_1", FORMATS[0])
+    return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], FORMATS[0])
 
 
 async def measured(services: Services, *request: Any) -> Any:

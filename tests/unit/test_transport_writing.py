@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected
-from app.providers.transport.writing import write_head
+from app.providers.transport.writing import RequestHead
 
 HEADERS = [(b"X-Odd_Case", b"1"), (b"x-a", b""), (b"X-a", b"\xe9 b")]
 LINES = b"X-Odd_Case: 1\r\nx-a: \r\nX-a: \xe9 b\r\n"
@@ -35,9 +35,9 @@ async def arriving() -> AsyncIterator[bytes]:
 def test_headers_go_up_as_they_are_with_a_host_before_and_the_framing_behind(
     method: bytes, given_headers: list[tuple[bytes, bytes]], content: bytes | None, expected: bytes
 ) -> None:
-    written = write_head(
-        method, b"/a?b=%2F", b"h:1", [*HEADERS, *given_headers], arriving() if content is None else content
-    )
+    head = RequestHead(method, b"/a?b=%2F", b"h:1", [*HEADERS, *given_headers])
+    written = head.before(arriving() if content is None else content)
+    assert head.before(arriving() if content is None else content) == written
     assert written.head == method + b" /a?b=%2F HTTP/1.1\r\nHost: h:1\r\n" + expected + b"\r\n"
 
 
@@ -66,18 +66,18 @@ def test_what_would_be_read_as_something_else_is_never_written(
     method: bytes, target: bytes, header: tuple[bytes, bytes]
 ) -> None:
     with pytest.raises(UpstreamDisconnected):
-        write_head(method, target, b"h", [header], b"")
+        RequestHead(method, target, b"h", [header]).before(b"")
 
 
 def test_two_lengths_are_never_written() -> None:
     with pytest.raises(UpstreamDisconnected):
-        write_head(b"POST", b"/", b"h", [(b"content-length", b"2"), (b"Content-Length", b"2")], b"{}")
+        RequestHead(b"POST", b"/", b"h", [(b"content-length", b"2"), (b"Content-Length", b"2")]).before(b"{}")
 
 
 @given(st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=3))
 def test_a_head_has_as_many_lines_as_it_was_given(headers: list[tuple[bytes, bytes]]) -> None:
     try:
-        head = write_head(b"GET", b"/", b"h", headers, b"").head
+        head = RequestHead(b"GET", b"/", b"h", headers).before(b"").head
     except UpstreamDisconnected:
         return
     assert head.count(b"\r\n") == head.count(b"\n") == head.count(b"\r") == len(headers) + 3

@@ -65,6 +65,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/measuring.py": {"trigger": OPTION},
     "proxy/options.py": dict.fromkeys(("compaction", "trigger"), OPTION),
     "proxy/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
+    "proxy/protocol.py": {"status": ASGI},
     "proxy/report.py": dict.fromkeys(("actions", "context", "conversation_id", "messages", "reason", "status"), REPORT),
 }
 

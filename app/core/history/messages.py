@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Any
@@ -116,6 +116,32 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
+class Traits:
+    """What is known of some messages once each of them was looked at."""
+
+    def __init__(self) -> None:
+        self.users: list[int] = []
+        self.instructions: list[int] = []
+        """Places of these, as of users."""
+        self.calls = self.answers = self.media = self.ties = self.bound = False
+        """Whether any of them has some."""
+
+    @classmethod
+    def of(cls, messages: Iterable[Message]) -> Traits:
+        found = cls()
+        for place, message in enumerate(messages):
+            if message.kind is Kind.USER:
+                found.users.append(place)
+            elif message.kind is Kind.INSTRUCTIONS:
+                found.instructions.append(place)
+            found.calls = found.calls or bool(message.calls)
+            found.answers = found.answers or bool(message.answers)
+            found.media = found.media or bool(message.media)
+            found.ties = found.ties or message.tied
+            found.bound = found.bound or message.bound
+        return found
+
+
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
 
@@ -127,24 +153,25 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     def of(cls, messages: Sequence[Message]) -> History:
         return messages if isinstance(messages, History) else cls(messages)
 
-    def grown(self, new: Sequence[Message]) -> History:
-        """This one with what came after it."""
+    def grown(self, new: Sequence[Message], traits: Traits | None = None) -> History:
+        """This one with what came after it. `traits`: of that, where it was looked at already."""
+        traits = traits or Traits.of(new)
         longer, size = History((*self, *new)), len(self)
         longer.__dict__.update(
-            turn_starts=(*self.turn_starts, *_places(new, Kind.USER, size)),
-            instruction_places=(*self.instruction_places, *_places(new, Kind.INSTRUCTIONS, size)),
-            unit_starts=self._units_grown(longer, new),
-            holds_calls=self.holds_calls or any(message.calls for message in new),
-            holds_answers=self.holds_answers or any(message.answers for message in new),
-            holds_media=self.holds_media or any(message.media for message in new),
-            holds_ties=self.holds_ties or any(message.tied for message in new),
+            turn_starts=(*self.turn_starts, *[size + place for place in traits.users]),
+            instruction_places=(*self.instruction_places, *[size + place for place in traits.instructions]),
+            unit_starts=self._units_grown(longer, traits),
+            holds_calls=self.holds_calls or traits.calls,
+            holds_answers=self.holds_answers or traits.answers,
+            holds_media=self.holds_media or traits.media,
+            holds_ties=self.holds_ties or traits.ties,
             kept=dict(self.kept),
             shorter=self if self and not self.kept else None,
         )
         if self.rest:
             longer.__dict__.update(instructions=self.instructions)
             if self.instructions:
-                longer.__dict__.update(_rest=self.rest.grown(new))
+                longer.__dict__.update(_rest=self.rest.grown(new, traits))
         return longer
 
     @lazy
@@ -167,12 +194,12 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def turn_starts(self) -> tuple[int, ...]:
-        return tuple(_places(self, Kind.USER))
+        return _places(self, Kind.USER)
 
     @lazy
     def instruction_places(self) -> tuple[int, ...]:
         """Indexes of all instructions."""
-        return tuple(_places(self, Kind.INSTRUCTIONS))
+        return _places(self, Kind.INSTRUCTIONS)
 
     @property
     def first_instruction(self) -> int:
@@ -201,11 +228,11 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         for every history that begins like this one."""
         return {}
 
-    def _units_grown(self, longer: History, new: Sequence[Message]) -> tuple[int, ...]:
+    def _units_grown(self, longer: History, new: Traits) -> tuple[int, ...]:
         starts = self.unit_starts
         if not starts:
             return unit_starts(longer)
-        if not (self[-1].bound or any(message.calls or message.answers or message.bound for message in new)):
+        if not (self[-1].bound or new.calls or new.answers or new.bound):
             return (*starts, *range(len(self), len(longer)))
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -213,8 +240,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return (*starts, *(starts[-1] + start for start in unit_starts(latest)[1:]))
 
 
-def _places(messages: Iterable[Message], kind: Kind, first: int = 0) -> Iterator[int]:
-    return (index for index, message in enumerate(messages, first) if message.kind is kind)
+def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
+    return tuple([index for index, message in enumerate(messages) if message.kind is kind])
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:

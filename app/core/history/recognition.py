@@ -58,8 +58,13 @@ def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], .
 
     Each with the number of turns begun there. The second one is how an edited or regenerated turn is known.
     """
-    ends = {len(transcript), max(0, transcript.last_user)} - {0}
-    return tuple((chain[end], transcript.turn_at(end)) for end in sorted(ends))
+    end, starts = len(transcript), transcript.turn_starts
+    if not end:
+        return ()
+    now = chain[end], len(starts)
+    if not starts or not starts[-1]:
+        return (now,)
+    return (chain[starts[-1]], len(starts) - 1), now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:

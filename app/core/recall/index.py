@@ -97,6 +97,11 @@ class Index:
         holding = bisect_left(held[0], among) if held else 0
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)
 
+    def holds(self, word: str, among: int) -> bool:
+        """Whether one of the first so many passages holds a word."""
+        held = self._holding.get(word)
+        return held is not None and held[0][0] < among
+
     def scores(self, asked: Weights, among: int) -> Scores:
         """How well each of the first so many passages matches.
 

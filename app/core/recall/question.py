@@ -16,16 +16,18 @@ from app.core.history.messages import History, Kind
 from app.core.recall.index import Index, Weights
 from app.core.values import value
 
-ASKING_FLOOR = 0.20
+ASKING_FLOOR = 0.30
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
-STATING_FLOOR = 0.60
+STATING_FLOOR = 0.65
 """The same for a message without a question mark."""
-FULL_MATCH = 0.30
+FULL_MATCH = 0.40
 """From this share on all of the budget is used; below it a part."""
 LITTLE = 2.0
 """Words of a message that together are as rare as two that nobody said before: with less it says little by itself, as
 "yes, that one" does, and the assistant's message before it is asked for, too."""
 BEFORE_WEIGHT = 0.5
+UNKNOWN_WEIGHT = 0.25
+"""What a word that nobody said before counts: it cannot be matched, and says little of whether the others are."""
 MOST_WORDS = 64
 READ_CHARACTERS = 4_000
 """Of a longer message its beginning and its end are read."""
@@ -67,7 +69,8 @@ def _rarest(asked: Weights, index: Index, among: int) -> Weights:
 
 
 def _found(asked: Weights, asks: bool, history: History, index: Index, among: int, may: May) -> Found:
-    mass = sum(weight * index.rarity(word, among) for word, weight in asked.items())
+    known = {word: 1.0 if index.holds(word, among) else UNKNOWN_WEIGHT for word in asked}
+    mass = sum(weight * index.rarity(word, among) * known[word] for word, weight in asked.items())
     scores = index.scores(asked, among)
     best = nlargest(MOST_FOUND, filter(may, scores), key=lambda number: (scores[number], -number))
     if not best or not mass:

@@ -108,6 +108,8 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
     Parallel calls and their results are written as one each. A result is given what its own text costs, the caller
     the rest; the sum is what the rules say.
     """
+    if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
+        return (_message_tokens(unit[0], unit[0].name, rules, count),)
     tokens: list[int] = []
     called: dict[str, tuple[int, str]] = {}
     joint: dict[int, list[int]] = {}
@@ -223,16 +225,21 @@ def _written(value: Any, depth: int, names: bool = False) -> Any:
 
 
 def _messages_tokens(messages: Sequence[Message], rules: CountingRules, count: Count) -> int:
+    if len(messages) == 1:
+        return sum(unit_tokens(messages, rules, count))
     starts = (*unit_starts(messages), len(messages))
     return sum(sum(unit_tokens(messages[start:stop], rules, count)) for start, stop in pairwise(starts))
 
 
 def _message_tokens(message: Message, called: str, rules: CountingRules, count: Count) -> int:
     """`called`: the function that a tool message is the result of."""
-    thoughts = 0 if _passes(message, rules) else thought_tokens(message, rules, count)
+    thinks = message.thoughts or message.encrypted
+    thoughts = thought_tokens(message, rules, count) if thinks and not _passes(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
         return thoughts + _media_tokens(message, rules)
-    tokens = rules.message + count(message.role) + _media_tokens(message, rules) + _calls_tokens(message, rules, count)
+    tokens = rules.message + count(message.role) + _media_tokens(message, rules)
+    if message.calls or message.settled:
+        tokens += _calls_tokens(message, rules, count)
     if rules.one_by_one is not None:
         tokens += rules.one_by_one.result * len(message.answers)
     elif message.is_paired:
@@ -248,6 +255,8 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
 
 
 def _media_tokens(message: Message, rules: CountingRules) -> int:
+    if not message.media:
+        return 0
     return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale, rules.file) for media in message.media)
 
 

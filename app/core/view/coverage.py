@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.core.limits.budget import Line
-from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, View
 
 ONE_TO_ONE = Line()
 
@@ -17,14 +17,13 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
     response format, the reply's priming, and what the provider adds.
     """
     transcript = conversation.transcript
-    parts: list[dict[str, Any]] = [
-        {
-            "kind": "instructions",
-            "messages": len(conversation.instructions),
-        }
-    ]
+    parts: list[dict[str, Any]] = [{"kind": "instructions", "messages": len(conversation.instructions)}]
     if view is None:
-        view = View((Verbatim(0, len(transcript)),) if len(transcript) else (), conversation.tokens)
+        total = conversation.tokens
+        if len(transcript):
+            tokens = total - conversation.instruction_tokens
+            parts.append({"kind": "verbatim", **_place(0, len(transcript) - 1), "tokens": tokens})
+        return _reported(parts, line, total)
     for part in view.parts:
         match part:
             case Summary(chunk):
@@ -45,9 +44,14 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
             case _:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
+    return _reported(parts, line, view.tokens)
+
+
+def _reported(parts: list[dict[str, Any]], line: Line, total: int) -> list[dict[str, Any]]:
+    """As the provider counts them: the instructions, which come first, bear what is left of the whole."""
     messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
-    total = line.reported(view.tokens)
-    return [{**parts[0], "tokens": total - sum(shown["tokens"] for shown in messages)}, *messages]
+    left = line.reported(total) - sum(shown["tokens"] for shown in messages)
+    return [{**parts[0], "tokens": left}, *messages]
 
 
 def _place(first: int, last: int) -> dict[str, int]:

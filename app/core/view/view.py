@@ -264,11 +264,9 @@ class View:
         return tuple(part.chunk for part in self.parts if isinstance(part, Summary))
 
     @property
-    def recalled(self) -> Mapping[str, int]:
-        """How many messages are quoted, and the tokens of all that is brought back; empty where nothing is."""
-        notes = [part for part in self.parts if isinstance(part, Recalled) or _holds_values(part)]
-        messages = {index for part in notes if isinstance(part, Recalled) for index in part.messages}
-        return {"messages": len(messages), "tokens": sum(part.tokens for part in notes)} if notes else {}
+    def recalled(self) -> tuple[Recalled | Note, ...]:
+        """What brings something back of messages that are left out or shortened."""
+        return tuple(part for part in self.parts if isinstance(part, Recalled) or _holds_values(part))
 
     @property
     def changed(self) -> Mapping[str, int]:

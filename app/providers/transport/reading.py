@@ -6,6 +6,8 @@ one length, and never a length beside an encoding. What it leaves open is decide
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 LONGEST_HEAD = 100 << 10
@@ -31,6 +33,7 @@ class AnswerReading:
         "began",
         "complete",
         "headers",
+        "on_body",
         "parts",
         "reusable",
         "status",
@@ -57,6 +60,8 @@ class AnswerReading:
         self._bare = 0
         """Bytes since the last one of the body."""
         self._to_head = to_head
+        # One read can bring hundreds of parts: each costs a call of Python's own less so. With HEAD there is none.
+        self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes | memoryview) -> None:
@@ -66,6 +71,7 @@ class AnswerReading:
             return
         self.began = True
         self._bare += len(data)
+        known = len(self.parts)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -73,11 +79,19 @@ class AnswerReading:
             if not self.complete:
                 self.stop()
                 raise GarbledAnswer(str(error)) from error
+        finally:
+            self._count(known)
         if self.complete:
             self.stop()
         elif self._bare > LONGEST_HEAD:
             self.stop()
             raise GarbledAnswer(f"More than {LONGEST_HEAD} bytes came, and none of them of a body.")
+
+    def _count(self, known: int) -> None:
+        """`known`: how many parts were there before."""
+        if len(self.parts) > known:
+            self.unread += sum(map(len, self.parts[known:]))
+            self._bare = 0
 
     def end(self) -> None:
         """The connection ended. Raises `GarbledAnswer` for an answer that does not end so."""
@@ -145,12 +159,6 @@ class AnswerReading:
             )
         else:
             self.reusable = parser.should_keep_alive()
-
-    def on_body(self, part: bytes) -> None:
-        if not self.complete:
-            self.parts.append(part)
-            self.unread += len(part)
-            self._bare = 0
 
     def on_message_complete(self) -> None:
         self.complete = self.arrived

@@ -23,29 +23,35 @@ class WrittenHead:
     """Bytes of the body; None: it goes in chunks."""
 
 
-def write_head(
-    method: bytes,
-    target: bytes,
-    host: bytes,
-    headers: Sequence[tuple[bytes, bytes]],
-    content: bytes | AsyncIterator[bytes],
-) -> WrittenHead:
-    """The head for a body that is `content`. Raises `UpstreamDisconnected` for what would be read as something else.
+class RequestHead:
+    """A request line and headers, checked and written once, for any number of bodies."""
 
-    `host` comes first; a length or an encoding is added at the end where none was given.
-    """
-    _check(method, target, headers)
-    lines = [b"%b %b HTTP/1.1" % (method, target), b"Host: " + host, *map(b": ".join, headers), b"", b""]
-    given = [value for name, value in headers if len(name) == 14 and name.lower() == b"content-length"]
-    length = _length(given, content)
-    if not given:
-        if length is None:
-            lines.insert(-2, b"Transfer-Encoding: chunked")
+    __slots__ = ("_given", "_line", "_rest", "_says_its_length", "asks_head_alone")
+
+    def __init__(self, method: bytes, target: bytes, host: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """`host` comes first. Raises `UpstreamDisconnected` for what would be read as something else."""
+        _check(method, target, headers)
+        self._line = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, host)
+        self._rest = b"".join([b"%b: %b\r\n" % header for header in headers])
+        self._given = [value for name, value in headers if len(name) == 14 and name.lower() == b"content-length"]
+        self._says_its_length = method in _SAYS_ITS_LENGTH
+        self.asks_head_alone = method == b"HEAD"
+
+    def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
+        """With a length or an encoding at the end, where none was given. Raises `UpstreamDisconnected` for a length
+        that is not the body's."""
+        length = _length(self._given, content)
+        if self._given:
+            head = b"%b%b\r\n" % (self._line, self._rest)
+        elif length is None:
+            head = b"%b%bTransfer-Encoding: chunked\r\n\r\n" % (self._line, self._rest)
         elif length:
-            lines.insert(-2, b"Content-Length: %d" % length)
-        elif method in _SAYS_ITS_LENGTH:
-            lines.insert(2, b"Content-Length: 0")
-    return WrittenHead(b"\r\n".join(lines), length)
+            head = b"%b%bContent-Length: %d\r\n\r\n" % (self._line, self._rest, length)
+        elif self._says_its_length:
+            head = b"%bContent-Length: 0\r\n%b\r\n" % (self._line, self._rest)
+        else:
+            head = b"%b%b\r\n" % (self._line, self._rest)
+        return WrittenHead(head, length)
 
 
 def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:

@@ -1,0 +1,80 @@
+"""Envelopes: all that a body says beside its messages. A client says the same with each turn: it is read once.
+
+A body that begins and ends as one that was read, with an array between, is that body with another array: JSON puts a
+value in the place of another. So only the array is read, and the request is like the one before in all else.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from app.core.values import value
+from app.memory.bounded import BoundedMap
+from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+
+SHORT = 32_768
+"""Bytes of a body from which on more is known: see `beginnings`."""
+MOST_BYTES = 1 << 20
+MOST_ALIKE = 4
+"""Envelopes that begin alike, such as those of plain and of streamed requests: the latest are kept."""
+ENTRY_BYTES = 4_000
+"""What one takes beside its bytes."""
+
+R = TypeVar("R")
+
+
+@value
+class _Envelope(Generic[R]):
+    head: bytes
+    """Up to the array."""
+    tail: bytes
+    """From behind it."""
+    rest: RawObject
+    """Both, with an empty array."""
+    request: R
+
+
+Enveloped = tuple[R, RawObject, list[bytes]]
+"""The request that it is like, its members, and the elements of its array."""
+
+
+class Envelopes(Generic[R]):
+    """The latest ones of short bodies. Not to be used by several threads."""
+
+    def __init__(self) -> None:
+        self._kept: BoundedMap[bytes, tuple[_Envelope[R], ...]] = BoundedMap(most_bytes=MOST_BYTES, size=_held_bytes)
+        """By what stands before the array's name."""
+
+    def find(self, body: bytes, name: str, most_values: int) -> Enveloped[R] | None:
+        """None where such an envelope was not seen, or holds no array that can be read."""
+        if len(body) >= SHORT or holds_more_values(body, most_values):
+            return None
+        for envelope in self._kept.use(_before(body, name)) or ():
+            start, stop = len(envelope.head), len(body) - len(envelope.tail)
+            if start < stop and body.startswith(envelope.head) and body.endswith(envelope.tail):
+                try:
+                    elements = split_array(body[start:stop])
+                except Unreadable:
+                    return None
+                return envelope.request, envelope.rest.resized(body, name, start, stop), elements
+        return None
+
+    def keep(self, source: RawObject, name: str, request: R) -> None:
+        """The request that was read of a body with these members."""
+        body = source.text
+        if len(body) >= SHORT or source.members[name].key_start != len(before := _before(body, name)):
+            return
+        member = source.members[name]
+        head, tail = body[: member.start], body[member.stop :]
+        alike = [each for each in self._kept.get(before) or () if (each.head, each.tail) != (head, tail)]
+        envelope = _Envelope(head, tail, RawObject(b"%b[]%b" % (head, tail)), request)
+        self._kept.keep(before, (envelope, *alike[: MOST_ALIKE - 1]))
+
+
+def _before(body: bytes, name: str) -> bytes:
+    """What stands before the name where that comes first."""
+    return body[: body.find(b'"%b"' % name.encode())]
+
+
+def _held_bytes(envelopes: tuple[_Envelope[R], ...]) -> int:
+    return sum(3 * (len(each.head) + len(each.tail)) + ENTRY_BYTES for each in envelopes)
