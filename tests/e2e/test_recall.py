@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from random import Random
 from typing import Any
 
 import anthropic
 import httpx2
-import openai
 import pytest
 
 from app.simulator import Simulator
@@ -93,7 +93,7 @@ def test_a_question_about_what_was_summarised_has_the_detail_before_it(
 
 
 @pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
-def test_what_is_recalled_is_told_and_planned(written: Written, simulator: Simulator, running: Steno) -> None:
+def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) -> None:
     named = b"x-context-conversation-id: mine"
     answered = ask(running, written, named)
     context = told(answered, "context")
@@ -102,7 +102,7 @@ def test_what_is_recalled_is_told_and_planned(written: Written, simulator: Simul
     assert context["actions"] == ["summarized", "recalled"]
     assert context["recalled"]["messages"] >= 1
     assert 0 < context["recalled"]["tokens"] <= 0.05 * WINDOW
-    planned = told(ask(running, written, named, target="/context/plan"), "parts")
+    planned = told(ask(running, written, named, target="/context/plan", format=written.name), "parts")
     (note,) = [part for part in planned if part["kind"] == "recalled"]
     assert 2 in note["messages"]
     path = f"{running.url}/context/conversations/mine/coverage"
@@ -240,8 +240,6 @@ class _Curious(Thinker):
     """It tells of something in each turn, and asks for what it told some turns ago."""
 
     def __init__(self, number: int, *, streams: bool) -> None:
-        from random import Random
-
         super().__init__(number, Random(number), streams=streams)
 
     def ask(self) -> None:

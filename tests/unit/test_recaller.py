@@ -24,7 +24,7 @@ STOP = 12
 class Now:
     """Work that is done at once."""
 
-    async def do(self, tenant: str, work: Callable[[], Any]) -> Any:
+    async def do(self, _: str, work: Callable[[], Any]) -> Any:
         return work()
 
 
@@ -50,9 +50,7 @@ def job(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -
 
 
 def decision(talk: Conversation) -> Decision:
-    return Decision(
-        "summarized", View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100), ("summarized",)
-    )
+    return Decision(View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100), ("summarized",))
 
 
 def recalled(recaller: Recaller, asked: Any) -> Decision:
@@ -75,7 +73,8 @@ def test_it_reads_on_and_forgets_after_a_deletion() -> None:
     before = kept._held.get((("t", "c"), "m"))
     recalled(kept, job(talk(more=3)))
     after = kept._held.get((("t", "c"), "m"))
-    assert before and after
+    assert before is not None
+    assert after is not None
     assert after.recollection is before.recollection
     kept.forget("t", "c")
     assert [key[0] for key in kept._held._held] == [("t", "d"), ("u", "c")]
@@ -156,4 +155,5 @@ def test_only_the_default_recalls() -> None:
     at = load().upstream
     found = {name: Policies(load()).of(at, "m", name, None).policy.recall for name in PRESETS}
     assert found.pop("default") is not None
+    assert found.pop("off") is not None, "nothing to recall: it compacts nothing"
     assert set(found.values()) == {None}

@@ -118,7 +118,7 @@ def test_finds_the_passage_that_a_question_is_about(said: str, question: str) ->
     view = recall(asked, summarised(asked, 40))
     assert f"1 user: {said}" in quoted(view)
     assert view.actions == ("summarized", "recalled")
-    assert view.recalled == {"messages": len(notes(view)[0].messages), "tokens": notes(view)[0].tokens}
+    assert view.recalled == tuple(notes(view))
     assert view.tokens == 100 + notes(view)[0].tokens
 
 
@@ -402,8 +402,8 @@ def test_earlier_notes_take_no_more_than_the_room_for_one() -> None:
     stop = 10 + 40
     for ratio in (0.02, 0.03, 0.05, 0.1):
         view = recall(asked, summarised(asked, stop, history_length=stop + 1), RecallPolicy(max_ratio=ratio))
-        *earlier, _ = notes(view) or [None]
-        assert sum(note.tokens for note in earlier if note) <= int(ratio * LIMIT)
+        earlier = notes(view)[:-1]
+        assert sum(note.tokens for note in earlier) <= int(ratio * LIMIT)
 
 
 def test_the_prefix_stays_from_turn_to_turn_but_for_the_last_note() -> None:
@@ -478,7 +478,7 @@ def test_without_room_the_last_note_goes_before_earlier_ones() -> None:
 def shop(question: str = "Thanks.", later: Sequence[Message] = ()) -> Conversation:
     call = ToolCall("c", "get_order", '{"order_id": "QX-8127"}')
     early = (user("My order."), assistant("", call), message("tool", "mail jo@example.org, 24.90 EUR", answers="c"))
-    return talk(*early, then=later, question=question, fillers=44)
+    return talk(*early, then=(*later, user("Hm.")), question=question, fillers=44)
 
 
 def values_of(view: View) -> list[str]:
@@ -494,7 +494,7 @@ def test_values_of_the_latest_messages_left_out_stand_behind_the_summaries() -> 
     note = view.parts[1]
     assert isinstance(note, Note)
     assert note.text.startswith(f"{VALUES_OPENING}\n<values ")
-    assert view.recalled == {"messages": 0, "tokens": note.tokens}
+    assert view.recalled == (note,)
     assert view.actions == ("summarized", "recalled")
     assert view.tokens == 100 + note.tokens
 
@@ -509,7 +509,7 @@ def test_values_stand_behind_what_is_carried_pinned_and_noted() -> None:
 
 
 def test_without_calls_or_summaries_there_are_no_values() -> None:
-    plain = talk(user("Mail jo@example.org about QX-8127."), question="Thanks.")
+    plain = talk(user("Mail jo@example.org about QX-8127."), then=(user("Hm."),), question="Thanks.")
     view = summarised(plain, 12)
     assert recall(plain, view) is view
     asked = shop()
@@ -553,7 +553,7 @@ def test_values_take_at_most_half_of_the_room_and_nothing_where_there_is_none() 
     asked = talk(user("My order."), assistant("", call), many, question="Thanks.", fillers=44)
     for ratio in (0.01, 0.05, 0.1):
         view = recall(asked, summarised(asked, 40), RecallPolicy(max_ratio=ratio))
-        assert view.recalled.get("tokens", 0) <= ratio * LIMIT / 2
+        assert sum(note.tokens for note in view.recalled) <= ratio * LIMIT / 2
         assert bool(values_of(view)) == (ratio > 0.01)
     full = replace(summarised(asked, 40), tokens=LIMIT - 5)
     assert recall(asked, full) is full
@@ -652,8 +652,7 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
     room = int(ratio * limit)
     assert problems(asked, found, limit) == problems(asked, view, limit)
     assert _without_notes(found) == _covered(view)
-    *earlier, _ = notes(found) or [None]
-    assert sum(note.tokens for note in earlier if note) <= room
+    assert sum(note.tokens for note in notes(found)[:-1]) <= room
     assert all(note.tokens == cost(own_message(note.text)) <= room for note in notes(found))
     assert found.tokens == view.tokens + sum(note.tokens for note in notes(found))
     hidden = hidden_in(asked, view)
@@ -668,7 +667,7 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
             assert piece.replace("<\\", "<") in indented(text)
     known = Recollection(asked)
     other = data.draw(_views())[1]
-    if other.chunks and max((c.last_index for c in other.chunks)) < len(asked.transcript):
+    if other.chunks and max(c.last_index for c in other.chunks) < len(asked.transcript):
         known.read(asked, data.draw(st.integers(0, len(asked.transcript))))
     assert with_recalled(asked, view, known, policy, limits, cost) == found
     assert with_recalled(asked, view, known, policy, limits, cost) == found
