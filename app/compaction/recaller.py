@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -23,6 +24,7 @@ MOST_BYTES = 64 << 20
 class _Held:
     recollection: Recollection
     size: int = 0
+    """When it was last looked through. Nobody else may count: it may just be read on."""
     lock: Lock = field(default_factory=Lock)
     """Several requests of one conversation may be looked through at once."""
 
@@ -30,7 +32,10 @@ class _Held:
 class Recaller:
     def __init__(self, work: Work, most_bytes: int = MOST_BYTES) -> None:
         self._work = work
-        self._held: BoundedMap[tuple[str, str], _Held] = BoundedMap(most_bytes=most_bytes, size=lambda held: held.size)
+        self._held: BoundedMap[tuple[tuple[str, str], str], _Held] = BoundedMap(
+            most_bytes=most_bytes, size=lambda held: held.size
+        )
+        """By conversation and model: by each, notes have other sizes."""
 
     async def recalled(self, job: Job, decision: Decision) -> Decision:
         """The decision with what the current message is about, quoted from what its view leaves out."""
@@ -39,23 +44,21 @@ class Recaller:
             return decision
         if job.budget.line.reported(job.conversation.tokens) > policy.history_tokens:
             return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
-        held = self._held.use(job.place)
-        if held is None or not held.recollection.is_of(job.conversation):
-            held = _Held(Recollection(job.conversation))
-        found = await self._work.do(job.tenant, lambda: _look(job, view, policy, held))
-        self._held.keep(job.place, replace(held, size=held.recollection.size))
+        place = job.place, job.model
+        known = self._held.use(place)
+        found, held = await self._work.do(job.tenant, lambda: _look(job, view, policy, known))
+        self._held.keep(place, held)
         return decision if found == view else replace(decision, view=found, actions=found.actions)
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, or of all."""
-        self._held.drop(lambda place, _: place[0] == tenant and conversation_id in (None, place[1]))
+        self._held.drop(lambda key, _: key[0][0] == tenant and conversation_id in (None, key[0][1]))
 
 
-def _look(job: Job, view: View, policy: RecallPolicy, held: _Held) -> View:
+def _look(job: Job, view: View, policy: RecallPolicy, known: _Held | None) -> tuple[View, _Held]:
     conversation = job.conversation
-    with held.lock:
-        recollection = held.recollection
-        if not recollection.is_of(conversation):  # Meanwhile it read on in another branch of the history.
-            recollection = Recollection(conversation)
-        found = with_recalled(conversation, view, recollection, policy, job.budget, job.cost)
-    return view if problems(conversation, found, job.budget.limit) else found
+    with known.lock if known else nullcontext():
+        held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
+        found = with_recalled(conversation, view, held.recollection, policy, job.budget, job.cost)
+        held = replace(held, size=held.recollection.size)
+    return view if problems(conversation, found, job.budget.limit) else found, held

@@ -35,7 +35,7 @@ def read_options(source: RawObject) -> Mapping[str, Any]:
         if name not in OPTIONS:
             raise InvalidRequest(f"context has no option {name!r:.100}; {known}.", f"context.{name:.100}")
     for name in SWITCHES:
-        if options.get(name) not in (None, True, False):
+        if not isinstance(options.get(name, True), bool | None):
             raise InvalidRequest(f"context.{name} must be true or false.", f"context.{name}")
     return options
 

@@ -1,0 +1,250 @@
+"""Recall: a question about what was summarised has the detail before it, in every format, and only its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.conftest import TABLES
+from tests.e2e.histories import turns
+from tests.e2e.raw import Answer, request_bytes, send
+from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written
+from tests.e2e.thinkers import Thinker, script_calls, turn
+
+DETAIL = "The locker is behind the north stairs, code KX-4471, and the key hangs in the pantry."
+QUESTION = "What is the code of the locker behind the north stairs?"
+
+
+def history(detail: str = DETAIL, question: str = QUESTION) -> list[Any]:
+    said = turns(15)
+    said[2:2] = [{"role": "user", "content": detail}, {"role": "assistant", "content": "I keep that in mind."}]
+    return [*said[:-1], {"role": "user", "content": question}]
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator(models="any", window=WINDOW, tables=TABLES)
+
+
+@pytest.fixture
+def running(steno: StartSteno) -> Steno:
+    return started(steno)
+
+
+def started(steno: StartSteno, **sections: Any) -> Steno:
+    formats = {"formats": [each.name for each in ALL]}
+    return steno(upstream=formats, compaction={"background": {"enabled": False}}, **sections)
+
+
+def ask(running: Steno, written: Written, *headers: bytes, target: str = "", **members: Any) -> Answer:
+    raw = json.dumps(written.body(history(), **members)).encode()
+    usual = b"content-type: application/json", b"authorization: Bearer sk-test", *headers
+    request = request_bytes(raw, *usual, target=target or written.path, usual=False)
+    return send(running.url, request, timeout=30.0)
+
+
+def told(answered: Answer, name: str = "messages") -> Any:
+    assert answered.status == 200, answered.body
+    return answered.json[name]
+
+
+def sent(simulator: Simulator, written: Written) -> list[str]:
+    """The texts of the provider's last payload."""
+    return [json.dumps(item, ensure_ascii=False) for item in simulator.chats[-1].payload[written.history]]
+
+
+def before_the_question(simulator: Simulator, written: Written) -> str:
+    """What was recalled; empty where nothing was."""
+    payload = "\n".join(sent(simulator, written))
+    assert payload.count(QUESTION) == 1
+    before, _, _ = payload.partition(QUESTION)
+    return before.rpartition("<recalled ")[2] if "<recalled " in before else ""
+
+
+def by_sdk(running: Steno, written: Written, *, stream: bool) -> None:
+    """Asks with the official client, and reads the answer to its end."""
+    body = written.body(history())
+    if written is MESSAGES:
+        with anthropic.Anthropic(base_url=running.url, api_key="sk-test", max_retries=0, timeout=30.0) as claude:
+            answer = claude.messages.create(**body, stream=stream)
+            assert not stream or list(answer)
+        return
+    create: Any = running.sdk().responses.create if written is RESPONSES else running.sdk().chat.completions.create
+    answer = create(**body, stream=stream)
+    assert not stream or list(answer)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+@pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
+def test_a_question_about_what_was_summarised_has_the_detail_before_it(
+    written: Written, stream: bool, simulator: Simulator, running: Steno
+) -> None:
+    by_sdk(running, written, stream=stream)
+    assert simulator.summaries
+    assert f"3 user: {DETAIL}" in before_the_question(simulator, written)
+
+
+@pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
+def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) -> None:
+    named = b"x-context-conversation-id: mine"
+    answered = ask(running, written, named)
+    context = told(answered, "context")
+    if written is RESPONSES:
+        assert answered.header("x-context-actions") == "summarized,recalled"
+    assert context["actions"] == ["summarized", "recalled"]
+    assert context["recalled"]["messages"] >= 1
+    assert 0 < context["recalled"]["tokens"] <= 0.05 * WINDOW
+    planned = told(ask(running, written, named, target="/context/plan", format=written.name), "parts")
+    (note,) = [part for part in planned if part["kind"] == "recalled"]
+    assert 2 in note["messages"]
+    path = f"{running.url}/context/conversations/mine/coverage"
+    shown = httpx2.get(path, headers={"authorization": "Bearer sk-test"}).raise_for_status().json()
+    (note,) = [part for part in shown["parts"] if part["kind"] == "recalled"]
+    assert 2 in note["messages"]
+    assert (len(note["messages"]), note["tokens"]) == tuple(context["recalled"].values())
+
+
+@pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
+@pytest.mark.parametrize(
+    ("header", "members", "found"),
+    [
+        ([b"x-context-recall: off"], {}, False),
+        ([b"x-context-recall: FALSE"], {}, False),
+        ([], {"context": {"recall": False}}, False),
+        ([b"x-context-recall: on"], {"context": {"recall": False}}, False),
+        ([b"x-context-recall: on"], {"context": {"recall": True}}, True),
+        ([], {"context": {"preset": "librechat"}}, False),
+    ],
+    ids=str,
+)
+def test_it_is_switched_off_for_one_request(
+    header: list[bytes], members: Any, found: bool, written: Written, simulator: Simulator, running: Steno
+) -> None:
+    context = told(ask(running, written, *header, **members), "context")
+    assert ("recalled" in context["actions"]) == ("recalled" in context) == found
+    assert bool(before_the_question(simulator, written)) == found
+    record = simulator.chats[-1]
+    assert "context" not in record.payload
+    assert record.header("x-context-recall") is None
+
+
+@pytest.mark.parametrize(
+    ("header", "members", "param"),
+    [
+        (b"x-context-recall: maybe", {}, "x-context-recall"),
+        (b"x-a: b", {"context": {"recall": "off"}}, "context.recall"),
+        (b"x-a: b", {"context": {"recall": 0}}, "context.recall"),
+    ],
+)
+def test_what_says_neither_on_nor_off_is_refused_by_name(
+    header: bytes, members: Any, param: str, simulator: Simulator, running: Steno
+) -> None:
+    for written in ALL:
+        answered = ask(running, written, header, **members)
+        assert answered.status == 400
+        assert param in json.dumps(answered.json["error"])
+    assert not simulator.log
+
+
+def test_off_by_its_setting_and_past_its_length(simulator: Simulator, steno: StartSteno) -> None:
+    compaction: Any = {"background": {"enabled": False}, "recall": {"enabled": False}}
+    assert told(ask(steno(compaction=compaction), CHAT), "context")["actions"] == ["summarized"]
+    compaction["recall"] = {"history_tokens": 1_000}
+    context = told(ask(steno(compaction=compaction), CHAT), "context")
+    assert context["actions"] == ["summarized"]
+    assert "recall" in context["reason"]
+    assert not before_the_question(simulator, CHAT)
+
+
+def test_tenants_and_conversations_never_see_each_others_words(simulator: Simulator, running: Steno) -> None:
+    """All ask alike, with histories that differ in one word each."""
+
+    async def play() -> list[tuple[str, int]]:
+        async with httpx2.AsyncClient(timeout=60.0) as client:
+
+            async def one(tenant: int, talk: int) -> tuple[str, int]:
+                said = history(DETAIL.replace("KX-4471", f"KX-{tenant}{talk}99"))
+                body = CHAT.body(said, conversation_id=f"talk {talk}", user=f"{tenant}{talk}")
+                headers = {"authorization": f"Bearer sk-{tenant}"}
+                answered = await client.post(f"{running.url}{CHAT.path}", json=body, headers=headers)
+                return f"KX-{tenant}{talk}99", answered.status_code
+
+            return await asyncio.gather(*(one(tenant, talk) for tenant in range(3) for talk in range(3) for _ in "ab"))
+
+    codes = asyncio.run(play())
+    assert {status for _, status in codes} == {200}
+    seen = []
+    for record in simulator.chats:
+        own = f"KX-{record.payload['user']}99"
+        payload = record.body.decode()
+        assert [code for code, _ in codes if code in payload and code != own] == []
+        assert own in payload
+        seen.append(own)
+    assert sorted(seen) == sorted(code for code, _ in codes)
+
+
+def test_replicas_on_one_database_send_the_same_bytes(
+    simulator: Simulator, steno: StartSteno, postgres_url: str
+) -> None:
+    """One has read the conversation all along, the other sees its end only."""
+    first, second = (started(steno, storage={"url": postgres_url}) for _ in range(2))
+    said = history()
+    call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    steps = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Nothing in the pantry."},
+    ]
+    prefix = ""
+    for more in ([], steps):
+        bodies = []
+        for replica in (first, second) if more else (first,):
+            body = json.dumps(CHAT.body([*said, *more], conversation_id="same")).encode()
+            answered = send(replica.url, request_bytes(body), timeout=30.0)
+            assert "recalled" in told(answered, "context")["actions"]
+            bodies.append(simulator.chats[-1].body)
+        assert len(set(bodies)) == 1
+        text = json.dumps(simulator.chats[-1].messages)[:-1]
+        assert text.startswith(prefix), "through all steps of a turn"
+        prefix = text
+
+
+def test_thinking_that_is_tied_to_its_prompt_is_taken_back(simulator: Simulator, steno: StartSteno) -> None:
+    """Each turn quotes something else, and what it is made behind stays before it."""
+    script_calls(simulator)
+    thinkers = [_Curious(number, streams=number == 1) for number in (0, 1)]
+    url = steno().url
+
+    async def play() -> None:
+        async with httpx2.AsyncClient(timeout=60.0) as client:
+            for _ in range(25):
+                for thinker in thinkers:
+                    await turn(client, thinker, iter(lambda: url, None))
+
+    asyncio.run(play())
+    assert [record.sequence for record in simulator.log if record.status != 200] == []
+    for thinker in thinkers:
+        assert not thinker.refusals
+        assert thinker.compactions >= 1
+        assert sum("recalled" in acts for acts in thinker.acts) >= 3
+
+
+class _Curious(Thinker):
+    """It tells of something in each turn, and asks for what it told some turns ago."""
+
+    def __init__(self, number: int, *, streams: bool) -> None:
+        super().__init__(number, Random(number), streams=streams)
+
+    def ask(self) -> None:
+        super().ask()
+        place = len(self.history)
+        earlier = f" Where is the zephyr{place - 20:03d} chest?" if place > 20 else ""
+        said = f"The zephyr{place:03d} chest is under bridge {place}.{earlier} " + "so it was agreed " * 40 + "CALL1"
+        self.history[-1]["content"] = said

@@ -1,0 +1,211 @@
+"""Words of recall: what a text is found by, in which language, and where the pieces of a message end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from app.core.history.messages import History, ToolCall
+from app.core.recall.index import FEW_PASSAGES, MOST_NEAR, Index
+from app.core.recall.passages import LONGEST_PASSAGE, called_by, passages_in, sources, text_of
+from app.core.recall.words import LONGEST_NAME, LONGEST_WORD, Words, language_of
+from tests.unit.conversations import message
+
+
+def words(text: str, language: str = "") -> list[str]:
+    return list(Words(language).of(text))
+
+
+@pytest.mark.parametrize(
+    ("language", "asked", "said"),
+    [
+        ("english", "What did the deliveries cost?", "the delivery costs"),
+        ("german", "Wie hießen die Häuser?", "haus heißen HÄUSERN"),
+        ("french", "les livraisons", "la LIVRAISON"),
+        ("russian", "книги", "книга"),
+    ],
+)
+def test_words_of_a_known_language_are_one_in_all_their_forms(language: str, asked: str, said: str) -> None:
+    assert set(words(asked, language)) & set(words(said, language))
+    assert not set(words(asked)) & set(words(said)) - {"the"}
+
+
+def test_stems_are_found_once_and_counted() -> None:
+    read = Words("english")
+    assert list(read.of("Orders order ORDERS")) == ["order"] * 3
+    assert len(read) == 2
+    assert len(Words("")) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "part"),
+    [
+        ("invoice_2041.pdf", "invoice_2041.pdf", "invoice"),
+        ("/srv/app/main.py", "srv/app/main.py", "main"),
+        ("jo@example.org", "jo@example.org", "example"),
+        ("QX-8127", "qx-8127", "8127"),
+        ("1,250", "1,250", "1250"),
+        ("2,041", "2,041", "2"),
+        ("getOrderItems2", "getorderitems2", "items"),
+        ("2041", "2041", "2041"),
+    ],
+)
+def test_names_of_things_count_whole_and_in_parts(text: str, whole: str, part: str) -> None:
+    found = words(text)
+    assert found[0] == whole
+    assert part in found
+
+
+def test_of_something_endless_only_the_beginning_counts() -> None:
+    assert words("a1" * LONGEST_NAME) == [("a1" * LONGEST_NAME)[:LONGEST_WORD]]
+    assert words("x" * 1_000, "english") == ["x" * LONGEST_WORD]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("東京タワー", ["東京", "京タ", "タワ", "ワー"]),
+        ("茶", ["茶"]),
+        ("iPhone手机壳", ["i", "phone", "手机", "机壳"]),
+        ("สวัสดี", ["สว"]),
+    ],
+)
+def test_scripts_without_spaces_are_read_in_pairs(text: str, found: list[str]) -> None:
+    assert words(text)[: len(found)] == found
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("english", "What was the price of the lamp that you have for this room and for me?"),
+        ("german", "Wie ist das mit der Lampe, die wir für die Küche und das Bad nicht kaufen?"),
+        ("russian", "Сколько стоит большая лампа, которую мы вчера видели в магазине вместе?"),
+        ("", "lamp price room"),
+        ("", "12 34 !"),
+        ("", "?!"),
+        ("", "灯的价格是多少"),
+    ],
+)
+def test_language_is_known_by_its_commonest_words(language: str, text: str) -> None:
+    assert language_of([text]) == language
+
+
+# Passages
+
+
+def cut(text: str) -> list[str]:
+    said = message("user", text)
+    return [text_of(said, passage) for passage in passages_in(said, 0)]
+
+
+def test_passages_end_at_the_best_break_and_lose_no_character() -> None:
+    text = "A first part. " * 20 + "\n\n" + "Another one, of commas, " * 30
+    pieces = cut(text)
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= LONGEST_PASSAGE
+    assert pieces[0].endswith("\n\n")
+    assert len(pieces) > 2
+
+
+def test_text_without_a_break_is_cut_where_it_has_to_be() -> None:
+    assert [len(piece) for piece in cut("x" * 1_000)] == [LONGEST_PASSAGE, LONGEST_PASSAGE, 1_000 - 2 * LONGEST_PASSAGE]
+
+
+def test_what_has_no_letters_or_is_sealed_or_thought_has_no_passages() -> None:
+    assert cut("... --- ...") == []
+    said = message("assistant", "a word")
+    assert list(passages_in(replace(said, texts=("", "-")), 0)) == []
+    assert list(passages_in(replace(said, sealed=True), 0)) == []
+    assert sources(replace(said, thoughts=("a secret",))) == ("a word",)
+
+
+def test_calls_have_passages_and_are_found_by_their_tool() -> None:
+    calls = (ToolCall("c", "get_order", '{"id": "QX"}'),)
+    settled = (ToolCall("d", "web_search", '{"q": "lamps"}'),)
+    said = replace(message("assistant", "I look."), calls=calls, settled=settled)
+    assert [text_of(said, passage) for passage in passages_in(said, 3)] == [
+        "I look.",
+        '{"id": "QX"}',
+        '{"q": "lamps"}',
+    ]
+    assert [called_by(said, source) for source in range(3)] == ["", "get_order", "web_search"]
+    index = Index("")
+    index.read([said])
+    assert index.scores({"order": 1.0}, 3)
+
+
+# The index
+
+
+def index_of(*texts: str) -> Index:
+    index = Index("")
+    index.read(message("user", text) for text in texts)
+    return index
+
+
+def test_neighbours_of_what_matches_match_less() -> None:
+    index = index_of(*(f"plain remark {letter}" for letter in "abc"), "kestrel", *("plain remark",) * 3)
+    scores = index.scores({"kestrel": 1.0}, 7)
+    assert sorted(scores) == [1, 2, 3, 4, 5]
+    assert scores[3] > scores[2] > scores[1]
+    assert scores[3] > scores[4] > scores[5]
+
+
+def test_rare_words_outweigh_common_ones() -> None:
+    index = index_of(*("lamp room",) * 5, *("nothing at all",) * 5, "kestrel", *("nothing at all",) * 5)
+    scores = index.scores({"lamp": 1.0, "room": 1.0, "kestrel": 1.0}, 16)
+    assert max(scores, key=lambda number: scores[number]) == 10
+    assert index.rarity("never", 16) > index.rarity("kestrel", 16) > index.rarity("lamp", 16)
+
+
+def test_what_was_read_later_changes_nothing_before_it() -> None:
+    texts = ("a kestrel", "a lamp", "the kestrel again")
+    short, long = index_of(*texts), index_of(*texts, *("kestrel lamp",) * 50)
+    assert short.scores({"kestrel": 1.0, "lamp": 0.5}, 3) == long.scores({"kestrel": 1.0, "lamp": 0.5}, 3)
+    assert short.rarity("kestrel", 3) == long.rarity("kestrel", 3)
+    assert long.passages_before(3) == 3
+    assert short.passages_before(9) == 3
+
+
+def test_words_of_a_passage_are_those_it_was_read_by() -> None:
+    said = message("user", "two lamps and two rooms")
+    index = Index("english")
+    index.read([said])
+    assert index.words_of(0, History.of([said])) == Counter({"two": 2, "lamp": 1, "and": 1, "room": 1})
+    assert index.passage(0).stop == len(said.text)
+    assert len(index) == 1
+
+
+def test_words_that_most_passages_hold_find_nothing() -> None:
+    index = index_of(*("lamp",) * (FEW_PASSAGES + 1))
+    assert index.scores({"lamp": 1.0}, FEW_PASSAGES + 1) == {}
+    assert len(index.scores({"lamp": 1.0}, FEW_PASSAGES)) == FEW_PASSAGES
+    assert index.scores({"lamp": 1.0}, 0) == {}
+    assert Index("").scores({"lamp": 1.0}, 0) == {}
+
+
+def test_looks_only_at_what_is_near_the_rarest_words() -> None:
+    """In a long history the work for one question has an end."""
+    many = 12 * MOST_NEAR
+    index = Index("")
+    index.read(message("user", "kestrel" if n == 7 else ("lamp" if n % 5 == 0 else "room")) for n in range(many))
+    scores = index.scores({"lamp": 1.0, "kestrel": 1.0}, many)
+    assert set(scores) == set(range(5, 10))
+
+
+def test_takes_more_room_the_more_it_read() -> None:
+    assert Index("").size == 0
+    assert 0 < index_of("a lamp").size < index_of("a lamp", "a room").size
+
+
+@pytest.mark.parametrize("text", ["x" * 4_000_000, "1,2" * 1_300_000, "\n" * 4_000_000, "word" + " " * 4_000_000])
+def test_huge_messages_are_read_piece_by_piece(text: str) -> None:
+    said = message("user", text, tokens=1)
+    index = Index("english")
+    index.read([said])
+    assert index.passages_before(1) <= 2 * len(text) // LONGEST_PASSAGE + 1
+    assert all(
+        piece.stop - piece.start <= LONGEST_PASSAGE for piece in map(index.passage, range(index.passages_before(1)))
+    )

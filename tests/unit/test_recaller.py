@@ -1,0 +1,159 @@
+"""The recaller: what it read of conversations is kept within bounds, forgotten when told to, and changes no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from app.compaction.recaller import Recaller
+from app.core.recall.policy import RecallPolicy
+from app.core.stages.ladder import Decision
+from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
+from app.settings import load
+from app.settings.policies import Policies
+from app.settings.presets import PRESETS
+from app.tasks.threads import Work
+from tests.unit.conversations import budget, chunk, conversation, cost, message
+
+STOP = 12
+
+
+class Now:
+    """Work that is done at once."""
+
+    async def do(self, _: str, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+def talk(bird: str = "kestrel", more: int = 0) -> Conversation:
+    said = [message("user", f"Our {bird} nests behind chapel seven."), message("assistant", "Noted.")]
+    said += [message(("user", "assistant")[n % 2], f"Where did that go, {n}?") for n in range(10)]
+    said += [message("user", f"{bird} nests behind chapel?")]
+    return conversation(*said, *(message("assistant", f"Step {n}.") for n in range(more)))
+
+
+def job(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "place": (tenant, id_),
+        "tenant": tenant,
+        "conversation": talk,
+        "budget": budget(2_000),
+        "cost": cost,
+        "model": "m",
+        "policy": SimpleNamespace(recall=RecallPolicy()),
+        "recalls": True,
+    }
+    return SimpleNamespace(**(given | changes))
+
+
+def decision(talk: Conversation) -> Decision:
+    return Decision(View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100), ("summarized",))
+
+
+def recalled(recaller: Recaller, asked: Any) -> Decision:
+    return asyncio.run(recaller.recalled(asked, decision(asked.conversation)))
+
+
+def quoted(found: Decision) -> str:
+    assert found.view is not None
+    return "".join(part.text for part in found.view.parts if isinstance(part, Recalled))
+
+
+def recaller(**changes: Any) -> Recaller:
+    return Recaller(Now(), **changes)  # type: ignore[arg-type]
+
+
+def test_it_reads_on_and_forgets_after_a_deletion() -> None:
+    kept = recaller()
+    for tenant, id_ in (("t", "c"), ("t", "d"), ("u", "c")):
+        assert "kestrel" in quoted(recalled(kept, job(talk(), tenant, id_)))
+    before = kept._held.get((("t", "c"), "m"))
+    recalled(kept, job(talk(more=3)))
+    after = kept._held.get((("t", "c"), "m"))
+    assert before is not None
+    assert after is not None
+    assert after.recollection is before.recollection
+    kept.forget("t", "c")
+    assert [key[0] for key in kept._held._held] == [("t", "d"), ("u", "c")]
+    kept.forget("t")
+    assert [key[0] for key in kept._held._held] == [("u", "c")]
+
+
+def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
+    roomy, tight = recaller(), recaller(most_bytes=1)
+    for n in range(5):
+        asked = job(talk(more=n), id_=f"c{n % 2}")
+        assert recalled(roomy, asked) == recalled(tight, asked)
+    assert len(tight._held._held) == 1
+    assert len(roomy._held._held) == 2
+    assert roomy._held._bytes == sum(held.recollection.size for held in roomy._held._held.values())
+
+
+def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
+    kept = recaller()
+    for bird, model in (("kestrel", "m"), ("heron", "m"), ("kestrel", "n"), ("kestrel", "m")):
+        found = quoted(recalled(kept, job(talk(bird), model=model)))
+        assert f"Our {bird} nests" in found
+        assert ({"kestrel", "heron"} - {bird}).pop() not in found
+    assert len(kept._held._held) == 2
+
+
+def test_requests_of_one_conversation_may_come_at_once() -> None:
+    """In other branches of it, too: neither sees the words of the other."""
+    work = Work()
+    kept = Recaller(work)
+
+    async def play() -> list[tuple[str, Decision]]:
+        async def one(bird: str, more: int) -> tuple[str, Decision]:
+            asked = job(talk(bird, more))
+            return bird, await kept.recalled(asked, decision(asked.conversation))
+
+        return await asyncio.gather(*(one(bird, n) for n in range(20) for bird in ("kestrel", "heron")))
+
+    for bird, found in asyncio.run(play()):
+        assert f"Our {bird} nests" in quoted(found)
+        assert ({"kestrel", "heron"} - {bird}).pop() not in quoted(found)
+
+
+def test_past_its_length_it_says_so() -> None:
+    asked = job(talk(), policy=SimpleNamespace(recall=RecallPolicy(history_tokens=10)))
+    found = recalled(recaller(), asked)
+    assert [reason.code.name for reason in found.why] == ["RECALL_TOO_LONG"]
+    assert found.view == decision(asked.conversation).view
+
+
+def test_off_for_a_request_a_policy_or_a_whole_history_it_does_nothing() -> None:
+    kept = recaller()
+    for asked in (job(talk(), recalls=False), job(talk(), policy=SimpleNamespace(recall=None))):
+        usual = decision(asked.conversation)
+        assert asyncio.run(kept.recalled(asked, usual)) is usual
+    whole = replace(decision(talk()), view=None)
+    assert asyncio.run(kept.recalled(job(talk()), whole)) is whole
+    assert not kept._held._held
+
+
+def test_where_nothing_matches_the_decision_stays() -> None:
+    kept, said = recaller(), talk().transcript.messages
+    asked = job(conversation(*said[:-1], message("user", "Zeppelin balsa wood?")))
+    usual = decision(asked.conversation)
+    assert asyncio.run(kept.recalled(asked, usual)) is usual
+
+
+def test_what_could_not_be_sent_is_not() -> None:
+    """Where the view itself is at fault, nothing is made of it."""
+    asked = job(talk())
+    usual = decision(asked.conversation)
+    assert usual.view is not None
+    broken = replace(usual, view=replace(usual.view, parts=usual.view.parts[:1]))
+    assert asyncio.run(recaller().recalled(asked, broken)).view == broken.view
+
+
+def test_only_the_default_recalls() -> None:
+    at = load().upstream
+    found = {name: Policies(load()).of(at, "m", name, None).policy.recall for name in PRESETS}
+    assert found.pop("default") is not None
+    assert found.pop("off") is not None, "nothing to recall: it compacts nothing"
+    assert set(found.values()) == {None}
