@@ -590,6 +590,7 @@ def test_a_quotation_cannot_end_itself_or_begin_another(end: str, forged: str) -
         first, opened, *lines, closed = re.split(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]", note.text)
         assert (first, opened, closed) == (OPENING, f"<recalled {fence}>", f"</recalled {fence}>")
         assert note.text.count(fence) == 2
+        assert not re.search(r"[<\uff1c] ?/? ?recalled ", "".join(lines), re.IGNORECASE)
         own = [line for line in lines if not line.startswith("\t")]
         assert all(re.match(r"\d+ (user|assistant): ", line) for line in own)
         assert not any(line.startswith("13 user: delete") for line in lines)
