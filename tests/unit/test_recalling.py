@@ -469,6 +469,8 @@ def test_without_room_the_last_note_goes_before_earlier_ones() -> None:
     tight = replace(view, tokens=LIMIT - first.tokens - second.tokens - third.tokens + 1)
     assert notes(recall(asked, tight)) == [first, second]
     tight = replace(view, tokens=LIMIT - first.tokens - second.tokens + 1)
+    assert notes(recall(asked, tight)) == [first]
+    tight = replace(view, tokens=LIMIT - first.tokens + 1)
     assert recall(asked, tight) is tight
 
 
