@@ -153,7 +153,7 @@ def with_recalled(
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     parts = _behind_summaries(_placed(view.parts, starts), values)
-    tokens = sum(note.tokens for note in notes.values()) + (values.tokens if values else 0)
+    tokens = sum(note.tokens for note in starts.values()) + (values.tokens if values else 0)
     return replace(view, parts=tuple(parts), tokens=view.tokens + tokens)
 
 
