@@ -152,9 +152,9 @@ def with_recalled(
     if left < 0 or not (notes or values):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    parts = _behind_summaries(_placed(view.parts, starts), values)
-    tokens = sum(note.tokens for note in starts.values()) + (values.tokens if values else 0)
-    return replace(view, parts=tuple(parts), tokens=view.tokens + tokens)
+    found = replace(view, parts=tuple(_behind_summaries(_placed(view.parts, starts), values)))
+    # Not each has a place: what it stands before may be a part of what a summary stands for.
+    return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 
 def _behind_summaries(parts: Iterable[Part], note: Note | None) -> Iterator[Part]:
