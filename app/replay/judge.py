@@ -180,6 +180,8 @@ class Judge:
         """How much of it the next turn's payload is to begin with: what is recalled for one message need not stay."""
         self._turn = -1
         """The user message that it answers."""
+        self._recalling: Sequence[SentMessage] = ()
+        """The notes in it."""
         self._reduced: Mapping[int, bytes] = {}
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
@@ -243,14 +245,23 @@ class Judge:
         payload = self._reader.format.prompt_of(record.body).removesuffix(b"]")
         kept = common_prefix(self._previous, payload) if self._previous else 0
         lasting = len(self._previous or b"") if walk.last_user == self._turn else self._lasting
+        lasting = min(lasting, self._stands(walk, payload))
         comparison = _Comparison(self._previous, lasting, kept, made or taken_up, reduced != self._reduced)
         if _is_accepted(record):
             self._seen |= {call.sequence for call in walk.standing}
             self._summarised = max(walk.summarised, default=-1)
-            self._reduced, self._previous = reduced, payload
+            self._reduced, self._previous, self._recalling = reduced, payload, walk.recalling
             self._lasting = payload.rindex(walk.note.raw) if walk.note else len(payload)
             self._turn = walk.last_user
         return comparison
+
+    def _stands(self, walk: _Walk, payload: bytes) -> int:
+        """How much of the previous payload stands before what was recalled in it and went because there was no more
+        room: the payload grew although it is gone."""
+        previous = self._previous or b""
+        gone = (note for note in self._recalling if note not in walk.payload)
+        first = next(gone, None) if len(payload) > len(previous) else None
+        return previous.index(first.raw) if first else len(previous)
 
     def _violations(self, request: int, found: Iterable[tuple[Kind, str]]) -> tuple[Violation, ...]:
         return tuple(Violation(self._conversation, request, kind, sentence) for kind, sentence in found)

@@ -101,7 +101,7 @@ def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) 
         assert answered.header("x-context-actions") == "summarized,recalled"
     assert context["actions"] == ["summarized", "recalled"]
     assert context["recalled"]["messages"] >= 1
-    assert 0 < context["recalled"]["tokens"] <= 0.05 * WINDOW
+    assert 0 < context["recalled"]["tokens"] <= 1.125 * 0.05 * WINDOW
     planned = told(ask(running, written, named, target="/context/plan", format=written.name), "parts")
     (note,) = [part for part in planned if part["kind"] == "recalled"]
     assert 2 in note["messages"]

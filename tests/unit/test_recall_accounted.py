@@ -42,16 +42,25 @@ def quoting(*quoted: int) -> View:
     return View((Summary(chunk(talk(), 0, SUMMARISED)), *rest), 100)
 
 
-@pytest.mark.parametrize("line", [Line(ratio=1.02), Line(30.0, 1.3), Line(-20.0, 0.8)])
-def test_what_is_recalled_is_the_same_whatever_a_calibration_has_learnt(line: Line) -> None:
-    asked = talk()
+def recalled_by(line: Line) -> View:
+    asked, limits = talk(), budget_for(Window(3_000, "config"), None, Shares(), line)
+    return with_recalled(asked, summarised(asked), Recollection(asked), RecallPolicy(), limits, cost)
 
-    def recalled(line: Line) -> View:
-        limits = budget_for(Window(3_000, "config"), None, Shares(), line)
-        return with_recalled(asked, summarised(asked), Recollection(asked), RecallPolicy(), limits, cost)
 
-    assert "recalled" in recalled(Line()).actions
-    assert recalled(line) == recalled(Line())
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [(Line(), Line(ratio=1.02)), (Line(30.0, 1.3), Line(28.0, 1.2)), (Line(-20.0, 0.8), Line(-10.0, 0.75))],
+)
+def test_what_is_recalled_stays_the_same_while_a_calibration_learns(then: Line, now: Line) -> None:
+    assert "recalled" in recalled_by(then).actions
+    assert recalled_by(now) == recalled_by(then)
+
+
+@pytest.mark.parametrize("ratio", [0.05, 0.6, 1.0, 1.12, 1.37, 2.2])
+def test_what_is_recalled_takes_hardly_more_than_its_share_of_the_providers_tokens(ratio: float) -> None:
+    view = recalled_by(Line(ratio=ratio))
+    tokens = sum(part.tokens for part in view.parts if isinstance(part, Recalled))
+    assert ratio * tokens <= 1.125 * 0.05 * 3_000
 
 
 def test_the_coverage_says_whose_messages_are_quoted_and_where() -> None:

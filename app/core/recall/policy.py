@@ -10,6 +10,6 @@ class RecallPolicy:
     max_ratio: float = 0.05
     """Share of the limit that the quotations for one message may take."""
     max_tokens: int = 2_048
-    """And at most so many. Both are compared with the uncalibrated estimate."""
+    """And at most so many. Both follow the calibration in coarse steps."""
     history_tokens: int = 2_000_000
     """Of a longer history nothing is recalled: to look through it would take too long."""

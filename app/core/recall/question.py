@@ -26,6 +26,8 @@ LITTLE = 2.0
 """Words of a message that together are as rare as two that nobody said before: with less it says little by itself, as
 "yes, that one" does, and the assistant's message before it is asked for, too."""
 BEFORE_WEIGHT = 0.5
+ASKED_LAST = 100
+"""Characters at the end of the assistant's message in which it asks what the reply answers."""
 UNKNOWN_WEIGHT = 0.25
 """What a word that nobody said before counts: it cannot be matched, and says little of whether the others are."""
 MOST_WORDS = 64
@@ -58,7 +60,7 @@ def found_for(question: int, history: History, index: Index, among: int, may: Ma
     before = history[question - 1] if question else None
     if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
         said = _read(before.text)
-        text = f"{said}\n{text}"
+        text = f"{said[-ASKED_LAST:]}\n{text}"
         asked = {**dict.fromkeys(index.counted(said), missing * BEFORE_WEIGHT), **asked}
     return _found(_rarest(asked, index, among), _ASKS.search(text) is not None, history, index, among, may)
 

@@ -50,6 +50,7 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 FIRST_TURNS = 10
 """By the beginnings of whose messages the language is known."""
 READ_CHARACTERS = 1_000
+RATIO_STEP = 0.25
 LEAST_TOKENS = 20
 """Less room than this is not used."""
 
@@ -139,8 +140,9 @@ def with_recalled(
     if not hidden or transcript.last_user < 0:
         return view
     recollection.read(conversation, max(hidden) + 1)
-    # Not by the calibration: with each answer it moves a little, and so would what is quoted.
-    room = min(int(policy.max_ratio * budget.reported_limit), policy.max_tokens)
+    # By coarse steps of the calibration: with each answer it moves a little, and so would what is quoted.
+    ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
+    room = int(min(policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio)
     values, origin = None, _origin(view)
     if view.chunks and transcript.messages.holds_calls:
         latest = [index for index, left in sorted(hidden.items()) if not left]
