@@ -371,6 +371,17 @@ def test_other_forms_of_the_view_have_notes_of_their_own() -> None:
 # Earlier turns
 
 
+def test_results_and_documents_beside_a_question_are_not_asked_about() -> None:
+    asked = replace(user("Which heron was that?"), texts=("Which heron was that?", "kestrel " * 30), passed_on=(1,))
+    between = [(user, assistant)[n % 2](FILLER[n % len(FILLER)]) for n in range(1, 10)]
+    told = talk(user("The heron stood by the mill."), *between, user("A kestrel hovers."), then=(asked,))
+    last = quoted(recall(told, summarised(told, 40)))
+    assert "heron stood" in last
+    assert "kestrel" not in last
+    asked_all = conversation(*told.transcript.messages[:-1], replace(asked, passed_on=()))
+    assert "kestrel" in quoted(recall(asked_all, summarised(asked_all, 40)))
+
+
 def turns_about(number: int, size: int) -> Conversation:
     """Birds that are told of early, then a turn about each with `size` tokens."""
     early, then = list[Message](), list[Message]()

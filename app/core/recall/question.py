@@ -54,7 +54,7 @@ NOTHING = Found((), 0.0)
 
 def found_for(question: int, history: History, index: Index, among: int, may: May) -> Found:
     """What the first `among` passages hold of what the user's message at `question` is about."""
-    text = _read(history[question].text)
+    text = _read("\n".join(history[question].own_texts))
     asked = dict.fromkeys(index.counted(text), 1.0)
     missing = 1 - sum(index.rarity(word, among) for word in asked) / (LITTLE * index.rarity("", among))
     before = history[question - 1] if question else None
