@@ -17,10 +17,12 @@ from app.rest import compact
 from app.wire.format import WireRequest
 
 
-async def _exploding(services: Services, request: WireRequest, caller: Caller, **options: Any) -> Facts:
+async def _exploding(
+    services: Services, request: WireRequest, caller: Caller, request_id: str, **options: Any
+) -> Facts:
     said = request.body.decode()
     if "EXPLODE" not in said:
-        return await take_in(services, request, caller, **options)
+        return await take_in(services, request, caller, request_id, **options)
     try:
         raise KeyError(said)
     except KeyError as error:

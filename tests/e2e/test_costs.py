@@ -141,7 +141,7 @@ def work(proxy: Steno, last: int) -> dict[int, Answer]:
 def test_a_mask_that_would_break_a_warm_prompt_for_too_little_is_put_off_while_there_is_room(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    told = work(steno(prices=DEAR), 9)
+    told = work(steno(prices=DEAR, compaction=NOTHING_RECALLED), 9)
     assert [context(answered)["actions"] for answered in told.values()] == [[], [], [], [], ["masked"]]
     assert {number for number, answered in told.items() if answered.header("x-context-reason")} == {7, 8}
     assert not simulator.summaries

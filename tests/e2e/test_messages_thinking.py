@@ -20,7 +20,7 @@ import pytest
 from app.simulator import Simulator
 from app.simulator.messages.thoughts import misplaced
 from tests.e2e.raw import Answer, request_bytes, send
-from tests.e2e.running import WINDOW, StartSteno
+from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
 from tests.faults.proxy import Fault, FaultProxy
 
@@ -70,7 +70,7 @@ def made(number: int, **traits: Any) -> list[Thinker]:
 def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    url, shares = steno().url, list[float]()
+    url, shares = steno(compaction=NOTHING_RECALLED).url, list[float]()
     for batch in batched(made(STEADY)):
         asyncio.run(play(batch, [url], 2 * TURNS))
         assert refusals(simulator) == []

@@ -19,7 +19,7 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.under_way: list[str] = []
         self.end = asyncio.Event()
-        monkeypatch.setattr("app.store.chunks.search_summaries", self._search)
+        monkeypatch.setattr("app.store.search.search", self._search)
 
     async def _search(self, _connection: object, tenant: str, *_: object, **__: object) -> Page[Any]:
         self.under_way.append(tenant)
