@@ -22,8 +22,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it measures by 
 MOMENT = Scale(
     rounds=1, seconds=0.1, large_bodies=2, open_streams=8, open_seconds=1, settle_seconds=0.1, afterwards_seconds=0.0
 )
-NOT_COMPARED = {"memory per open stream"}
-"""What eight streams take may be less than what is given back meanwhile."""
+NOT_COMPARED = {"memory per open stream", "added p99 there"}
+"""What eight streams take may be less than what is given back meanwhile; and of the few answers of a moment the slowest
+may be one of those that no proxy stood before."""
 
 
 def compiler_at_hand(_: Path) -> list[str]:
