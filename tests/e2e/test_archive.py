@@ -26,7 +26,7 @@ from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.faults.proxy import FaultProxy
 
-TURNS = 26
+TURNS = 34
 RULES = "Answer as the clerk of the shop, and in one sentence."
 CALL = ScriptedCall(name="look_up", arguments='{"order": "ORD-0007"}')
 SCHEMA: Any = {"type": "object", "properties": {"order": {"type": "string"}}}
@@ -220,7 +220,7 @@ def test_the_whole_conversation_comes_back_letter_by_letter(
     database: str,
     request: pytest.FixtureRequest,
 ) -> None:
-    """26 turns with compactions and tools, of two tenants with two conversations each, side by side."""
+    """34 turns with compactions and tools, of two tenants with two conversations each, side by side."""
     steno = archiving(url=request.getfixturevalue(database))
     with ExitStack() as clients:
         talks = [TALKS[spoken](steno, key, name, clients) for key in ("sk-one", "sk-two") for name in ("a", "b")]
