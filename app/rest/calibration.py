@@ -29,7 +29,7 @@ class CalibrationOut(BaseModel):
     updated_at: datetime
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["models"])
 
 
 @router.get("/calibration")

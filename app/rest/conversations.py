@@ -45,7 +45,7 @@ class DeletedOut(BaseModel):
     deleted: Literal[True] = True
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations")

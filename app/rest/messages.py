@@ -57,7 +57,7 @@ class ArchivedMessageOut(MessageOut):
     usage: TotalsOut | None = Field(description="What its request took; null where the ledger has nothing of it.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations/{conversation_id}/messages", response_model=Listing[ArchivedMessageOut])

@@ -13,7 +13,7 @@ from app.metrics.table import Table
 
 def metrics_router(table: Table, catch_up: Callable[[], None]) -> APIRouter:
     """`catch_up`: counts what is over and was not counted yet."""
-    router = APIRouter(tags=["metrics"])
+    router = APIRouter(tags=["health"])
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:

@@ -29,7 +29,7 @@ class ModelOut(BaseModel):
     listed: bool = Field(description="Whether the provider lists it.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["models"])
 
 
 @router.get("/models")

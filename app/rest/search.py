@@ -16,7 +16,7 @@ from app.store import Searched, StoredMessage, words_in
 LONGEST_QUERY = 200
 MOST_WORDS = 16
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["summaries"])
 
 
 @router.get("/search", response_model=Listing[SummaryOut | MessageOut])

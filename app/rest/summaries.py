@@ -45,7 +45,7 @@ class SummaryOut(BaseModel):
     created_at: datetime | None
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["summaries"])
 
 
 @router.get("/conversations/{conversation_id}/summaries")

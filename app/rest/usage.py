@@ -139,7 +139,7 @@ class UsageReportOut(BaseModel):
     has_more: bool = Field(description="Whether there are more groups.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["usage"])
 
 
 @router.get("/usage")
