@@ -26,6 +26,12 @@ PROXIED = {
     "/v1/responses": "responses",
 }
 """Where each is recorded."""
+UNRECORDED = {
+    "/v1/messages/count_tokens": ("claude-sonnet-4-5", "messages"),
+    "/v1/responses/input_tokens": ("gpt-4o", "input"),
+    "/v1/responses/compact": ("gpt-4o", "input"),
+}
+"""The model and the history's member of an example."""
 PARAMETERS = {"{id}": "{conversation_id}", "{summary}": "{summary_id}", "?q={words}": ""}
 """As the documentation writes them, and as the routes do."""
 MESSAGES: list[Any] = [
@@ -60,7 +66,13 @@ def _of_rest() -> Iterator[tuple[str, Any]]:
         for shown, real in PARAMETERS.items():
             route = route.replace(shown, real)
         if (block := _BLOCK.search(section)) is not None:
-            yield route, json.loads(block[2]) if block[1] == "json" else block[2].replace(_SHORTENED, "")
+            answer = json.loads(block[2]) if block[1] == "json" else block[2].replace(_SHORTENED, "")
+            yield route, {"answer": answer} | ({"request": _request(path)} if method in ("POST", "PUT") else {})
+
+
+def _request(path: str) -> dict[str, Any]:
+    """To a route that takes a chat request, or to the only one that does not."""
+    return {"indexes": [0]} if path.endswith("/pins") else {"model": "gpt-4o", "messages": MESSAGES}
 
 
 def _of_the_proxy() -> Iterator[tuple[str, Any]]:
@@ -82,6 +94,9 @@ def _of_the_proxy() -> Iterator[tuple[str, Any]]:
                 "error": json.loads(recorded["error"][1]),
             },
         )
+
+    for path, (model, history) in UNRECORDED.items():
+        yield f"POST {path}", {"request": {"model": model, history: MESSAGES}}
 
 
 def _recorded(folder: str, name: str) -> tuple[str, str]:

@@ -89,6 +89,8 @@ TAGS = (
     ("tenant", "All that is stored of one key."),
     ("health", "Whether Steno runs, for whoever watches over it."),
 )
+PARAMETERS = {"conversation_id": "order-4711", "summary_id": "chk_b2ab9f20c23cdfefa7c90af44dddb990", "q": "ORD-0001"}
+"""Examples of those that name something."""
 _EXAMPLES = Path(__file__).with_name("examples.json")
 
 _PARAMETER = re.compile(r"\\\{\w+\\\}")
@@ -105,7 +107,7 @@ def schema_of(app: FastAPI) -> Schema:
         for path, operations in schema["paths"].items():
             for method, operation in operations.items():
                 _add_errors(operation, _errors_of(path, operation), refusals)
-                _add_example(operation, examples.get(f"{method.upper()} {path}"))
+                _add_examples(operation, examples.get(f"{method.upper()} {path}", {}))
                 operation["security"] = NEEDED if path.startswith("/context") else []
         for each in wire_schema.PROXIED:
             operation = {**wire_schema.operation_of(each, examples), "security": NEEDED}
@@ -127,10 +129,15 @@ def _add_components(components: Schema, refusals: Schema, examples: Mapping[str,
     components["securitySchemes"] = SECURITY
 
 
-def _add_example(operation: Schema, example: object) -> None:
-    if example is not None:
+def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in PARAMETERS:
+            parameter["example"] = PARAMETERS[parameter["name"]]
+    if "request" in examples:
+        operation["requestBody"]["content"]["application/json"]["example"] = examples["request"]
+    if "answer" in examples:
         [content] = operation["responses"]["200"]["content"].values()
-        content["example"] = example
+        content["example"] = examples["answer"]
 
 
 def methods_of(app: FastAPI, scope: Scope) -> list[str]:
