@@ -137,6 +137,11 @@ class Summariser:
         self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
         """The members that each model does not take."""
 
+    @property
+    def paused(self) -> int:
+        """Models that some tenant does not ask now."""
+        return self._breaker.open
+
     async def ask(
         self,
         request: SummaryRequest,

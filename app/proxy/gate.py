@@ -94,6 +94,12 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics)
+        try:
+            await self._serve(record, scope, receive, send)
+        finally:
+            record.ends()
+
+    async def _serve(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["headers"]
         memory: dict[str, Any] = scope.get(MEMORY, {})
         head, known = head_of(scope), memory.get(ADMISSION)

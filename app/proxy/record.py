@@ -5,7 +5,7 @@ Names, numbers and codes; never a message's text, never a key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 import structlog
@@ -42,19 +42,32 @@ class RequestRecord:
     repeats: Repeats
     """Of the providers."""
     metrics: Metrics
+    arrived: float = field(default_factory=monotonic)
+    """When its head came, by the monotonic clock, as `sent` is."""
     route: str = "refused"
     """Where the gate sent it, as the metrics have it."""
+    status: int = 0
+    """Of its answer; 0 before that has begun."""
+    sent: float = 0.0
+    """When the provider was sent it last."""
     upstream: str | None = None
     model: str | None = None
     has_waited: bool = False
     """For a summary: it is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
-        self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
+        """It is about to be sent there."""
+        self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
 
     def begins(self, status: int) -> None:
-        """The client is told a status."""
-        self.metrics.answered(self.route, status)
+        """The client is sent a status."""
+        self.status = status
+        self.metrics.begun(self.route, status, monotonic() - self.arrived)
+
+    def ends(self) -> None:
+        """Nothing more is sent to the client."""
+        if self.status:
+            self.metrics.ended(self.route, monotonic() - self.arrived)
 
     def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
@@ -65,6 +78,10 @@ class RequestRecord:
             self.metrics.waited(monotonic() - began)
         if decision.view is None and not decision.why:
             return
+        if decision.why:
+            self.metrics.not_done(decision.why)
+        if decision.view is not None and decision.view.recalled:
+            self.metrics.recalled(facts.recalled(decision.view.recalled))
         before, after = facts.tokens(decision)
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
@@ -84,6 +101,7 @@ class RequestRecord:
 
     def answered(self, answering: UpstreamAnswer) -> None:
         """The provider's status is there."""
+        self.metrics.upstream_began(monotonic() - self.sent)
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
         if answering.status >= FIRST_ERROR:
