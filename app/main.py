@@ -144,6 +144,7 @@ def gate_of(
         metrics=metrics,
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
+        verbose=settings.log.level == "debug",
     )
 
 

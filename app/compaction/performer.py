@@ -11,6 +11,7 @@ import structlog
 from app.compaction.job import Job
 from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
+from app.compaction.remedies import remedy_for
 from app.compaction.summariser import PAUSED, Summariser
 from app.core.reasons import Code, Reason, joined
 from app.core.summary.beside import kept_share
@@ -134,6 +135,7 @@ def _log_compaction(job: Job, plan: Plan, compaction: Compaction, seconds: float
         seconds=round(seconds, 2),
         purpose=job.purpose,
         reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
+        remedy=None if compaction.is_whole else remedy_for(reasons),
     )
 
 

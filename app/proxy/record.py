@@ -10,6 +10,7 @@ from time import monotonic
 
 import structlog
 
+from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
@@ -20,6 +21,7 @@ from app.metrics.metrics import Metrics
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
+from app.proxy.remedies import remedy_for_error, remedy_for_status
 
 log = structlog.get_logger("steno.requests")
 
@@ -42,6 +44,8 @@ class RequestRecord:
     repeats: Repeats
     """Of the providers."""
     metrics: Metrics
+    verbose: bool = False
+    """Whether there is a line for what needed no decision, too."""
     arrived: float = field(default_factory=monotonic)
     """When its head came, by the monotonic clock, as `sent` is."""
     route: str = "refused"
@@ -77,6 +81,15 @@ class RequestRecord:
             self.has_waited = True
             self.metrics.waited(monotonic() - began)
         if decision.view is None and not decision.why:
+            if self.verbose:
+                log.debug(
+                    "payload untouched",
+                    request_id=self.request_id,
+                    conversation_id=facts.job.conversation_id,
+                    upstream=facts.provider.name,
+                    model=facts.job.model[:LONGEST_MODEL],
+                    window=facts.window.context,
+                )
             return
         if decision.why:
             self.metrics.not_done(decision.why)
@@ -85,14 +98,16 @@ class RequestRecord:
         before, after = facts.tokens(decision)
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
-            "payload left" if decision.view is None else "payload changed",
+            "payload unchanged" if decision.view is None else "payload changed",
             request_id=self.request_id,
             conversation_id=facts.job.conversation_id,
             upstream=facts.provider.name,
             model=facts.job.model[:LONGEST_MODEL],
+            context_status=decision.status,
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
             reason=decision.reason,
+            remedy=None if decision.why in _NO_FAILURE else remedy_for(decision.why),
             tokens_before=before,
             tokens_after=after,
             window=facts.window.context,
@@ -113,6 +128,7 @@ class RequestRecord:
                 upstream=self.upstream,
                 model=self.model,
                 status=answering.status,
+                remedy=remedy_for_status(answering.status),
             )
 
     def failed(self, error: StenoError) -> None:
@@ -137,6 +153,7 @@ class RequestRecord:
                 status=error.status,
                 code=error.code,
                 times=times,
+                remedy=remedy_for_error(error),
             )
 
     def cut(self, error: StenoError) -> None:
