@@ -71,6 +71,7 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
+from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MessageReader
@@ -159,7 +160,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
     ledger = Ledger(store, prices_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
-    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
+    tracer = open_tracer(settings)
+    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
     holder = secrets.token_hex(8)
@@ -195,6 +197,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         overflow_retries=settings.compaction.overflow_retries,
         references=References(secret),
         keeps_messages=settings.storage.messages,
+        tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, compactor, in_flight, tuple(readers.values()))),
     )
 
@@ -238,6 +241,19 @@ def prices_of(settings: Settings) -> Callable[[str], Price | None]:
     if settings.prices or not settings.list_prices:
         return settings.price_of
     return lambda model: list_price(settings.base_model(model))
+
+
+def open_tracer(settings: Settings) -> Tracer | None:
+    """What traces are recorded with, if they are wanted. Raises `ConfigurationError` where that is not installed."""
+    if settings.telemetry.traces == "off":
+        return None
+    try:
+        from app.tracing.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
+    except ImportError as error:
+        raise ConfigurationError(
+            "telemetry.traces is otlp, which needs OpenTelemetry. Install it with `pip install 'steno[otel]'`."
+        ) from error
+    return OtelTracer()
 
 
 def open_store(settings: Settings, took: Callable[[float], object] = lambda _: None) -> Store:
@@ -338,5 +354,7 @@ def _lifespan(
             await services.providers.close()
             await services.store.close()
             await services.work.stop()
+            if services.tracer is not None:
+                await asyncio.to_thread(services.tracer.close)
 
     return lifespan

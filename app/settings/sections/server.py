@@ -98,6 +98,11 @@ class LimitSettings(Section):
         )
 
 
+class TelemetrySettings(Section):
+    traces: Literal["off", "otlp"] = "off"
+    """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
