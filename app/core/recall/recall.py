@@ -12,7 +12,7 @@ passages do. It stands behind the summaries and changes with them only.
 Whether the quotations of an earlier turn stay is a matter of the provider's prompt cache. Without them the next prompt
 differs from where they stood, and all of the turn behind them is read anew; with them every prompt has them, for as
 long as the view has this form. So they stay where the turn behind them is about as large as they are: those of an
-agent's turn do, those in a chat of short remarks do not. Together they take at most twice the room that one message has.
+agent's turn do, those in a chat of short remarks do not. Together they take at most twice the room for one message.
 """
 
 from __future__ import annotations
