@@ -106,8 +106,9 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
         title="Steno",
         version=__version__,
         summary="Keeps long conversations inside the model's context window.",
-        docs_url=None,  # Its assets would come from a public CDN.
+        docs_url=None,  # Its assets would come from a public CDN: the inspector has a page of its own.
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
         lifespan=_lifespan(services, settings.server.drain_seconds, tells=tells),
     )
