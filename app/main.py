@@ -147,7 +147,7 @@ def gate_of(
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
-    tokenizer = Tokenizer(settings.tokenizer.directory)
+    tokenizer = Tokenizer(settings.tokenizer.folder)
     _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     secret = server_secret(settings)
     identity = Identity(secret)

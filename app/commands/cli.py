@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, demo, replay.
+"""The command line: serve, migrate, doctor, tables, demo, replay.
 
 What a command needs is imported when it runs, so that the others start fast.
 """
@@ -165,6 +165,23 @@ def doctor(upstream: Upstream = None, config: Config = None, database_url: Datab
 
     if not asyncio.run(examine(settings)):
         sys.exit(1)
+
+
+@cli.command()
+def tables(
+    folder: Annotated[Path | None, typer.Argument(help="Otherwise that of the settings.")] = None, config: Config = None
+) -> None:
+    """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
+    settings = _settings(config)
+    from app.tokens.tables import TablesUnavailable, fetch, missing_in
+
+    place = folder or settings.tokenizer.folder
+    try:
+        if missing_in(place):
+            fetch(place)
+    except TablesUnavailable as error:
+        _fail(f"The token tables cannot be fetched: {error}.")
+    typer.echo(f"Token tables {place}")
 
 
 @cli.command()
