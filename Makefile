@@ -45,6 +45,9 @@ help: ## list the targets
 
 # DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
 # and an address may hold a password.
+# The checkout keeps a database of its own; elsewhere it is in the user's data folder.
+run doctor: export STENO_HOME ?= $(CURDIR)/.run
+
 run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \

@@ -216,7 +216,7 @@ def open_store(settings: Settings) -> Store:
     """Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store.open(
-        storage.url.get_secret_value(),
+        storage.address,
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
