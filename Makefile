@@ -38,7 +38,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint format lock models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -203,7 +203,7 @@ slow: dev-env ## turns that wait where a summary takes three of them; options: F
 	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
-lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
+lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
@@ -213,6 +213,8 @@ lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAM
 	$(VENV)/typos
 	$(VENV)/yamllint --strict .
 	$(VENV)/hadolint Dockerfile
+	$(VENV)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(VENV)/kubernetes-validate --quiet --strict config/kubernetes/*.yaml
 
 format: dev-env ## put the code into shape
 	$(VENV)/ruff format .
@@ -225,7 +227,12 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
 	$(VENV)/python scripts/generate_models.py
 
-image: ## build the container image without Docker: see scripts/build_image.sh
+wheel: dev-env ## build dist/steno-*.whl, install it from the registry into a fresh environment, with pip and with uv, and try it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_wheel.py -n 0
+	$(VENV)/python -m hatchling build --target wheel --directory dist
+
+image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
