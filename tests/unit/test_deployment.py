@@ -92,6 +92,29 @@ def test_variables_in_the_example_are_settings_or_known_to_compose() -> None:
     assert {"STENO_SECRET", "POSTGRES_PASSWORD", "PORT", "CONFIG"} <= named <= known | of_compose
 
 
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
+def test_compose_wants_the_secrets_and_gives_them_to_the_replicas(tmp_path: Path) -> None:
+    (tmp_path / "docker-compose.yml").write_text((ROOT / "docker-compose.yml").read_text())
+    secrets = {"STENO_SECRET": "s" * 32, "POSTGRES_PASSWORD": "p" * 24}
+    for missing in (*secrets, ""):
+        lines = [f"{name}={value}" for name, value in secrets.items() if name != missing]
+        (tmp_path / ".env").write_text("\n".join([*lines, "STENO_LOG__LEVEL=debug"]))
+        ended = subprocess.run(
+            ["docker-compose", "config"],  # noqa: S607
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if missing:
+            assert ended.returncode != 0
+            assert missing in ended.stderr
+    replica = yaml.safe_load(ended.stdout)["services"]["steno"]["environment"]
+    assert replica["STENO_SECRET"] == secrets["STENO_SECRET"]
+    assert secrets["POSTGRES_PASSWORD"] in replica["DATABASE_URL"]
+    assert replica["STENO_LOG__LEVEL"] == "debug"
+
+
 def test_a_stop_leaves_time_to_drain() -> None:
     steno, balancer = (seconds(service["stop_grace_period"]) for service in (STENO, BALANCER))
     assert DEFAULTS.server.drain_seconds + 10 <= steno < balancer
