@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TextIO
 
 import structlog
 
@@ -18,8 +18,8 @@ _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|Excep
 """The lines of a traceback that say where an error came from and what kind it is."""
 
 
-def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
-    """Routes structlog and the standard library's loggers to one stream."""
+def configure_logging(level: str, shape: Literal["json", "text"], stream: TextIO | None = None) -> None:
+    """Routes structlog and the standard library's loggers to one stream, standard output if none is given."""
     number = logging.getLevelNamesMapping()[level.upper()]
     render = structlog.processors.JSONRenderer() if shape == "json" else structlog.dev.ConsoleRenderer(colors=False)
     shared: list[structlog.typing.Processor] = [
@@ -33,7 +33,7 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _without_words],

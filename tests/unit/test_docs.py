@@ -228,7 +228,7 @@ def test_settings_that_pages_name_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_variables_that_pages_name_exist(page: Path) -> None:
     known = {environment_name(key) for key, _ in every_setting()}
-    others = {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
+    others = {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
     assert set(re.findall(r"\bSTENO_\w*", page.read_text())) <= known | others
 
 
