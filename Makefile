@@ -38,7 +38,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -200,7 +200,7 @@ slow: dev-env ## turns that wait where a summary takes three of them; options: F
 	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
-lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
+lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, links of the documentation
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
@@ -210,6 +210,9 @@ lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAM
 	$(VENV)/typos
 	$(VENV)/yamllint --strict .
 	$(VENV)/hadolint Dockerfile
+
+docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
+	@$(VENV)/python scripts/build_docs.py
 
 format: dev-env ## put the code into shape
 	$(VENV)/ruff format .
@@ -226,7 +229,7 @@ image: ## build the container image without Docker: see scripts/build_image.sh
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:
