@@ -13,6 +13,7 @@ CHAIN ?=
 BACKGROUND ?=
 PRESETS ?= default
 WINDOWS ?= 8000
+WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
 HOURS ?= 1
@@ -38,7 +39,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock models image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock models image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -49,6 +50,9 @@ run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
 		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
+
+simulator: run-env ## a provider on this machine, to try Steno with; needs no key; options: PORT=9000 WINDOW=8000
+	@exec $(VENV)/python -m app.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
