@@ -13,6 +13,7 @@ CHAIN ?=
 BACKGROUND ?=
 PRESETS ?= default
 WINDOWS ?= 8000
+WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
 HOURS ?= 1
@@ -38,7 +39,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint format lock models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -52,6 +53,9 @@ run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
 		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
+
+simulator: run-env ## a provider on this machine, to try Steno with; needs no key; options: PORT=9000 WINDOW=8000
+	@exec $(VENV)/python -m app.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
@@ -203,7 +207,7 @@ slow: dev-env ## turns that wait where a summary takes three of them; options: F
 	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
-lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes
+lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
@@ -215,6 +219,9 @@ lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAM
 	$(VENV)/hadolint Dockerfile
 	$(VENV)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	$(VENV)/kubernetes-validate --quiet --strict config/kubernetes/*.yaml
+
+docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
+	@$(VENV)/python scripts/build_docs.py
 
 format: dev-env ## put the code into shape
 	$(VENV)/ruff format .
@@ -236,7 +243,7 @@ image: dev-env ## build the container image without Docker and try it: see scrip
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:
