@@ -92,23 +92,21 @@ def test_variables_in_the_example_are_settings_or_known_to_compose() -> None:
     assert {"STENO_SECRET", "POSTGRES_PASSWORD", "PORT", "CONFIG"} <= named <= known | of_compose
 
 
+def seen_by_compose(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "docker-compose.yml").write_text((ROOT / "docker-compose.yml").read_text())
+    (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+    command = ["docker-compose", "config"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+
+
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
-def test_compose_wants_the_secrets_and_gives_them_to_the_replicas(tmp_path: Path) -> None:
-    (tmp_path / "docker-compose.yml").write_text((ROOT / "docker-compose.yml").read_text())
+def test_compose_wants_the_secrets_and_gives_what_is_in_env_to_the_replicas(tmp_path: Path) -> None:
     secrets = {"STENO_SECRET": "s" * 32, "POSTGRES_PASSWORD": "p" * 24}
-    for missing in (*secrets, ""):
-        lines = [f"{name}={value}" for name, value in secrets.items() if name != missing]
-        (tmp_path / ".env").write_text("\n".join([*lines, "STENO_LOG__LEVEL=debug"]))
-        ended = subprocess.run(
-            ["docker-compose", "config"],  # noqa: S607
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if missing:
-            assert ended.returncode != 0
-            assert missing in ended.stderr
+    for missing in secrets:
+        ended = seen_by_compose(tmp_path, **{name: value for name, value in secrets.items() if name != missing})
+        assert ended.returncode != 0
+        assert missing in ended.stderr
+    ended = seen_by_compose(tmp_path, **secrets, STENO_LOG__LEVEL="debug")
     replica = yaml.safe_load(ended.stdout)["services"]["steno"]["environment"]
     assert replica["STENO_SECRET"] == secrets["STENO_SECRET"]
     assert secrets["POSTGRES_PASSWORD"] in replica["DATABASE_URL"]
@@ -192,7 +190,7 @@ def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready()
 
 
 def test_the_sidecar_serves_its_own_pod_only_and_is_asked_there() -> None:
-    [(pod, steno)] = [(pod, steno) for pod, steno in pods() if "initContainers" in pod]
+    [steno] = [steno for pod, steno in pods() if "initContainers" in pod]
     assert {"name": "STENO_SERVER__HOST", "value": "127.0.0.1"} in steno["env"]
     assert steno["restartPolicy"] == "Always"
     assert {name for name in steno if name.endswith("Probe") and "exec" not in steno[name]} == set()

