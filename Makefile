@@ -158,7 +158,9 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@mkdir -p .clients && cp tests/clients/package.json .clients && npm install --prefix .clients --no-audit --no-fund
 	@test -d .clients/venv || $(VENV)/python -m venv .clients/venv
 	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
-	$(VENV)/python -m pytest tests/e2e/test_other_clients.py $(PYTEST_ARGS)
+	@test -d .clients/older || $(VENV)/python -m venv .clients/older
+	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
+	$(VENV)/python -m pytest tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables
