@@ -167,7 +167,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
-    tokenizer = Tokenizer(settings.tokenizer.directory)
+    tokenizer = Tokenizer(settings.tokenizer.folder)
     _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     secret = server_secret(settings)
     identity = Identity(secret)
@@ -276,7 +276,7 @@ def open_store(settings: Settings, took: Callable[[float], object] = lambda _: N
     """Raises `DatabaseURLError`. `took` is called with the seconds of each request's call."""
     storage = settings.storage
     return Store.open(
-        storage.url.get_secret_value(),
+        storage.address,
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
