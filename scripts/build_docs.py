@@ -26,7 +26,9 @@ OUTSIDE = {
 }
 
 _LINK = re.compile(r"(\]\()([^)\s#:]+)([)#])")
-_LOADED = re.compile(r"""(?:<link[^>]*href|\bsrc(?:set)?)=["']?(?:https?:)?//[^\s"'>]+|(?:url\(|@import )["']?(?:https?:)?//[^)"']+""")
+_LOADED = re.compile(
+    r"""(?:<link[^>]*href|\bsrc(?:set)?)=["']?(?:https?:)?//[^\s"'>]+|(?:url\(|@import )["']?(?:https?:)?//[^)"']+"""
+)
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 

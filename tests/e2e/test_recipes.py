@@ -53,7 +53,9 @@ def program(page: str, language: str, histories: Path) -> str:
     if language == "python":
         head, each = f"import json\nhistories = json.load(open({str(histories)!r}))\n", "messages = histories[{}]\n"
     else:
-        read = f'import {{ readFileSync }} from "node:fs";\nconst histories = JSON.parse(readFileSync("{histories}"));\n'
+        read = (
+            f'import {{ readFileSync }} from "node:fs";\nconst histories = JSON.parse(readFileSync("{histories}"));\n'
+        )
         head, each = f"{read}let messages;\n", "messages = histories[{}];\n"
     parts = [text for kind, text in blocks(page) if kind == language]
     return head + "".join(each.format(number) + text for number, text in enumerate(parts))
