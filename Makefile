@@ -232,9 +232,10 @@ lint: dev-env docs ## format, style, types, architecture, dependencies, spelling
 docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
 	@$(VENV)/python scripts/build_docs.py
 
-format: dev-env ## put the code into shape
+format: dev-env ## put the code into shape, and write the index of docs/settings.md anew
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
+	$(VENV)/python scripts/index_settings.py
 
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
 	sh scripts/lock.sh $(LOCK_ARGS)
