@@ -17,7 +17,7 @@ from app.settings.settings import Settings
 from app.settings.types import ConfigurationError
 
 _OUTSIDE_NAMES = frozenset(
-    {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
+    {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
 )
 _KUBERNETES = re.compile(r"STENO_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP)|PORT=\w+://)")
 """Variables that Kubernetes puts into every container beside a Service called steno, with their values."""

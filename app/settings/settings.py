@@ -15,7 +15,13 @@ from app.settings.addresses import leads_to
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
-from app.settings.sections.server import InspectorSettings, LimitSettings, LogSettings, ServerSettings
+from app.settings.sections.server import (
+    InspectorSettings,
+    LimitSettings,
+    LogSettings,
+    ServerSettings,
+    TelemetrySettings,
+)
 from app.settings.sections.storage import StorageSettings
 from app.settings.sections.summary import SummarySettings
 from app.settings.sections.upstreams import (
@@ -25,7 +31,7 @@ from app.settings.sections.upstreams import (
     NamedUpstreamSettings,
     UpstreamSettings,
 )
-from app.settings.sources import PresetSource, aliases, kept_database, read_file
+from app.settings.sources import PresetSource, aliases, read_file
 from app.wire.paths import FormatName
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
@@ -60,6 +66,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
 
@@ -132,4 +139,4 @@ class Settings(BaseSettings):
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=aliases())]
         if path := os.environ.get("STENO_CONFIG"):
             sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return (*sources, InitSettingsSource(settings_cls, init_kwargs=kept_database()), PresetSource(settings_cls))
+        return (*sources, PresetSource(settings_cls))

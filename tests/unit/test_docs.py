@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from app import __version__
+from app.commands.cli import cli
 from app.core.reasons import Code
 from app.errors import StenoError
 from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
@@ -267,8 +268,28 @@ def test_settings_that_pages_name_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_variables_that_pages_name_exist(page: Path) -> None:
     known = {environment_name(key) for key, _ in every_setting()}
-    others = {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
+    others = {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
     assert set(re.findall(r"\bSTENO_\w*", page.read_text())) <= known | others
+
+
+_FILE = re.compile(r"`((?:config|scripts|benchmarks|requirements|examples)/[\w./-]+\.\w+)`")
+
+
+def started(page: str, program: str) -> set[str]:
+    """What the program is told to do on a page: in a line, in an indented example, in a block for the shell."""
+    indented = "".join(f"    {line}" for block in blocks(page, "sh") for line in block.text.splitlines(keepends=True))
+    return set(re.findall(rf"(?:`|^ {{4}}|/bin/){program} ([a-z]+)", page + "\n" + indented, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_files_that_pages_name_exist(page: Path) -> None:
+    text = page.read_text()
+    commands = {command.name or command.callback.__name__ for command in cli.registered_commands if command.callback}
+    groups = {group.name for group in cli.registered_groups}
+    assert started(text, "steno") <= commands | groups
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert started(text, "make") <= targets
+    assert {file for file in _FILE.findall(text) if not (ROOT / file).is_file()} == set()
 
 
 def test_the_changelog_knows_the_version() -> None:

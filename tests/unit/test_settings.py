@@ -31,9 +31,12 @@ from app.settings import (
     environment_name,
     every_setting,
     load,
+    places,
 )
+from app.settings.checks import check_settings
 from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+from app.store.database import read_url
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = (ROOT / "app" / "settings" / "settings.py", *(ROOT / "app" / "settings" / "sections").glob("*.py"))
@@ -221,33 +224,80 @@ def test_an_empty_file_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_plain_database_url_is_honoured_and_steno_storage_url_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "memory")
-    assert load().storage.url.get_secret_value() == "memory"
+    assert load().storage.address == "memory"
     monkeypatch.setenv("STENO_STORAGE__URL", "sqlite:///other.db")
-    assert load().storage.url.get_secret_value() == "sqlite:///other.db"
+    assert load().storage.address == "sqlite:///other.db"
+
+
+def test_the_database_is_in_one_place_whatever_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STENO_HOME, else the folder for data that the XDG specification names."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        assert load().storage.address == f"sqlite:///{tmp_path}/.local/share/steno/steno.db"
+        monkeypatch.setenv("XDG_DATA_HOME", "relative/paths/do/not/count")
+        assert load().storage.address == f"sqlite:///{tmp_path}/.local/share/steno/steno.db"
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        assert load().storage.address == f"sqlite:///{tmp_path}/data/steno/steno.db"
+        monkeypatch.setenv("STENO_HOME", str(tmp_path / "own"))
+        assert load().storage.address == f"sqlite:///{tmp_path}/own/steno.db"
+        monkeypatch.delenv("STENO_HOME")
+
+
+@pytest.mark.parametrize("folder", ["user@example.com", "with space", "100%", "what?"])
+def test_the_default_database_may_be_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setenv("STENO_HOME", str(tmp_path / folder))
+    assert read_url(load().storage.address).path == tmp_path / folder / "steno.db"
 
 
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
-        ([], "sqlite:///.run/steno.db"),
-        (["steno.db"], "sqlite:///steno.db"),
-        (["steno.db", ".run/steno.db"], "sqlite:///.run/steno.db"),
+        (["steno.db"], "steno.db"),
+        (["steno.db", ".run/steno.db"], ".run/steno.db"),
+        (["steno.db", ".run/steno.db", "home/steno.db"], "home/steno.db"),
     ],
 )
-def test_a_database_where_an_earlier_release_put_it_stays_in_use(
+def test_a_database_where_an_earlier_release_put_it_stays_in_use_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], expected: str
 ) -> None:
     """Until there is one where it belongs now. With a settings file as without."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".run").mkdir()
+    monkeypatch.setattr(places, "home", lambda: tmp_path / "home")
+    for folder in (".run", "home"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "settings.yaml").write_text("log: {level: debug}")
     for name in there:
         (tmp_path / name).touch()
-    assert load().storage.url.get_secret_value() == expected
+    address = f"sqlite:///{tmp_path}/{expected}"
+    assert load().storage.address == address
     monkeypatch.setenv("STENO_CONFIG", "settings.yaml")
-    assert load().storage.url.get_secret_value() == expected
+    assert load().storage.address == address
+    [named] = [each for each in check_settings(load(), ()) if each.subject == "database"]
+    assert named.state == "warning"
+    assert named.text.startswith(
+        f"{tmp_path / (expected if expected in ('steno.db', '.run/steno.db') else '.run/steno.db')}, from an earlier"
+    )
     monkeypatch.setenv("DATABASE_URL", "memory")
-    assert load().storage.url.get_secret_value() == "memory"
+    assert load().storage.address == "memory"
+
+
+def test_a_home_that_is_named_is_the_only_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STENO_HOME", str(tmp_path / "own"))
+    (tmp_path / "steno.db").touch()
+    assert load().storage.address == f"sqlite:///{tmp_path}/own/steno.db"
+    [named] = [each for each in check_settings(load(), ()) if each.subject == "database"]
+    assert named.sentence == (
+        f"{tmp_path}/steno.db, from an earlier release, is not in use; {tmp_path}/own/steno.db is."
+        f" To go on with it, set DATABASE_URL=sqlite:///{tmp_path}/steno.db; otherwise delete it."
+    )
 
 
 def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
