@@ -8,6 +8,7 @@ const WORDS = "the customer asked about an order that was sent to the old addres
 
 let history = [];
 let conversation = newName();
+let summaries = []; // The ids of those that the last answer was given with.
 let running = null; // The AbortController of the answer that is coming.
 
 function newName() {
@@ -57,7 +58,7 @@ function showContext(context) {
 
 // One card for each compaction: it says what happens while it happens, and then what came of it.
 function compactionCard() {
-  const item = append(element("li", "compaction running"));
+  const item = append(element("li", "compaction"));
   const since = performance.now();
   return {
     show(event) {
@@ -67,13 +68,21 @@ function compactionCard() {
       if (event.type === "compaction_started") {
         item.textContent = `Summarising ${event.messages.summarizing} earlier messages\u2026`;
       } else if (event.type === "compaction_completed") {
-        const { estimated, forwarded } = event.tokens;
-        item.textContent = `Earlier messages are summarised: ${number.format(estimated)} \u2192 ${number.format(forwarded)} tokens, ${seconds} s`;
+        item.textContent = `${summarised(event.tokens)}, ${seconds} s`;
       } else {
         item.textContent = `No summary could be made (${event.reason}). The conversation goes on with all of it.`;
       }
     },
   };
+}
+
+const summarised = (tokens) => `Earlier messages are summarised: ${number.format(tokens.estimated)} \u2192 ${number.format(tokens.forwarded)} tokens`;
+
+// A summary that was made ahead, after an earlier answer: nobody waited for it, so no event spoke of it.
+function showNewSummary(context, before) {
+  const isNew = context.chunks.some((id) => !summaries.includes(id));
+  summaries = context.chunks;
+  if (isNew) before?.before(element("li", "compaction", summarised(context.tokens)));
 }
 
 const base = () => $("address").value.replace(/\/+$/, "");
@@ -97,7 +106,10 @@ async function answer() {
     for await (const event of eventsOf(response)) {
       if (event.type === "compaction") (card ??= compactionCard()).show(event.event);
       if (event.type === "status") showStatus(event.status);
-      if (event.type === "context") showContext(event.context);
+      if (event.type === "context") {
+        showContext(event.context);
+        showNewSummary(event.context, card ? null : item);
+      }
       if (event.type === "text") {
         item ??= append(element("li", "assistant"));
         text += event.text;
@@ -166,6 +178,7 @@ $("long").addEventListener("click", () => {
 $("new").addEventListener("click", () => {
   running?.abort();
   history = [];
+  summaries = [];
   conversation = newName();
   $("messages").replaceChildren();
   $("pressure").hidden = true;
