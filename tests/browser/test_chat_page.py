@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,13 +32,19 @@ class Quiet(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
-@pytest.fixture(scope="module")
-def page_address() -> Iterator[str]:
-    """The folder as `python -m http.server` serves it."""
+@contextmanager
+def served_folder() -> Iterator[str]:
+    """The page's address, with its folder served as `python -m http.server` does."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=FOLDER)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def page_address() -> Iterator[str]:
+    with served_folder() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
