@@ -50,7 +50,7 @@ def _fail(message: str, status: int = 1) -> NoReturn:
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
-    """The settings in force, flags first. Ends the program where they cannot be used."""
+    """The settings in effect, flags first. Ends the program where they cannot be used."""
     from app.settings import ConfigurationError, load
 
     if config:
