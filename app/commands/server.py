@@ -17,18 +17,25 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from app import __version__
+from app.commands.banner import banner
+from app.commands.logs import is_readable
 from app.main import create_app
 from app.metrics.metrics import Metrics
 from app.proxy.protocol import protocol_within
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
 from app.store import StoreError
+from app.tokens.tokenizer import Tokenizer
 
 log = structlog.get_logger("steno")
 
 SWITCH_SECONDS = 0.0005
 """How long a worker thread keeps the interpreter when the event loop wants it, which is after each system call. With
 Python's own 5 ms a request waited twice as long beside a busy thread."""
+
+
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
+"""By which this machine reaches a server that listens at all of its addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +93,30 @@ def run(
 
 
 def announce(settings: Settings, taken: list[socket.socket], started: Started) -> None:
-    """The one line that says what runs."""
+    """Says what is in use and where: in one line, or to somebody at a terminal in a few."""
     host, port = taken[0].getsockname()[:2]
+    if is_readable(settings.log.format):
+        workers = settings.server.workers
+        runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
+        missing = Tokenizer(settings.tokenizer.directory).missing
+        near = _ANY_ADDRESS.get(host, host)
+        sys.stdout.write(banner(settings, _url(near, port), started.database, runs_on, missing))
+        sys.stdout.flush()
+        return
     log.info(
         "serving",
         version=__version__,
-        url=f"http://{f'[{host}]' if ':' in host else host}:{port}/v1",
+        url=f"{_url(host, port)}/v1",
         upstream=settings.upstream.base_url,
         database=started.database,
         workers=settings.server.workers,
         loop=started.loop,
         http=started.http,
     )
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def cannot_listen(settings: Settings, error: OSError) -> str:

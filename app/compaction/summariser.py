@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from app.compaction.breakers import ModelBreaker
+from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
@@ -137,6 +138,11 @@ class Summariser:
         self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
         """The members that each model does not take."""
 
+    @property
+    def paused(self) -> int:
+        """Models that some tenant does not ask now."""
+        return self._breaker.open
+
     async def ask(
         self,
         request: SummaryRequest,
@@ -205,7 +211,12 @@ class Summariser:
     def _fails(self, call: _Call, why: Reasons) -> None:
         if (times := self._repeats.again((call.key, call.tenant))) is not None:
             log.warning(
-                "summariser fails", upstream=call.route.name, model=call.route.model, reason=joined(why), times=times
+                "summariser fails",
+                upstream=call.route.name,
+                model=call.route.model,
+                reason=joined(why),
+                remedy=remedy_for(why),
+                times=times,
             )
 
     def _works(self, call: _Call) -> None:

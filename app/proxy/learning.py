@@ -138,7 +138,7 @@ class Observation:
         if self.asks_usage and refusal.status in (400, 422) and spoken.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
-            log.info("the provider tells no usage in streams", model=model)
+            log.info("the provider reports no usage in streams", model=model)
             return True
         if self._goes_without(refusal):
             log.info("the provider is asked to drop thoughts that it refused", model=model)

@@ -5,11 +5,12 @@ Names, numbers and codes; never a message's text, never a key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 import structlog
 
+from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
@@ -20,6 +21,7 @@ from app.metrics.metrics import Metrics
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
+from app.proxy.remedies import remedy_for_error, remedy_for_status
 
 log = structlog.get_logger("steno.requests")
 
@@ -42,19 +44,34 @@ class RequestRecord:
     repeats: Repeats
     """Of the providers."""
     metrics: Metrics
+    verbose: bool = False
+    """Whether there is a line for what needed no decision, too."""
+    arrived: float = field(default_factory=monotonic)
+    """When its head came, by the monotonic clock, as `sent` is."""
     route: str = "refused"
     """Where the gate sent it, as the metrics have it."""
+    status: int = 0
+    """Of its answer; 0 before that has begun."""
+    sent: float = 0.0
+    """When the provider was sent it last."""
     upstream: str | None = None
     model: str | None = None
     has_waited: bool = False
     """For a summary: it is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
-        self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
+        """It is about to be sent there."""
+        self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
 
     def begins(self, status: int) -> None:
-        """The client is told a status."""
-        self.metrics.answered(self.route, status)
+        """The client is sent a status."""
+        self.status = status
+        self.metrics.begun(self.route, status, monotonic() - self.arrived)
+
+    def ends(self) -> None:
+        """Nothing more is sent to the client."""
+        if self.status:
+            self.metrics.ended(self.route, monotonic() - self.arrived)
 
     def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
@@ -64,18 +81,33 @@ class RequestRecord:
             self.has_waited = True
             self.metrics.waited(monotonic() - began)
         if decision.view is None and not decision.why:
+            if self.verbose:
+                log.debug(
+                    "payload untouched",
+                    request_id=self.request_id,
+                    conversation_id=facts.job.conversation_id,
+                    upstream=facts.provider.name,
+                    model=facts.job.model[:LONGEST_MODEL],
+                    window=facts.window.context,
+                )
             return
+        if decision.why:
+            self.metrics.not_done(decision.why)
+        if decision.view is not None and decision.view.recalled:
+            self.metrics.recalled(facts.recalled(decision.view.recalled))
         before, after = facts.tokens(decision)
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
-            "payload left" if decision.view is None else "payload changed",
+            "payload unchanged" if decision.view is None else "payload changed",
             request_id=self.request_id,
             conversation_id=facts.job.conversation_id,
             upstream=facts.provider.name,
             model=facts.job.model[:LONGEST_MODEL],
+            context_status=decision.status,
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
             reason=decision.reason,
+            remedy=None if decision.why in _NO_FAILURE else remedy_for(decision.why),
             tokens_before=before,
             tokens_after=after,
             window=facts.window.context,
@@ -84,6 +116,7 @@ class RequestRecord:
 
     def answered(self, answering: UpstreamAnswer) -> None:
         """The provider's status is there."""
+        self.metrics.upstream_began(monotonic() - self.sent)
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
         if answering.status >= FIRST_ERROR:
@@ -95,6 +128,7 @@ class RequestRecord:
                 upstream=self.upstream,
                 model=self.model,
                 status=answering.status,
+                remedy=remedy_for_status(answering.status),
             )
 
     def failed(self, error: StenoError) -> None:
@@ -119,6 +153,7 @@ class RequestRecord:
                 status=error.status,
                 code=error.code,
                 times=times,
+                remedy=remedy_for_error(error),
             )
 
     def cut(self, error: StenoError) -> None:

@@ -106,5 +106,5 @@ class InspectorSettings(Section):
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
-    format: Literal["json", "text"] = "json"
-    """Shape of log lines on standard output."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""
