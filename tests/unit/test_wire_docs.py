@@ -39,7 +39,7 @@ def test_headers_of_steno_that_pages_name_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_error_codes_and_reasons_that_pages_name_exist(page: Path) -> None:
     known = {error.code for error in every_error()} | {shown(code).rstrip(". :") for code in Code}
-    named = re.findall(r"\b(?:codes?|error|reason|refused with \d+) \(?`([a-z]+(?:_[a-z]+)+)`", page.read_text())
+    named = re.findall(r"\b(?:codes?|error|reason|refused with \d+)\s+\(?`([a-z]+(?:_[a-z]+)+)`", page.read_text())
     assert set(named) <= known
 
 
