@@ -16,7 +16,7 @@ class BytesInFlight:
         return Counted(self)
 
     def take(self, size: int) -> None:
-        """Raises `TooManyBytesInFlight`; they are taken all the same."""
+        """Raises `TooManyBytesInFlight`; they are counted anyway."""
         self._bytes += size
         if self._bytes > self._at_most:
             raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")

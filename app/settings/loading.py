@@ -1,4 +1,4 @@
-"""Loading: the settings in force, or why they cannot be used."""
+"""Loading: the settings from all sources together, or why they cannot be used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """The settings in force. Raises `ConfigurationError` with a message that names the key and what is allowed."""
+    """All sources together. Raises `ConfigurationError` with a message that names the key and what is allowed."""
     _check_names()
     try:
         return Settings(**flags)

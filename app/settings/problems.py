@@ -15,7 +15,7 @@ from app.settings.settings import Settings
 def problems_in(error: ValidationError, section: type[BaseModel] | None = None, most: int | None = None) -> str:
     """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings.
 
-    `most`: so many are told one by one.
+    `most`: how many are listed one by one.
     """
     found = error.errors()
     told = [_problem(problem, section or Settings) for problem in found[:most]]
