@@ -39,13 +39,16 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock models image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 # DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
 # and an address may hold a password.
+# The checkout keeps a database of its own; elsewhere it is in the user's data folder.
+run doctor: export STENO_HOME ?= $(CURDIR)/.run
+
 run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
@@ -58,7 +61,7 @@ demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) demo
 
-doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
+doctor: run-env ## whether it works, and what to do if it does not; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) doctor $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(CONFIG),--config '$(CONFIG)')
 
@@ -104,6 +107,13 @@ coverage: dev-env ## the unit tests, which have to cover app/core to the last br
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
+
+openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from docs/rest.md and docs/streams
+	PYTHONPATH=. $(VENV)/python scripts/write_openapi.py
+
+recordings: dev-env ## record the streams in docs/streams anew, in each format and for each shape of events
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.e2e.stream_recordings
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
@@ -206,7 +216,7 @@ slow: dev-env ## turns that wait where a summary takes three of them; options: F
 	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
-lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, links of the documentation
+lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
@@ -216,6 +226,8 @@ lint: dev-env docs ## format, style, types, architecture, dependencies, spelling
 	$(VENV)/typos
 	$(VENV)/yamllint --strict .
 	$(VENV)/hadolint Dockerfile
+	$(VENV)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(VENV)/kubernetes-validate --quiet --strict config/kubernetes/*.yaml
 
 docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
 	@$(VENV)/python scripts/build_docs.py
@@ -232,7 +244,12 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
 	$(VENV)/python scripts/generate_models.py
 
-image: ## build the container image without Docker: see scripts/build_image.sh
+wheel: dev-env ## build dist/steno-*.whl, install it from the registry into a fresh environment, with pip and with uv, and try it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_wheel.py -n 0
+	$(VENV)/python -m hatchling build --target wheel --directory dist
+
+image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
