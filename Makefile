@@ -61,7 +61,7 @@ demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) demo
 
-doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
+doctor: run-env ## whether it works, and what to do if it does not; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) doctor $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(CONFIG),--config '$(CONFIG)')
 

@@ -216,7 +216,7 @@ def policies_of(settings: Settings) -> Policies:
     try:
         return Policies(settings)
     except ValidationError as error:
-        raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
+        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error)}.") from error
 
 
 def prices_of(settings: Settings) -> Callable[[str], Price | None]:

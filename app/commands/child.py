@@ -9,6 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+CANNOT_START = 125
+"""Whoever was to start it could not; this and the next two as `env` and `timeout` have them."""
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
 FROM_A_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 PASSED_ON = (*FROM_A_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
 

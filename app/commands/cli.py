@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -49,7 +50,7 @@ def _fail(message: str, status: int = 1) -> NoReturn:
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
-    """The settings in force, flags first. Ends the program where they cannot be used."""
+    """The settings in effect, flags first. Ends the program where they cannot be used."""
     from app.settings import ConfigurationError, load
 
     if config:
@@ -154,8 +155,11 @@ def run(
     _refuse((upstream and simulated, "--upstream and --simulated exclude each other."))
     if config:
         os.environ["STENO_CONFIG"] = config
+    from app.commands import child
+
+    if shutil.which(command[0]) is None:
+        _fail(f"There is no command {command[0]!r}.", child.NOT_FOUND)
     from app.commands import run as running
-    from app.commands.child import end_like
     from app.settings import ConfigurationError
     from app.store import StoreError
 
@@ -163,12 +167,10 @@ def run(
     try:
         status = running.run(command, options)
     except (ConfigurationError, StoreError) as error:
-        _fail(str(error), running.CANNOT_START)
-    except running.CommandMissing as error:
-        _fail(str(error), running.NOT_FOUND)
+        _fail(str(error), child.CANNOT_START)
     except OSError as error:
-        _fail(f"{command[0]} cannot be started: {error.strerror}.", running.NOT_EXECUTABLE)
-    raise typer.Exit(end_like(status))
+        _fail(f"{command[0]} cannot be started: {error.strerror}.", child.NOT_EXECUTABLE)
+    raise typer.Exit(child.end_like(status))
 
 
 @cli.command()

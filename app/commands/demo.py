@@ -219,7 +219,7 @@ class Chat:
 def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
     """Steno's own address, on loopback. Its database is memory and ends with it."""
     settings = load(
-        # The demo has a key of its own, and one provider: not those of the settings that are in force.
+        # The demo has a key of its own, and one provider: not those of the settings in effect.
         upstream={"base_url": upstream, "discover_windows": False, "api_key_env": None},
         models=[{"match": model, "context_window": window}],
         storage={"url": "memory", "timeout_seconds": 5.0},

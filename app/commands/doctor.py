@@ -9,7 +9,7 @@ from contextlib import suppress
 import typer
 
 from app import __version__
-from app.commands.in_force import setting_lines
+from app.commands.setting_lines import setting_lines
 from app.headers.hops import new_instance
 from app.main import open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix

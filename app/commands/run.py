@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import shutil
 import socket
 import sys
 import tempfile
@@ -45,10 +44,6 @@ DRAIN_SECONDS = 5.0
 """How long the end waits for a summary that is being made: the command is over, and somebody waits for their shell."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
-CANNOT_START = 125
-NOT_EXECUTABLE = 126
-NOT_FOUND = 127
-"""As `env` and `timeout` have it: what lies below is the command's own status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +57,12 @@ class Options:
     simulated: bool = False
 
 
-class CommandMissing(Exception):
-    """There is no such command."""
-
-
 def run(command: Sequence[str], options: Options) -> int:
     """The command's exit status; negative where a signal ended it.
 
-    Raises `ConfigurationError`, `StoreError` and `CommandMissing` before anything runs, and `OSError` where the command
-    cannot be started.
+    Raises `ConfigurationError` and `StoreError` before anything runs, and `OSError` where it cannot be started.
     """
     environment = dict(os.environ)
-    if shutil.which(command[0]) is None:
-        raise CommandMissing(f"There is no command {command[0]!r}.")
     with ExitStack() as stack:
         upstream = stack.enter_context(_simulated(options)) if options.simulated else options.upstream
         settings = settings_of(options, upstream, environment)

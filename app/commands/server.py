@@ -33,7 +33,7 @@ Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What is in force once it listens, as far as nobody else knows it."""
+    """What is known once it listens, and only there."""
 
     database: str
     loop: str
@@ -86,7 +86,7 @@ def run(
 
 
 def announce(settings: Settings, taken: list[socket.socket], started: Started) -> None:
-    """The one line that says what is in force."""
+    """The one line that says what runs."""
     host, port = taken[0].getsockname()[:2]
     log.info(
         "serving",

@@ -64,7 +64,7 @@ def stage(
         storage["secret"] = DIGEST_KEY
     with provider.serve() as behind:
         settings = load(
-            # The replay has a key of its own, and one provider: not those of the settings that are in force.
+            # The replay has a key of its own, and one provider: not those of the settings in effect.
             upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
             models=[{"match": "*", "context_window": window}],
             # What a request led to is judged with it: nothing is made beside the requests unless that is asked for.

@@ -88,7 +88,7 @@ class Settings(BaseSettings):
         ):
             if name is not None and name not in self.all_upstreams:
                 known = ", ".join(self.all_upstreams)
-                raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
+                raise ValueError(f"{key} names {name!r}, which is not an upstream; known: {known}")
         return self
 
     @property

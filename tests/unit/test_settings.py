@@ -474,7 +474,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         (
             "STENO_SUMMARY__PROMPTS",
             '[{"wording": "m"}]',
-            ("summary.prompts.0.wording is no setting", "known there: prompt"),
+            ("summary.prompts.0.wording is not a setting", "known there: prompt"),
         ),
         ("STENO_MODELS", '[{"match": "m", "preset": "libre"}]', ("models.0.preset", "'libre'", "'librechat'")),
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
@@ -502,7 +502,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
             for given in (100_000_001, 2**63, 10**30)
         ),
         ("STENO_MODELS", f'[{{"match": "m", "context_window": {"9" * 5_000}}}]', ("STENO_MODELS must be JSON",)),
-        ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is no setting", "context_window")),
+        ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is not a setting", "context_window")),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
@@ -670,7 +670,7 @@ def test_a_summariser_at_an_unknown_upstream_is_refused_with_those_that_are_know
 ) -> None:
     message = refusal(summary=summary, upstreams={"local": {"base_url": "http://127.0.0.1:8000/v1"}})
     assert message == (
-        f"Settings that cannot be used: {key} names 'elsewhere', which is no upstream;"
+        f"Steno cannot use these settings: {key} names 'elsewhere', which is not an upstream;"
         " known: default, local, anthropic."
     )
 
@@ -723,13 +723,13 @@ def test_several_mistakes_are_told_at_once() -> None:
 def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "9000")
     message = refusal()
-    assert f"{name} is no setting" in message
+    assert f"{name} is not a setting" in message
     assert "STENO_COMPACTION" in message
 
 
 def test_a_nested_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_SERVER__PROT", "9000")
-    assert "server.prot is no setting; known there: host, port" in refusal()
+    assert "server.prot is not a setting; known there: host, port" in refusal()
 
 
 @pytest.mark.parametrize(
@@ -753,9 +753,9 @@ def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
     [
         (
             "compaction: {triggers: {token_ratio: 0.6}}",
-            "compaction.triggers is no setting; known there: enabled, preset, strategy, mask, trigger",
+            "compaction.triggers is not a setting; known there: enabled, preset, strategy, mask, trigger",
         ),
-        ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
+        ("compactoin: {enabled: false}", "compactoin is not a setting; known there: server, upstream"),
         ("compaction: {preset: [librechat]}", "compaction.preset: Input should be 'default', "),
         ("compaction: {preset: [off]}", "'rolling' or 'off'"),
         ("compaction: {enabled: false", "is not YAML: line 1"),
@@ -776,7 +776,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_file_that_is_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_CONFIG", str(tmp_path / "absent.yaml"))
-    assert refusal() == f"STENO_CONFIG names {tmp_path}/absent.yaml, which is no file."
+    assert refusal() == f"There is no settings file {tmp_path}/absent.yaml (--config or STENO_CONFIG)."
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

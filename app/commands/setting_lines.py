@@ -1,4 +1,4 @@
-"""The settings in force, one a line: each with who set it."""
+"""The settings in effect, one a line, each with where it was set."""
 
 from __future__ import annotations
 
