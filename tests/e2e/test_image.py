@@ -62,7 +62,7 @@ class Image:
             variables=shlex.join(f"{name}={value}" for name, value in environment.items()),
             command=shlex.join(command),
         )
-        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+        return ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 - our own image
@@ -124,7 +124,7 @@ def test_it_counts_with_tables_compacts_is_healthy_and_stops_gracefully(
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr)  # noqa: S603 - our own image
     serving = Serving(process, tmp_path, f"http://127.0.0.1:{PORT}")
     try:
-        until(lambda: process.poll() is not None or any(line["event"] == "serving" for line in serving.log))
+        until(lambda: process.poll() is not None or any(line["event"] == "serving" for line in serving.log), 120)
         assert process.poll() is None, serving.errors
         assert image.run(*healthy, **variables).returncode == 0
         assert serving.get("/readyz") == {"status": "ok", "db": "ok", "tokenizer": "tiktoken"}
@@ -135,6 +135,8 @@ def test_it_counts_with_tables_compacts_is_healthy_and_stops_gracefully(
         os.kill(first_inside(process.pid), signal.SIGTERM)
         assert serving.wait() == 0, serving.errors
     finally:
+        if process.poll() is None:
+            os.kill(first_inside(process.pid), signal.SIGKILL)  # With it all that is in there ends.
         serving.kill()
     assert serving.log[-1]["event"] == "Finished server process [1]"
     assert {path.name for path in image.data.iterdir()} >= {"steno.db", "steno.secret"}
