@@ -39,7 +39,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -107,6 +107,13 @@ coverage: dev-env ## the unit tests, which have to cover app/core to the last br
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
+
+openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from docs/rest.md and docs/streams
+	PYTHONPATH=. $(VENV)/python scripts/write_openapi.py
+
+recordings: dev-env ## record the streams in docs/streams anew, in each format and for each shape of events
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.e2e.stream_recordings
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
@@ -225,9 +232,10 @@ lint: dev-env docs ## format, style, types, architecture, dependencies, spelling
 docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
 	@$(VENV)/python scripts/build_docs.py
 
-format: dev-env ## put the code into shape
+format: dev-env ## put the code into shape, and write the index of docs/settings.md anew
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
+	$(VENV)/python scripts/index_settings.py
 
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
 	sh scripts/lock.sh $(LOCK_ARGS)

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from app.settings import every_setting
 from scripts.build_docs import OUTSIDE, place
+from scripts.index_settings import REFERENCE, with_index
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -58,3 +60,10 @@ def test_links_with_an_anchor_lead_to_a_heading(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", _FENCE.sub("", page.read_text())):
         led_to = page.parent / target if target else page
         assert anchor in anchors(led_to), f"{target}#{anchor}"
+
+
+def test_the_index_of_settings_leads_to_each_of_them() -> None:
+    reference = REFERENCE.read_text()
+    assert with_index(reference) == reference, "python scripts/index_settings.py writes it anew"
+    for key, _ in every_setting():
+        assert f"](#{key.replace('.', '')})" in reference, key
