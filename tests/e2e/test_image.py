@@ -11,7 +11,6 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import openai
 import pytest
 
 from app import __version__
-from app.simulator import Simulator
 from app.simulator.server import RunningServer
 from tests.e2e.commands import Serving, until
 from tests.e2e.histories import turns
@@ -77,12 +75,6 @@ def image(tmp_path: Path) -> Image:
     os.chown(data, *map(int, USER.split(":")))
     config = json.loads(Path(os.environ["IMAGE_CONFIG"]).read_text())["Docker"]["config"]
     return Image(config, data)
-
-
-@pytest.fixture
-def provider() -> Iterator[RunningServer]:
-    with Simulator(window=8_000, models="any").serve() as server:
-        yield server
 
 
 def test_it_runs_as_nobody_with_one_volume_a_port_and_a_health_check(image: Image) -> None:
