@@ -1,4 +1,4 @@
-"""The doctor: what is in force, whether it works, and what to do where it does not."""
+"""The doctor: which settings apply, whether they work, and what to do where they do not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def examine(settings: Settings) -> bool:
         typer.echo(f"  {_STATES[finding.state]:<8} {finding.subject}: {finding.text}")
         if finding.remedy:
             typer.echo(f"{'':11}-> {finding.remedy}")
-    typer.echo("\nsettings in force (* differs from the default)")
+    typer.echo("\nsettings (* differs from the default)")
     for line in setting_lines(settings):
         typer.echo(line)
     return not any(_STATES[finding.state] == "problem" for finding in found)
