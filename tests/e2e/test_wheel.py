@@ -13,7 +13,6 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
@@ -22,7 +21,6 @@ import openai
 import pytest
 
 from app import __version__
-from app.simulator import Simulator
 from app.simulator.server import RunningServer
 from tests.e2e.commands import Serving, until
 
@@ -75,12 +73,6 @@ def finished(command: list[str], folder: Path, environment: dict[str, str] | Non
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
     assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
     return ended.stdout
-
-
-@pytest.fixture
-def provider() -> Iterator[RunningServer]:
-    with Simulator(window=8_000, models="any").serve() as server:
-        yield server
 
 
 def test_the_wheel_has_all_of_the_code_what_it_reads_and_the_licences(wheel: Path) -> None:
