@@ -25,6 +25,10 @@ from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Price
 from app.headers.hops import new_instance
+from app.inspector.pages import Pages
+from app.inspector.routes import INSPECTOR_ROUTERS
+from app.inspector.session import Sessions
+from app.inspector.visits import Inspector
 from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
@@ -112,6 +116,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     app.include_router(metrics_router(metrics.table, services.store.catch_up, services.sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
+    if settings.inspector.enabled:
+        add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
     ways = asking, counting, at_path, PassthroughEndpoint(services)
@@ -147,6 +153,15 @@ def gate_of(
         header_bytes=limits.header_bytes,
         verbose=settings.log.level == "debug",
     )
+
+
+def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
+    """The pages, and what they work with."""
+    wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
+    sessions = Sessions(server_secret(settings))
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table)
+    for router in INSPECTOR_ROUTERS:
+        app.include_router(router)
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:

@@ -103,6 +103,11 @@ class TelemetrySettings(Section):
     """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
 
 
+class InspectorSettings(Section):
+    enabled: bool = True
+    """Serve the inspector's pages, at `/` and under `/ui`."""
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
