@@ -570,7 +570,9 @@ def test_a_start_that_fails_and_the_doctor_tell_no_key_and_no_password(tmp_path:
         ended = subprocess.run(  # noqa: S603 - our own
             [sys.executable, "-c", STARTING],
             cwd=tmp_path,
-            env=commands.environment({"STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed_port()}/v1"}),
+            env=commands.environment(
+                {"HOME": str(tmp_path), "STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed_port()}/v1"}
+            ),
             input=json.dumps(every),
             capture_output=True,
             text=True,

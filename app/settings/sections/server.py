@@ -98,14 +98,14 @@ class LimitSettings(Section):
         )
 
 
-class TelemetrySettings(Section):
-    traces: Literal["off", "otlp"] = "off"
-    """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
-
-
 class InspectorSettings(Section):
     enabled: bool = True
     """Serve the inspector's pages, at `/` and under `/ui`."""
+
+
+class TelemetrySettings(Section):
+    traces: Literal["off", "otlp"] = "off"
+    """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
 
 
 class LogSettings(Section):
