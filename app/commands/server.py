@@ -19,11 +19,13 @@ from uvicorn.config import STARTUP_FAILURE
 from app import __version__
 from app.commands.banner import banner
 from app.commands.logs import is_readable
+from app.inspector.links import operator_link
 from app.main import create_app
 from app.metrics.metrics import Metrics
 from app.proxy.protocol import protocol_within
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
+from app.settings.secret import server_secret
 from app.store import StoreError
 
 log = structlog.get_logger("steno")
@@ -100,7 +102,10 @@ def announce(settings: Settings, taken: list[socket.socket], started: Started) -
         workers = settings.server.workers
         runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
         near = _ANY_ADDRESS.get(host, host)
-        sys.stdout.write(banner(settings, _url(near, port), started.database, runs_on, started.estimated))
+        url = _url(near, port)
+        shows_link = settings.inspector.enabled and sys.stdout.isatty()  # It is a secret: for no file.
+        inspector = operator_link(server_secret(settings), url) if shows_link else None
+        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, inspector))
         sys.stdout.flush()
         return
     log.info(
