@@ -75,6 +75,7 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
+from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MessageReader
@@ -105,8 +106,9 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
         title="Steno",
         version=__version__,
         summary="Keeps long conversations inside the model's context window.",
-        docs_url=None,  # Its assets would come from a public CDN.
+        docs_url=None,  # Its assets would come from a public CDN: the inspector has a page of its own.
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
         lifespan=_lifespan(services, settings.server.drain_seconds, tells=tells),
     )
@@ -116,7 +118,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:
-        add_inspector(app, settings, services)
+        add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
     ways = asking, counting, at_path, PassthroughEndpoint(services)
@@ -154,17 +156,18 @@ def gate_of(
     )
 
 
-def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
+def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
     """The pages, and what they work with."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
-    app.state.inspector = Inspector(services, Sessions(server_secret(settings)), Pages(), tuple(wrong))
+    sessions = Sessions(server_secret(settings))
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table)
     for router in INSPECTOR_ROUTERS:
         app.include_router(router)
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
-    tokenizer = Tokenizer(settings.tokenizer.directory)
+    tokenizer = Tokenizer(settings.tokenizer.folder)
     _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     secret = server_secret(settings)
     identity = Identity(secret)
@@ -173,7 +176,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
     ledger = Ledger(store, prices_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
-    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
+    tracer = open_tracer(settings)
+    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
     holder = secrets.token_hex(8)
@@ -209,6 +213,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         overflow_retries=settings.compaction.overflow_retries,
         references=References(secret),
         keeps_messages=settings.storage.messages,
+        tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, compactor, in_flight, tuple(readers.values()))),
     )
 
@@ -252,6 +257,19 @@ def prices_of(settings: Settings) -> Callable[[str], Price | None]:
     if settings.prices or not settings.list_prices:
         return settings.price_of
     return lambda model: list_price(settings.base_model(model))
+
+
+def open_tracer(settings: Settings) -> Tracer | None:
+    """What traces are recorded with, if they are wanted. Raises `ConfigurationError` where that is not installed."""
+    if settings.telemetry.traces == "off":
+        return None
+    try:
+        from app.tracing.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
+    except ImportError as error:
+        raise ConfigurationError(
+            "telemetry.traces is otlp, which needs OpenTelemetry. Install it with `pip install 'steno[otel]'`."
+        ) from error
+    return OtelTracer()
 
 
 def open_store(settings: Settings, took: Callable[[float], object] = lambda _: None) -> Store:
@@ -352,5 +370,7 @@ def _lifespan(
             await services.providers.close()
             await services.store.close()
             await services.work.stop()
+            if services.tracer is not None:
+                await asyncio.to_thread(services.tracer.close)
 
     return lifespan

@@ -1,4 +1,4 @@
-"""The command line: run, serve, migrate, doctor, models, plan, conversations, bench, demo, replay.
+"""The command line: run, serve, migrate, doctor, tables, models, plan, conversations, bench, demo, replay.
 
 What a command needs is imported when it runs, so that the others start fast.
 """
@@ -366,6 +366,23 @@ def delete_conversation(
         typer.confirm(f"Delete the conversation {conversation_id}?", abort=True)
     _with_store(config, database_url, lambda store: stored.delete(store, conversation_id, tenant))
     typer.echo(f"Deleted {conversation_id}.")
+
+
+@cli.command()
+def tables(
+    folder: Annotated[Path | None, typer.Argument(help="Otherwise that of the settings.")] = None, config: Config = None
+) -> None:
+    """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
+    settings = _settings(config)
+    from app.tokens.tables import TablesUnavailable, fetch, missing_in
+
+    place = folder or settings.tokenizer.folder
+    try:
+        if missing_in(place):
+            fetch(place)
+    except TablesUnavailable as error:
+        _fail(f"The token tables cannot be fetched: {error}.")
+    typer.echo(f"Token tables {place}")
 
 
 @cli.command()

@@ -230,7 +230,7 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
 
 
 def _counter(model: str) -> Callable[[str], int]:
-    return Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
+    return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
 
 
 def _client(url: str, key: str | None = None) -> httpx2.Client:

@@ -42,7 +42,7 @@ async def examine(settings: Settings, *, verbose: bool = False, model: str | Non
 
     `verbose`: all settings as well. `model`: a short request to it is sent through a Steno started for that.
     """
-    found = check_settings(settings, Tokenizer(settings.tokenizer.directory).missing)
+    found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [*await check_services(settings, no_database=no_database), *found, check_port(settings)]
     if model is not None:

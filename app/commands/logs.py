@@ -62,6 +62,8 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     # The HTTP client's own lines name every request; at info they would be most of the log.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    # Says for each batch what `app.tracing` says once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     # What the server says of its start is in the banner.
     logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)
 

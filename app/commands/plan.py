@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from app.commands.inside import asking
+from app.commands.models import SOURCES
 from app.commands.windows import at_window
 from app.settings import Settings
 
@@ -59,7 +60,8 @@ def _in_words(request: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterato
     yield ""
     yield f"  request    {tokens['estimated']:>9,} tokens, {over} the trigger of {budget['trigger']:,}"
     yield f"  forwarded  {tokens['forwarded']:>9,} tokens, {tokens['saved']:,} saved"
-    yield f"  window     {budget['window']:>9,} tokens for {request.get('model')} (from: {budget['window_source']})"
+    source = SOURCES[budget["window_source"]]
+    yield f"  window     {budget['window']:>9,} tokens for {request.get('model')} (from: {source})"
     yield f"  limit      {budget['limit']:>9,} tokens for the prompt; a compaction aims at {budget['target']:,}"
     if made := planned["summaries_to_make"]:
         of = f"{planned['messages_to_summarize']} messages"

@@ -124,7 +124,7 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
 @contextmanager
 def _simulated(options: Options) -> Iterator[str]:
     """A scripted provider in this process: its base URL."""
-    count = Tokenizer(load().tokenizer.directory).counter(rules_for("gpt-4o").encoding)
+    count = Tokenizer(load().tokenizer.folder).counter(rules_for("gpt-4o").encoding)
     with Simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count).serve() as server:
         yield f"{server.url}/v1"
 

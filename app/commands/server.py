@@ -27,7 +27,6 @@ from app.proxy.protocol import protocol_within
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
 from app.store import StoreError
-from app.tokens.tokenizer import Tokenizer
 
 log = structlog.get_logger("steno")
 
@@ -44,9 +43,11 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listene
 class Started:
     """What is known once it listens, and only there."""
 
-    database: str
-    loop: str
-    http: str
+    database: str = ""
+    loop: str = ""
+    http: str = ""
+    estimated: tuple[str, ...] = ()
+    """Encodings whose tables are missing, so that tokens are estimated by bytes."""
 
 
 def run(
@@ -100,9 +101,8 @@ def announce(settings: Settings, taken: list[socket.socket], started: Started) -
     if is_readable(settings.log.format):
         workers = settings.server.workers
         runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
-        missing = Tokenizer(settings.tokenizer.directory).missing
         near = _ANY_ADDRESS.get(host, host)
-        sys.stdout.write(banner(settings, _url(near, port), started.database, runs_on, missing))
+        sys.stdout.write(banner(settings, _url(near, port), started.database, runs_on, started.estimated))
         sys.stdout.flush()
         return
     log.info(
@@ -171,7 +171,9 @@ class _Server(uvicorn.Server):
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
         http = self.config.http_protocol_class.__name__
-        self._on_start(Started(self._services.store.place, type(loop).__module__.partition(".")[0], http))
+        estimated = tuple(self._services.estimator.heuristics)
+        place = self._services.store.place
+        self._on_start(Started(place, type(loop).__module__.partition(".")[0], http, estimated))
 
     def _stop(self) -> None:
         """The supervisor says so, or is gone."""

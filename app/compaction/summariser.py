@@ -20,6 +20,7 @@ from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
+from app.tracing.spans import Tracer
 from app.wire.format import AnswerReader, Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
@@ -53,6 +54,8 @@ class Route:
     """Complete for the call: the caller's own, or with the operator's key."""
     name: str = ""
     """What the settings call the upstream."""
+    host: str = ""
+    """Of the upstream."""
     is_own: bool = False
     """Whether the conversation itself goes there, too, and in the same format."""
     continues: bool = True
@@ -121,8 +124,10 @@ class Summariser:
         reasoning_allowance: int,
         parameters: Mapping[str, Any],
         clock: Callable[[], float] = monotonic,
+        tracer: Tracer | None = None,
     ) -> None:
         """`parameters` are further members of each call, such as a temperature."""
+        self._tracer = tracer
         self.timeout_seconds = timeout_seconds
         """For one call; `ask` may make several."""
         self._reasoning_allowance = reasoning_allowance
@@ -232,11 +237,29 @@ class Summariser:
             )
 
     async def _send(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
+        """One call. In the trace of the request it is made for, whose headers it carries."""
+        headers = call.route.headers
+        if self._tracer is None:
+            return await self._exchange(call, body, headers)
+        span = self._tracer.begins(call.route.dialect.target, headers)
+        try:
+            span.names(call.route.model, call.route.host)
+            span.says("steno.summary_call", value=True)
+            reply = await self._exchange(call, body, span.parent_of(headers))
+            if isinstance(reply, SummaryAnswer):
+                span.used(reply.usage)
+            else:
+                span.failed(joined(reply.failure.why) or "unknown")
+            return reply
+        finally:
+            span.ends()
+
+    async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
         dialect = call.route.dialect
         reader = dialect.reader()
         try:
-            async with call.route.upstream.completion(dialect.target, body, call.route.headers, seconds) as answering:
+            async with call.route.upstream.completion(dialect.target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)

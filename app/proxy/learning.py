@@ -80,6 +80,12 @@ class Observation:
         """Our estimate of what was sent."""
         return self.facts.forwarded(self.decision)
 
+    @property
+    def reported(self) -> Tokens:
+        """What the latest call took, as far as that was reported and is not in the ledger yet."""
+        latest = self._answered[-1].usage if self._answered else None
+        return latest.tokens if latest else Tokens()
+
     def payload(self) -> bytes:
         """What is sent."""
         return self.facts.payload(self.decision, ask_usage=self.asks_usage)

@@ -22,6 +22,7 @@ from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
 from app.proxy.remedies import remedy_for_error, remedy_for_status
+from app.tracing.spans import Span
 
 log = structlog.get_logger("steno.requests")
 
@@ -56,12 +57,16 @@ class RequestRecord:
     """When the provider was sent it last."""
     upstream: str | None = None
     model: str | None = None
+    span: Span | None = None
+    """Its trace, where traces are wanted."""
     has_waited: bool = False
     """For a summary: it is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         """It is about to be sent there."""
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
+        if self.span is not None:
+            self.span.names(self.model or "unknown", provider.host)
 
     def begins(self, status: int) -> None:
         """The client is sent a status."""
@@ -72,11 +77,16 @@ class RequestRecord:
         """Nothing more is sent to the client."""
         if self.status:
             self.metrics.ended(self.route, monotonic() - self.arrived)
+        if self.span is not None:
+            self.span.says("http.response.status_code", self.status or None)
+            self.span.ends()
 
     def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
         None where it took no time; `waited`: a summary was being made meanwhile."""
         self.metrics.payload(decision.status)
+        if self.span is not None:
+            _describe(self.span, facts, decision)
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
             self.metrics.waited(monotonic() - began)
@@ -119,6 +129,9 @@ class RequestRecord:
         self.metrics.upstream_began(monotonic() - self.sent)
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
+        if self.span is not None:
+            self.span.says("gen_ai.response.time_to_first_chunk", monotonic() - self.arrived)
+            self.span.failed(str(answering.status) if answering.status >= FIRST_ERROR else None)
         if answering.status >= FIRST_ERROR:
             self.metrics.upstream_error(answering.status)
             log.warning(
@@ -132,7 +145,9 @@ class RequestRecord:
             )
 
     def failed(self, error: StenoError) -> None:
-        """The client gets an error of ours. A provider that is away is told of once, and then once a minute."""
+        """The client gets an error of ours. A provider that is away is logged once, and then once a minute."""
+        if self.span is not None:
+            self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
         if not isinstance(error, _ABOUT_PROVIDER):
@@ -158,6 +173,22 @@ class RequestRecord:
 
     def cut(self, error: StenoError) -> None:
         """An answer ended in its middle."""
+        if self.span is not None:
+            self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
         log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)
+
+
+def _describe(span: Span, facts: Facts, decision: Decision) -> None:
+    """What a trace says of a decision: names, numbers and codes, as the log does."""
+    before, after = facts.tokens(decision)
+    span.says("gen_ai.conversation.id", facts.job.conversation_id)
+    span.says("gen_ai.request.stream", facts.request.stream)
+    span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # Only where it is true.
+    span.says("steno.context.status", decision.status)
+    span.says("steno.context.actions", decision.actions or None)
+    span.says("steno.context.reason", decision.reason)
+    span.says("steno.tokens.before", before)
+    span.says("steno.tokens.after", after)
+    span.says("steno.window", facts.window.context)

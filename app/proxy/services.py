@@ -25,6 +25,7 @@ from app.store import Store
 from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
+from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.reader import MessageReader
 
@@ -64,6 +65,8 @@ class Services:
     keeps_messages: bool
     """Whether they are archived."""
     sampler: Sampler
+    tracer: Tracer | None
+    """None where no traces are wanted."""
 
     @property
     def format(self) -> WireFormat:

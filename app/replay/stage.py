@@ -55,7 +55,7 @@ def stage(
     simulator's summaries.
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
-    count = Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
+    count = Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
     simulator = Simulator(window=window, models="any", count=count)
     simulator.summary_edit = summary_edit
     provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator

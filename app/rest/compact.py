@@ -62,7 +62,7 @@ NO_MESSAGES = (
     ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
 )
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)

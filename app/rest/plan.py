@@ -28,7 +28,7 @@ class PlanOut(BaseModel):
     budget: dict[str, int | str]
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/plan", openapi_extra=REQUEST_BODY)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from app.core.view.chunks import SummaryChunk
 from app.errors import SummaryNotFound
 from app.rest.dependencies import (
+    After,
     ConversationId,
     Limit,
     Listing,
@@ -45,7 +46,7 @@ class SummaryOut(BaseModel):
     created_at: datetime | None
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["summaries"])
 
 
 @router.get("/conversations/{conversation_id}/summaries")
@@ -54,7 +55,7 @@ async def list_summaries(
     tenant: Tenant,
     conversation_id: ConversationId,
     limit: Limit = 20,
-    after: str | None = None,
+    after: After = None,
     order: Order = "asc",
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first."""

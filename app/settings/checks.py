@@ -109,7 +109,7 @@ def _check_circular(settings: Settings) -> Iterator[Finding]:
 def _check_tables(missing: str, *, required: bool) -> Finding:
     if not missing:
         return Finding("ok", "tokenizer tables", "found and verified")
-    remedy = "`python scripts/fetch_tables.py .tables` fetches them; or name their folder: tokenizer.directory."
+    remedy = "`steno tables` fetches them; or name their folder: tokenizer.directory."
     if required:
         text = f"The tokenizer tables {missing} were not found, and tokenizer.required is set"
         return Finding("fatal", "tokenizer tables", text, remedy)

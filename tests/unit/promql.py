@@ -46,7 +46,7 @@ class Asked:
 def asked(expression: str) -> Asked:
     """Raises `ValueError` for what cannot be read."""
     tokens = list(_tokens(expression))
-    selectors, grouped, opened, place = [], [], [], 0
+    selectors, grouped, opened, place = list[Selector](), list[str](), list[str](), 0
     while place < len(tokens):
         kind, text = tokens[place]
         following = tokens[place + 1][1] if place + 1 < len(tokens) else ""

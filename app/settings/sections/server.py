@@ -103,6 +103,11 @@ class InspectorSettings(Section):
     """Serve the inspector's pages, at `/` and under `/ui`."""
 
 
+class TelemetrySettings(Section):
+    traces: Literal["off", "otlp"] = "off"
+    """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
