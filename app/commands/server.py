@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from app import __version__
+from app.commands import ports
 from app.commands.banner import banner
 from app.commands.logs import is_readable
 from app.inspector.links import operator_link
@@ -126,10 +128,13 @@ def _url(host: str, port: int) -> str:
 
 def cannot_listen(settings: Settings, error: OSError) -> str:
     why = (error.strerror or str(error)).rpartition(": ")[2].lower()
-    return (
-        f"Steno cannot listen on {settings.server.host}:{settings.server.port}: {why}."
-        " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
-    )
+    host, port = settings.server.host, settings.server.port
+    at = f"Steno cannot listen on {host}:{port}: {why}"
+    if error.errno != errno.EADDRINUSE:
+        return f"{at}. Choose another address with --host and --port."
+    by = ports.holder(host, port)
+    other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
+    return f"{at}{f' by {by}' if by else ''}. Stop what listens there, or choose another port: {other}."
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
