@@ -12,8 +12,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(R
 TEXTS = [*PAGES, *(ROOT / "config").rglob("*.yaml"), *(ROOT / "examples").rglob("*.py"), *(ROOT / "app").rglob("*.py")]
 
 ODD = re.compile(
-    r"\b(of late|all the same|goes by|in force|so-many-th|keeps? \w+ inside|(refusal|error|answer|provider) told)\b"
-    r"|\bTrap:"
+    r"\bTrap:|\b(of late|all the same|goes by|in force|so-many-th|keeps? \w+ inside)\b"
+    r"|\b(refusal|error|answer|provider) told\b"
 )
 NOT_OURS = {"rule_patterns.py"}  # what users say
 
