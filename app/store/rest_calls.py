@@ -87,6 +87,15 @@ class RestCalls(Calls):
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
 
+    async def replace_summary(self, tenant: str, old_id: str, new: SummaryChunk) -> SummaryChunk | None:
+        """The next version of a chunk, as it is stored; None where the old one is not in use any more. What it replaces
+        is deactivated, with every fold over it."""
+        return await self._rest(tenant, self._write_patiently(chunks.replace_summary, tenant, old_id, new))
+
+    async def deactivate_summaries(self, tenant: str, ids: Sequence[str]) -> list[str]:
+        """Which of these chunks were in use until now, with every fold over any of them."""
+        return await self._rest(tenant, self._write_patiently(chunks.deactivate_summaries, tenant, ids))
+
     async def messages(
         self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
     ) -> MessagePage:
