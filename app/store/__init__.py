@@ -17,7 +17,7 @@ from app.store.errors import (
 from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
-from app.store.message_rows import MessagePage, StoredMessage
+from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, message_id
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
@@ -43,6 +43,7 @@ __all__ = [
     "DatabaseURLError",
     "DatabaseUnusable",
     "Grouping",
+    "KeptHistory",
     "LearnedWindow",
     "Lease",
     "MessagePage",
@@ -69,5 +70,6 @@ __all__ = [
     "UsageReport",
     "UsageSum",
     "UsageSums",
+    "message_id",
     "words_in",
 ]

@@ -20,7 +20,7 @@ from app.store import (
 from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_rows import StoredConversation
-from app.store.message_rows import MessagePage, StoredMessage
+from app.store.message_rows import KeptHistory, MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
@@ -105,6 +105,13 @@ class RestCalls(Calls):
             tenant,
             self._read(message_rows.list_messages, tenant, conversation_id, limit=limit, after=after, order=order),
         )
+
+    async def history(
+        self, tenant: str, conversation_id: str, most_messages: int, most_characters: int
+    ) -> KeptHistory | None:
+        """Of its latest request; None where nothing is kept of it, or more than that."""
+        find = message_rows.find_history
+        return await self._rest(tenant, self._read(find, tenant, conversation_id, most_messages, most_characters))
 
     async def search(
         self,
