@@ -93,7 +93,7 @@ class Supervisor:
         self._waking, self._woken = socket.socketpair()
         self._lasts, self._ends = CONTEXT.Pipe(duplex=False)
         """The pipe that ends when all are to stop."""
-        self._started = Started("", "", "")
+        self._started = Started()
 
     def run(self) -> str | None:
         """Serves until it is stopped. What kept it from starting, or None."""
@@ -231,7 +231,7 @@ class Supervisor:
 def _load_what_all_need(settings: Settings) -> None:
     """Before the first fork, so that it is in memory once: of what is loaded later the most."""
     heap.keep_small()
-    Tokenizer(settings.tokenizer.directory).counter(rules_for("gpt-4o").encoding)
+    Tokenizer(settings.tokenizer.folder).counter(rules_for("gpt-4o").encoding)
     # The collector would write to all of it.
     gc.collect()
     heap.give_back()

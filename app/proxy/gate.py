@@ -46,6 +46,8 @@ NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods. The first two are answered with the request as it arrived: with the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_DECODINGS = 5
+FORMS = b"/ui/"
+"""Where a body may be a form's: the inspector's forms carry a token that no other page can read."""
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
 """Without such a byte a path has no dot, however it is written."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
@@ -70,7 +72,9 @@ class Gate:
         metrics: Metrics,
         header_count: int,
         header_bytes: int,
+        verbose: bool,
     ) -> None:
+        """`verbose`: whether the log has a line for each chat request."""
         self._own = _with_head(app)
         self._chat = chat
         self._counting = counting
@@ -90,10 +94,17 @@ class Gate:
         self._metrics = metrics
         self._header_count = header_count
         self._header_bytes = header_bytes
+        self._verbose = verbose
         self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics)
+        record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics, self._verbose)
+        try:
+            await self._serve(record, scope, receive, send)
+        finally:
+            record.ends()
+
+    async def _serve(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["headers"]
         memory: dict[str, Any] = scope.get(MEMORY, {})
         head, known = head_of(scope), memory.get(ADMISSION)
@@ -132,7 +143,7 @@ class Gate:
         path: bytes = scope["raw_path"]
         named, theirs = _proxied(path)
         format_ = self._formats.get(theirs.rstrip(b"/")) if theirs is not None and scope["method"] == "POST" else None
-        if not sends_key(scope["headers"]):
+        if not sends_key(scope["headers"]) and not path.startswith(FORMS):
             check_type(scope["headers"], json_only=theirs is None or format_ is not None)
         if theirs is None:
             # Not decoded: a conversation's id may hold a slash. Routes decode what they take from it.
@@ -240,6 +251,6 @@ def leaves_its_place(path: bytes) -> bool:
     return True
 
 
-def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics) -> RequestRecord:
+def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics, verbose: bool) -> RequestRecord:
     path = scope["raw_path"][:LONGEST_PATH].decode("latin-1")
-    return RequestRecord(new_request_id(), scope["method"], path, repeats, metrics)
+    return RequestRecord(new_request_id(), scope["method"], path, repeats, metrics, verbose)

@@ -15,7 +15,13 @@ from app.settings.addresses import leads_to
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
-from app.settings.sections.server import LimitSettings, LogSettings, ServerSettings
+from app.settings.sections.server import (
+    InspectorSettings,
+    LimitSettings,
+    LogSettings,
+    ServerSettings,
+    TelemetrySettings,
+)
 from app.settings.sections.storage import StorageSettings
 from app.settings.sections.summary import SummarySettings
 from app.settings.sections.upstreams import (
@@ -25,7 +31,7 @@ from app.settings.sections.upstreams import (
     NamedUpstreamSettings,
     UpstreamSettings,
 )
-from app.settings.sources import PresetSource, aliases, kept_database, read_file
+from app.settings.sources import PresetSource, aliases, read_file
 from app.wire.paths import FormatName
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
@@ -58,7 +64,9 @@ class Settings(BaseSettings):
     identity: IdentitySettings = IdentitySettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     limits: LimitSettings = LimitSettings()
+    inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
 
@@ -87,7 +95,7 @@ class Settings(BaseSettings):
         ):
             if name is not None and name not in self.all_upstreams:
                 known = ", ".join(self.all_upstreams)
-                raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
+                raise ValueError(f"{key} names {name!r}, which is not an upstream; known: {known}")
         return self
 
     @property
@@ -131,4 +139,4 @@ class Settings(BaseSettings):
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=aliases())]
         if path := os.environ.get("STENO_CONFIG"):
             sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return (*sources, InitSettingsSource(settings_cls, init_kwargs=kept_database()), PresetSource(settings_cls))
+        return (*sources, PresetSource(settings_cls))

@@ -2,6 +2,7 @@
 
 from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
+from app.store.conversation_lists import SORTINGS, ConversationList, ListedConversation, Sorting, Wanted
 from app.store.conversation_rows import ConversationSeen, StoredConversation
 from app.store.errors import (
     AccessRefused,
@@ -21,6 +22,8 @@ from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, mess
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
+from app.store.tenant_rows import SeenTenant
+from app.store.usage_days import DaySums, DayUsage, ModelUsage, UsageDays
 from app.store.usage_records import (
     Grouping,
     StoredUsage,
@@ -35,24 +38,32 @@ from app.store.usage_records import (
 from app.store.words import words_in
 
 __all__ = [
+    "SORTINGS",
     "AccessRefused",
     "Busy",
     "CalibrationKey",
     "Check",
+    "ConversationList",
     "ConversationSeen",
     "DatabaseURLError",
     "DatabaseUnusable",
+    "DaySums",
+    "DayUsage",
     "Grouping",
     "KeptHistory",
     "LearnedWindow",
     "Lease",
+    "ListedConversation",
     "MessagePage",
     "MigrationFailed",
+    "ModelUsage",
     "Order",
     "Page",
     "Pin",
     "SchemaTooNew",
     "Searched",
+    "SeenTenant",
+    "Sorting",
     "StatementRefused",
     "Store",
     "StoreError",
@@ -64,12 +75,14 @@ __all__ = [
     "Strand",
     "TurnUsage",
     "UnknownCursor",
+    "UsageDays",
     "UsageGroup",
     "UsagePage",
     "UsageRecord",
     "UsageReport",
     "UsageSum",
     "UsageSums",
+    "Wanted",
     "message_id",
     "words_in",
 ]

@@ -9,25 +9,32 @@ from app.core.view.chunks import SummaryChunk
 from app.store import (
     calibration_rows,
     chunks,
+    conversation_lists,
     conversation_rows,
     learned_windows,
     message_rows,
     pins,
     search,
     tenant_rows,
+    usage_days,
     usage_records,
 )
 from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
+from app.store.conversation_lists import ConversationList, Sorting, Wanted
 from app.store.conversation_rows import StoredConversation
 from app.store.message_rows import KeptHistory, MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
+from app.store.tenant_rows import SeenTenant
+from app.store.usage_days import UsageDays
 from app.store.usage_records import Grouping, UsagePage, UsageReport
 
 ERASED_ROWS = 500
 EXPORT_ROWS = 100
+OF_ALL = ""
+"""In place of a tenant, for whoever asks about all of them."""
 
 
 class RestCalls(Calls):
@@ -41,6 +48,15 @@ class RestCalls(Calls):
             tenant, self._read(conversation_rows.list_conversations, tenant, limit=limit, after=after, order=order)
         )
 
+    async def search_conversations(
+        self, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
+    ) -> ConversationList:
+        """For people. Raises UnknownCursor for an `after` that no such list gave."""
+        return await self._rest(
+            tenant,
+            self._read(conversation_lists.search_conversations, tenant, wanted, sorting, limit=limit, after=after),
+        )
+
     async def conversation(self, tenant: str, conversation_id: str) -> StoredConversation | None:
         """None if nobody knows it, or only another tenant."""
         return await self._rest(tenant, self._read(conversation_rows.find_conversation, tenant, conversation_id))
@@ -49,6 +65,14 @@ class RestCalls(Calls):
         """Whether it was there. A compaction of it that is under way can no longer commit."""
         erase = self._write_patiently(conversation_rows.erase_conversation, tenant, conversation_id)
         return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+
+    async def latest_tenant(self) -> str | None:
+        """Whose conversation had a request last; None before the first one."""
+        return await self._rest(OF_ALL, self._read(tenant_rows.latest_tenant))
+
+    async def tenants(self) -> list[SeenTenant]:
+        """Who has conversations, the latest first; those seen last where there are very many."""
+        return await self._rest(OF_ALL, self._read(tenant_rows.list_tenants))
 
     async def erase_tenant(self, tenant: str) -> bool:
         """Whether there was anything. No compaction that is under way can commit any more.
@@ -153,6 +177,10 @@ class RestCalls(Calls):
     ) -> UsageReport:
         """The tenant's records of a period, added up; times are milliseconds since 1970."""
         return await self._rest(tenant, self._read(usage_records.report_usage, tenant, since_ms, until_ms, model, by))
+
+    async def usage_days(self, tenant: str, days: int) -> UsageDays:
+        """The tenant's usage of the last so many days in UTC, today included, added up by day and by model."""
+        return await self._rest(tenant, self._read(usage_days.read_days, tenant, days))
 
     async def calibrations_of(
         self, tenant: str, *, limit: int, after: str | None, order: Order
