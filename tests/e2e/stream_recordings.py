@@ -33,6 +33,7 @@ TEXT = "It left the depot on Monday."
 SUMMARY_SECONDS = 1.5
 KEEP_ALIVE_SECONDS = 1
 """The shortest there may be. At least one comes while a summary is made, however busy the machine is."""
+AT_ONCE = 12
 SHOWN_HEADERS = frozenset({"content-type", "cache-control", "x-accel-buffering", "retry-after", "x-should-retry"})
 """Beside those of Steno's own."""
 
@@ -107,6 +108,7 @@ def recorder() -> Iterator[Recorder]:
         "calibration": {"enabled": False},
         "compaction": {"background": {"enabled": False}},
         "events": {"keep_alive_seconds": KEEP_ALIVE_SECONDS},
+        "storage": {"timeout_seconds": 30.0},
     }
     with pytest.MonkeyPatch.context() as patch, simulator.serve() as provider:
         running.forget_environment(patch)
@@ -144,7 +146,7 @@ class Recorder:
     def all(self) -> dict[Path, str]:
         """Every case in every format, by its file: side by side, as most of the time is the summariser's."""
         cases = [(written, case) for written in FORMATS for case in CASES]
-        with ThreadPoolExecutor(len(cases)) as pool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
             recorded = pool.map(lambda each: self.record(*each), cases)
             return {file_of(*each): text for each, text in zip(cases, recorded, strict=True)}
 
