@@ -371,7 +371,7 @@ def test_a_name_that_leads_to_steno_is_a_circle_at_its_port_alone(
         return [(None, None, None, "", (address, 0))]
 
     monkeypatch.setattr("app.settings.addresses.socket.getaddrinfo", look_up)
-    for host in ("127.0.0.1", "0.0.0.0"):
+    for host in ("127.0.0.1", "0.0.0.0"):  # noqa: S104
         assert load(server={"host": host}, upstream={"base_url": "http://my-laptop:8080/v1"}).circular == circular
     assert set(asked) == {"my-laptop"}
     asked.clear()
