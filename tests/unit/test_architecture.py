@@ -26,6 +26,7 @@ MAY_COUNT = {
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
     "commands/demo.py": {"Tokenizer"},
+    "commands/run.py": {"Tokenizer"},
     "commands/workers.py": {"Tokenizer"},
     "replay/stage.py": {"Tokenizer"},
     "simulator/simulator.py": {"Tokenizer", COUNT},
