@@ -116,7 +116,7 @@ def _report(direct: Measured, through: Measured) -> Iterator[str]:
     yield f"{'one at a time, 99th % ms':28}{_99th(direct.waits):>10.2f}{_99th(through.waits):>10.2f}"
     yield ""
     yield f"Steno adds {waits[1] - waits[0]:.2f} ms to a request whose conversation is not compacted."
-    yield "The provider is the bundled simulator, which answers at once: a real one takes longer, and Steno does not."
+    yield "The simulator answers at once. A real provider takes longer; Steno does not."
 
 
 def _99th(waits: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -28,7 +29,7 @@ def is_address(url: str) -> bool:
 
 
 def leads_to(url: str, host: str, port: int) -> bool:
-    """Whether a URL is that of a server on this machine that listens there, as far as the two alone show it."""
+    """Whether a URL is that of a server on this machine that listens there; a name at that port is looked up."""
     parts = urlsplit(url)
     if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
         return False
@@ -37,17 +38,35 @@ def leads_to(url: str, host: str, port: int) -> bool:
 
 
 def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
-    """What is known without asking anybody; a name may be anything."""
+    """Those of a name as this machine finds them; none where it finds none."""
     if host == "localhost":
         return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
     try:
         return [ip_address(host)]
     except ValueError:
+        pass
+    try:
+        found = {str(address[0]).partition("%")[0] for *_, address in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
         return []
+    return [ip_address(address) for address in found]
 
 
 def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
     """0.0.0.0 and :: are every address to a listener, and the machine itself to a caller."""
     if to.version != at.version:
         return False
-    return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and to.is_loopback)
+    return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and _is_ours(to))
+
+
+def _is_ours(address: IPv4Address | IPv6Address) -> bool:
+    """Whether it is one of this machine's: only to those can a socket be bound."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True

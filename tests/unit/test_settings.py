@@ -359,6 +359,26 @@ def test_the_usual_port_counts_where_a_base_url_names_none() -> None:
     assert load(server={"port": 80}, upstream={"base_url": "http://localhost/v1"}).circular == ["upstream"]
 
 
+@pytest.mark.parametrize(("address", "circular"), [("127.0.0.1", ["upstream"]), ("192.0.2.1", [])])
+def test_a_name_that_leads_to_steno_is_a_circle_at_its_port_alone(
+    monkeypatch: pytest.MonkeyPatch, address: str, circular: list[str]
+) -> None:
+    """Other names are not looked up: most are a provider's."""
+    asked = []
+
+    def look_up(host: str, _: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(None, None, None, "", (address, 0))]
+
+    monkeypatch.setattr("app.settings.addresses.socket.getaddrinfo", look_up)
+    for host in ("127.0.0.1", "0.0.0.0"):  # noqa: S104
+        assert load(server={"host": host}, upstream={"base_url": "http://my-laptop:8080/v1"}).circular == circular
+    assert set(asked) == {"my-laptop"}
+    asked.clear()
+    assert load(upstream={"base_url": "http://my-laptop:9999/v1"}).circular == []
+    assert not asked
+
+
 # Presets and triggers
 
 
