@@ -194,7 +194,7 @@ def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool
 
 
 def lowered(base: Window, limit: int) -> Window:
-    """The window with what a refusal told about it."""
+    """The window with what a refusal said about it."""
     if limit == base.max_input:
         return base  # The refusal was about the prompt's own bound, which is known.
     if base.source in ("config", "provider") and limit >= (base.max_input or base.context):

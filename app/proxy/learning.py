@@ -12,7 +12,7 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
-from app.core.tokens.usage import Tokens
+from app.core.tokens.usage import Decided, Tokens
 from app.core.view.reading import whole
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import Call
@@ -20,6 +20,7 @@ from app.providers.providers import StreamedUsage
 from app.providers.upstream import LONGEST_REFUSAL, Headers
 from app.proxy.facts import Facts
 from app.proxy.peeking import PeekedAnswer
+from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
 from app.wire.usage import Usage
@@ -48,6 +49,8 @@ class Observation:
     services: Services
     facts: Facts
     decision: Decision
+    waited_seconds: float | None = None
+    """For a compaction; None where none was being made for it."""
     asks_usage: bool = field(init=False)
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
@@ -182,7 +185,7 @@ class Observation:
             log.exception("a refusal was not learnt from")
 
     async def _trusts(self, overflow: Overflow, body: bytes) -> bool:
-        """Whether requests may be measured by what this refusal told.
+        """Whether requests may be measured by what this refusal said.
 
         Some errors quote the client. Its own words are no limit: a number that may be the request's is not learnt, nor
         one that does not fit what was sent.
@@ -204,13 +207,15 @@ class Observation:
             return None
         instructions, output = job.conversation.instruction_tokens, self.facts.request.output
         budget = recovery_budget(overflow, job.budget, self.sent, instructions, output)
-        # Its summary settings are then worked out anew: what the refusal told holds for the summariser too, where it is
+        # Its summary settings are then worked out anew: what the refusal said holds for the summariser too, where it is
         # the same model.
         return replace(job, budget=budget) if budget is not None else None
 
     def _call(self, answered: AnsweredCall) -> Call:
         job = self.facts.job
         estimated, forwarded = self.facts.tokens(self.decision)
+        window, limit, trigger = self.facts.limits
+        reason = self.decision.reason
         return Call(
             tenant=job.tenant,
             conversation_id=job.conversation_id,
@@ -224,6 +229,14 @@ class Observation:
             estimated=estimated,
             forwarded=forwarded,
             context_status=self.decision.status,
+            decided=Decided(
+                window=window,
+                limit=limit,
+                trigger=trigger,
+                actions=self.decision.actions,
+                reason=reason and reason[:LONGEST_REASON],
+                waited_seconds=self.waited_seconds,
+            ),
         )
 
     def _remember(self, told: StreamedUsage) -> None:

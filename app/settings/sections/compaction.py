@@ -63,7 +63,7 @@ class SessionPruningSettings(Section):
     mode: Annotated[Literal["off", "adaptive", "aggressive"], OFF] = "off"
     """Whether old tool results are trimmed and cleared as the window fills (adaptive), or all cleared (aggressive)."""
     keep_last_assistants: int = Field(_SESSION.keep_last_assistants, ge=0, le=1_000)
-    """Results after the so-many-th last message of the assistant are left alone; with fewer messages all are."""
+    """Results that follow this many of the assistant's latest messages are left alone; with fewer messages all are."""
     soft_trim_ratio: Ratio = _SESSION.soft_trim_ratio
     """Fill of the window, in characters / 4, from which on large results are trimmed."""
     soft_trim_max_chars: int = Field(_SESSION.soft_trim_max_chars, ge=0)
