@@ -112,6 +112,7 @@ def test_a_failed_compaction_is_counted_by_its_reason_and_so_is_its_payload(sten
     for _ in range(4):
         simulator.next_summary(status=500)
     post(steno.url, chat(turns(15, first=100), conversation_id="failed"))
+    simulator.script.clear()  # What was not needed is not for other tests.
     told = counted(numbers(steno), before)
     assert told['steno_compactions_total{outcome="failed",purpose="summary"}'] == 1
     assert told['steno_compaction_failures_total{reason="summariser_status"}'] == 1
