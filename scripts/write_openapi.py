@@ -67,11 +67,14 @@ def _of_rest() -> Iterator[tuple[str, Any]]:
             route = route.replace(shown, real)
         if (block := _BLOCK.search(section)) is not None:
             answer = json.loads(block[2]) if block[1] == "json" else block[2].replace(_SHORTENED, "")
-            yield route, {"answer": answer} | ({"request": _request(path)} if method in ("POST", "PUT") else {})
+            request = _request(path) if method in ("POST", "PUT") else None
+            yield route, {"answer": answer} | ({"request": request} if request else {})
 
 
-def _request(path: str) -> dict[str, Any]:
-    """To a route that takes a chat request, or to the only one that does not."""
+def _request(path: str) -> dict[str, Any] | None:
+    """To a route that takes a chat request, or pins, or nothing."""
+    if path.endswith("/undo"):
+        return None
     return {"indexes": [0]} if path.endswith("/pins") else {"model": "gpt-4o", "messages": MESSAGES}
 
 

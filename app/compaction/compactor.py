@@ -7,6 +7,7 @@ made is in `leased`, and in `unstored` while the database is away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -135,20 +136,24 @@ class Compactor:
         try:
             await self._read(progress)
         except StoreUnavailable:
-            progress.latest = Compaction((), Outcome.STORE_AWAY)
+            progress.attempted(Compaction((), Outcome.STORE_AWAY))
         if not job.policy.summarises or await progress.can_do_without_summary():
             return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
 
-    async def compact_asked(self, job: Job, on_start: OnStart = nobody) -> tuple[Path | None, Reasons]:
-        """Summaries of everything before the last unit, because somebody asked for them: with those that are stored,
-        and whatever they free. None, and why, where they could not be made. Raises `StoreUnavailable`: what is not
-        stored cannot be referred to."""
+    async def compact_asked(
+        self, job: Job, on_start: OnStart = nobody, position: int | None = None
+    ) -> tuple[Path | None, Reasons]:
+        """Summaries of everything before the last unit, or of what is before a position, because somebody asked for
+        them: with those that are stored, and whatever they free. None, and why, where they could not be made.
+
+        Raises `StoreUnavailable`: what is not stored cannot be referred to.
+        """
         progress = await begin(job, self._work, on_start)
         while True:
             await self._read(progress)
-            if (plan := await progress.asked_plan()) is None:
-                path = await progress.beside(lambda: progress.case.widest_path)
+            if (plan := await progress.asked_plan(position)) is None:
+                path = await progress.asked_path(position)
                 return (path, ()) if path.chunks else (None, because(Code.NOTHING_TO_SUMMARISE))
             last = progress.own[-1] if progress.own else None
             if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
@@ -173,14 +178,16 @@ class Compactor:
         if not await progress.is_settled():
             plan = await progress.due_plan()
             if plan is None or await self._economy.puts_off(progress, plan):
-                progress.latest = _not_begun(progress, plan)
+                progress.attempted(_not_begun(progress, plan))
             else:
                 flow = job.flow(progress.case, plan)
                 imagined = await progress.beside(lambda: _imagine(flow))
                 if (without := await self._without(progress, plan)) is not None:
-                    progress.case, progress.latest = without, Compaction((), Outcome.IN_BACKGROUND)
+                    progress.case = without
+                    progress.attempted(Compaction((), Outcome.IN_BACKGROUND))
                     return await self._settle(progress), imagined.made
                 progress.ended(imagined)
+                progress.attempted(imagined)
         return await self._settle(progress), progress.made
 
     async def look(self, job: Job) -> Decision:
@@ -250,6 +257,11 @@ class Compactor:
         self._memory.forget(tenant, conversation_id)
         self._paces.forget(tenant, conversation_id)
 
+    def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
+        """What is not in use any more, which the database knows. Other processes remember it for `memory.SECONDS` at
+        most, and go by that only while the database is away."""
+        self._memory.forget_chunks(tenant, ids)
+
     async def _use_store(self, progress: Progress) -> bool:
         """The line from the look at the store to the compaction. False where the database is away."""
         progress.begin_anew()
@@ -262,7 +274,7 @@ class Compactor:
         except StoreUnavailable as error:
             if isinstance(error, StatementRefused):
                 progress.give_up_asking()
-            progress.latest = Compaction((), Outcome.STORE_AWAY)
+            progress.attempted(Compaction((), Outcome.STORE_AWAY))
         return not progress.without_store
 
     async def _read(self, progress: Progress, *, bind: bool = True) -> None:
@@ -273,7 +285,7 @@ class Compactor:
         stored = await self._shared.do(what, lambda: self._find(job, bind=bind))
         self._memory.keep(job.tenant, stored.chunks)
         pinned = progress.case.with_pins(job.pinned(stored.pins))
-        progress.case = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
+        progress.read(pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries))
 
     async def _find(self, job: Job, *, bind: bool) -> _Stored:
         chain, cuts, mask = job.conversation.chain, job.conversation.cut_digests, job.policy.mask
@@ -308,7 +320,8 @@ class Compactor:
 
     async def _compact(self, progress: Progress) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
-        progress.latest = compaction = await self._attempt(progress)
+        compaction = await self._attempt(progress)
+        progress.attempted(compaction)
         return _goes_on(compaction)
 
     async def _attempt(self, progress: Progress) -> Compaction:
@@ -379,7 +392,12 @@ class Compactor:
 
     async def _settle(self, progress: Progress) -> Decision:
         case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
-        return await progress.beside(lambda: settle(case, why, in_vain=in_vain))
+
+        def decide() -> Decision:
+            before, settled = progress.steps, settle(case, why, in_vain=in_vain)
+            return replace(settled, steps=(*before, *settled.steps), budget=case.budget)
+
+        return await progress.beside(decide)
 
 
 def _reused(progress: Progress, decision: Decision) -> int:

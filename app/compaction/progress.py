@@ -11,10 +11,13 @@ from app.compaction.job import CompactionStart, Job, OnStart, nobody
 from app.core.reasons import Reasons
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
+from app.core.stages.steps import Step
+from app.core.summary.attempts import steps_to
 from app.core.summary.flow import Compaction, Outcome
-from app.core.summary.plan import Plan, plan_asked, plan_compaction
+from app.core.summary.plan import Plan, cut_at, last_cut, plan_asked, plan_compaction
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
+from app.core.view.reading import Path
 from app.tasks.threads import Work
 
 T = TypeVar("T")
@@ -45,6 +48,10 @@ class Progress:
     """Whether the client was told of a compaction: it is told of the first alone."""
     waited: bool = False
     """For somebody else's compaction."""
+    start: Case | None = None
+    """What the store said first; None where it did not."""
+    attempts: list[Compaction] = field(default_factory=list)
+    """What all attempts came to."""
     put_off: bool = False
     """Whether a mask was due that would have cost more than it saves."""
     recoveries: int = 0
@@ -65,6 +72,24 @@ class Progress:
     @property
     def without_store(self) -> bool:
         return self.latest is not None and self.latest.outcome is Outcome.STORE_AWAY
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What was looked at and made."""
+        return tuple(steps_to(self.start, self.case, self.attempts, mask_put_off=self.put_off))
+
+    def read(self, case: Case) -> None:
+        """What the store says."""
+        self.case = case
+        if self.start is None:
+            self.start = case
+
+    def attempted(self, compaction: Compaction) -> None:
+        """What an attempt came to; one without the store says more than that the store is away."""
+        if self.without_store and self.attempts:
+            self.attempts.pop()
+        self.attempts.append(compaction)
+        self.latest = compaction
 
     def begin_anew(self) -> None:
         """What was found while the database was away is forgotten: it knows better."""
@@ -105,14 +130,28 @@ class Progress:
             lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, series)
         )
 
-    async def asked_plan(self) -> Plan | None:
-        """Of everything before the last unit, whatever is due."""
+    async def asked_plan(self, position: int | None) -> Plan | None:
+        """Of everything before the last unit, or before a position, whatever is due."""
         case, summary, series = self.case, self.job.summary, self.job.series
-        return await self.beside(lambda: plan_asked(case.conversation, case.widest_path, summary, series))
+
+        def plan() -> Plan | None:
+            cut = _asked_cut(case, position)
+            return plan_asked(case.conversation, case.widest_path_to(cut), summary, series, cut)
+
+        return await self.beside(plan)
+
+    async def asked_path(self, position: int | None) -> Path:
+        """What is stored of that."""
+        case = self.case
+        return await self.beside(lambda: case.widest_path_to(_asked_cut(case, position)))
 
     async def beside(self, step: Callable[[], T]) -> T:
         """Works something out; in a worker thread where the history is long."""
         return await self.job.beside(self.work, step)
+
+
+def _asked_cut(case: Case, position: int | None) -> int:
+    return last_cut(case.conversation) if position is None else cut_at(case.conversation, case.chunks, position)
 
 
 async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, goes_on: bool = False) -> Progress:

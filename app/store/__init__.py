@@ -2,7 +2,7 @@
 
 from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
-from app.store.conversation_lists import SORTINGS, ConversationList, ListedConversation, Sorting, Wanted
+from app.store.conversation_lists import SORT_ORDERS, ConversationList, ListedConversation, Sorting, Wanted
 from app.store.conversation_rows import ConversationSeen, StoredConversation
 from app.store.errors import (
     AccessRefused,
@@ -18,7 +18,7 @@ from app.store.errors import (
 from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
-from app.store.message_rows import MessagePage, StoredMessage
+from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, message_id
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
@@ -38,7 +38,7 @@ from app.store.usage_records import (
 from app.store.words import words_in
 
 __all__ = [
-    "SORTINGS",
+    "SORT_ORDERS",
     "AccessRefused",
     "Busy",
     "CalibrationKey",
@@ -50,6 +50,7 @@ __all__ = [
     "DaySums",
     "DayUsage",
     "Grouping",
+    "KeptHistory",
     "LearnedWindow",
     "Lease",
     "ListedConversation",
@@ -82,5 +83,6 @@ __all__ = [
     "UsageSum",
     "UsageSums",
     "Wanted",
+    "message_id",
     "words_in",
 ]

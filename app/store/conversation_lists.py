@@ -19,7 +19,7 @@ from app.store.tables import conversations, summary_chunks
 from app.store.words import may_go_on, terms, words_in
 
 Sorting = Literal["updated", "created", "saved", "size", "requests"]
-SORTINGS: tuple[Sorting, ...] = get_args(Sorting)
+SORT_ORDERS: tuple[Sorting, ...] = get_args(Sorting)
 MOST_FOUND = 2_000
 """Summaries that hold the words of a search: the latest ones, so that a word that stands everywhere costs no more."""
 

@@ -123,6 +123,46 @@ async def list_messages(
     return MessagePage(page, latest, usage)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptHistory:
+    """The history of a conversation's latest request, as far as it is kept."""
+
+    format: str
+    sent: Sequence[str]
+    """The JSON of each message, what leads as instructions first."""
+    last_id: str
+    """Of its last message."""
+
+
+async def find_history(
+    connection: AsyncConnection, tenant: str, conversation_id: str, most_messages: int, most_characters: int
+) -> KeptHistory | None:
+    """None where nothing is kept of it, or more than that."""
+    own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id
+    last = await connection.scalar(
+        select(conversations.c.last_message).where(
+            conversations.c.tenant == tenant, conversations.c.id == conversation_id
+        )
+    )
+    # Which instructions led it nobody notes, as no summary depends on them: the latest ones.
+    leading = await connection.scalar(
+        select(messages.c.id)
+        .where(*own, messages.c.position == -1)
+        .order_by(messages.c.created_at.desc(), messages.c.id.desc())
+        .limit(1)
+    )
+    step = select(messages.c.id, messages.c.previous_id, messages.c.position, _size()).where(*own)
+    path = step.where(messages.c.id.in_([last or "", leading or ""])).cte("path", recursive=True)
+    path = path.union_all(step.join(path, messages.c.id == path.c.previous_id))
+    found = (await connection.execute(select(path).order_by(path.c.position).limit(most_messages + 1))).all()
+    if not found or found[-1].id != last:
+        return None
+    if len(found) > most_messages or sum(row.size for row in found) > most_characters:
+        return None
+    kept = await messages_named(connection, tenant, [row.id for row in found])
+    return KeptHistory(kept[last].format, [kept[row.id].sent for row in found], last)
+
+
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
     """Those of the tenant's that are there."""
     found: dict[str, StoredMessage] = {}

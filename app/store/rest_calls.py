@@ -23,7 +23,7 @@ from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_lists import ConversationList, Sorting, Wanted
 from app.store.conversation_rows import StoredConversation
-from app.store.message_rows import MessagePage, StoredMessage
+from app.store.message_rows import KeptHistory, MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
@@ -111,6 +111,15 @@ class RestCalls(Calls):
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
 
+    async def replace_summary(self, tenant: str, old_id: str, new: SummaryChunk) -> SummaryChunk | None:
+        """The next version of a chunk, as it is stored; None where the old one is not in use any more. What it replaces
+        is deactivated, with every fold over it."""
+        return await self._rest(tenant, self._write_patiently(chunks.replace_summary, tenant, old_id, new))
+
+    async def deactivate_summaries(self, tenant: str, ids: Sequence[str]) -> list[str]:
+        """Which of these chunks were in use until now, with every fold over any of them."""
+        return await self._rest(tenant, self._write_patiently(chunks.deactivate_summaries, tenant, ids))
+
     async def messages(
         self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
     ) -> MessagePage:
@@ -120,6 +129,13 @@ class RestCalls(Calls):
             tenant,
             self._read(message_rows.list_messages, tenant, conversation_id, limit=limit, after=after, order=order),
         )
+
+    async def history(
+        self, tenant: str, conversation_id: str, most_messages: int, most_characters: int
+    ) -> KeptHistory | None:
+        """Of its latest request; None where nothing is kept of it, or more than that."""
+        find = message_rows.find_history
+        return await self._rest(tenant, self._read(find, tenant, conversation_id, most_messages, most_characters))
 
     async def search(
         self,

@@ -412,6 +412,9 @@ class WireFormat(Protocol):
     def alone(self, raw: bytes) -> bytes:
         """A raw message as JSON that stands for itself: some are only a part of their body."""
 
+    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
+        """The body of a request with these messages, each as `alone` has it, what leads as instructions first."""
+
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
 

@@ -6,6 +6,8 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
@@ -27,7 +29,7 @@ from app.wire.members import RawObject
 from app.wire.messages.early import MessageEvents
 from app.wire.messages.editor import MessageEditor
 from app.wire.messages.errors import own_error, own_error_frame, refusal_frame
-from app.wire.messages.messages import read_message
+from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
 from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, refuses_ties, window_asked
@@ -62,6 +64,11 @@ class Messages:
 
     def alone(self, raw: bytes) -> bytes:
         return raw
+
+    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
+        beside = b'"system":%b,' % messages[0] if messages and is_beside(messages[0]) else b""
+        rest = b",".join(raw for raw in messages if not is_beside(raw))
+        return b'{"model":%b,%b"messages":[%b]}' % (msgspec.json.encode(model), beside, rest)
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

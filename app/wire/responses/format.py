@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
@@ -32,7 +34,7 @@ from app.wire.responses.frames import error_frames
 from app.wire.responses.items import INSTRUCTIONS, read_item
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
-from app.wire.responses.request import PATH, ResponsesRequest, read_request
+from app.wire.responses.request import PATH, ResponsesRequest, as_item, read_request
 from app.wire.responses.streamed import as_stream
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
@@ -63,6 +65,12 @@ class Responses:
     def alone(self, raw: bytes) -> bytes:
         """What stands beside the input is the whole member, with its key."""
         return b"{%b}" % raw if INSTRUCTIONS.match(raw) else raw
+
+    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
+        members = [raw[1:-1] for raw in messages if raw.startswith(b"{") and INSTRUCTIONS.match(raw[1:])]
+        items = [as_item(raw) for raw in messages if raw[1:-1] not in members]
+        beside = b"".join(b"%b," % member for member in members)
+        return b'{"model":%b,%b"input":[%b]}' % (msgspec.json.encode(model), beside, b",".join(items))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
