@@ -43,14 +43,27 @@ def adapt(page: str, text: str) -> str:
 
     def link(match: re.Match[str]) -> str:
         target = os.path.normpath(PurePosixPath(page).parent / match[2])
-        if not (ROOT / target).is_file():
-            sys.exit(f"{page} links to {match[2]}, which is no file")
+        if (ROOT / target).is_dir():
+            target = first_page(target)
+        elif not (ROOT / target).is_file():
+            sys.exit(f"{page} links to {match[2]}, which does not exist")
         if target not in OUTSIDE and not target.startswith("docs/"):
             copy(target)
         return f"{match[1]}{os.path.relpath(place(target), here)}{match[3]}"
 
     # What stands in a fenced block is code.
     return "".join(part if part.startswith("```") else _LINK.sub(link, part) for part in _FENCE.split(text))
+
+
+def first_page(folder: str) -> str:
+    """What a link to a folder shows on the site, which has no listings; all of the folder is copied."""
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).iterdir() if path.is_file()]
+    for file in files:
+        copy(file)
+    for name in ("README.md", "index.html"):
+        if f"{folder}/{name}" in files:
+            return f"{folder}/{name}"
+    sys.exit(f"{folder}, which a page links to, has neither README.md nor index.html")
 
 
 def copy(file: str) -> None:

@@ -56,27 +56,31 @@ def clone(folder: Path) -> Path:
 def made(clone: Path, target: str, *options: str, answers: str) -> Iterator[None]:
     """`make` of a target that serves, until it answers at that address."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(clone.parent)}
-    process = subprocess.Popen(  # noqa: S603
-        ["make", target, *options],  # noqa: S607
-        cwd=clone,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with printed_by(clone, target).open("w") as printed:
+        process = subprocess.Popen(  # noqa: S603
+            ["make", target, *options],  # noqa: S607
+            cwd=clone,
+            env=environment,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
-        wait_for(answers, process)
+        wait_for(answers, process, printed_by(clone, target))
         yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.communicate(timeout=START_SECONDS)
+        process.wait(timeout=START_SECONDS)
 
 
-def wait_for(url: str, process: subprocess.Popen[str]) -> None:
+def printed_by(clone: Path, target: str) -> Path:
+    return clone.parent / f"{target}.txt"
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], printed: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
-        assert process.poll() is None, process.communicate()[0]
+        assert process.poll() is None, printed.read_text()
         try:
             if httpx2.get(url, timeout=5.0).status_code == 200:
                 return
@@ -103,7 +107,7 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-        assert ran.returncode == 0, ran.stderr
+        assert ran.returncode == 0, ran.stderr + printed_by(cloned, "run").read_text()
         assert like(ran.stdout) == like(printed)
         conversation = httpx2.get(f"{url}/context/conversations/my-first", timeout=10.0).json()
         assert conversation["context_status"] == "summarized"

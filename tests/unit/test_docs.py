@@ -306,3 +306,11 @@ def test_tests_that_pages_name_exist(page: Path) -> None:
     assert page.name not in {"reliability.md", "security.md"} or named
     for file, name in named:
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(), f"{file}::{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_routes_that_pages_name_exist(page: Path) -> None:
+    paths = json.loads((ROOT / "docs" / "openapi.json").read_text())["paths"]
+    known = {(method.upper(), re.sub(r"\{\w+\}", "{}", path)) for path, methods in paths.items() for method in methods}
+    named = re.findall(r"`(GET|PUT|POST|PATCH|DELETE) (/context/[^`?\s]*)", page.read_text())
+    assert {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in named} <= known

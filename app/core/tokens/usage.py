@@ -39,7 +39,7 @@ class Decided:
     limit: int
     """What the prompt may use of it."""
     trigger: int
-    """Over so many tokens a compaction is due, where the trigger goes by tokens."""
+    """Over this many tokens a compaction is due, where the trigger counts tokens."""
     actions: tuple[str, ...] = ()
     """What was done to its history."""
     reason: str | None = None
