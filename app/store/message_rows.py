@@ -8,7 +8,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import CTE, Row, ScalarSelect, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.values import value
@@ -123,6 +123,21 @@ async def list_messages(
     return MessagePage(page, latest, usage)
 
 
+async def read_history(
+    connection: AsyncConnection, tenant: str, conversation_id: str, first: int, last: int
+) -> list[StoredMessage]:
+    """The history of the latest request from one position to another, both inclusive, as far as it was kept; fewer
+    where they are large. Of leading instructions, whose positions are negative, the latest that came."""
+    found: list[tuple[str, int]] = []
+    if first < 0:
+        found += await _path(connection, tenant, _latest_instruction(tenant, conversation_id), first, min(last, -1))
+    if last >= 0:
+        found += await _path(connection, tenant, _last_message(tenant, conversation_id), max(first, 0), last)
+    shown = within_size(Page(found, None, None, has_more=False)).data
+    named = await messages_named(connection, tenant, shown)
+    return [named[id_] for id_ in shown if id_ in named]
+
+
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
     """Those of the tenant's that are there."""
     found: dict[str, StoredMessage] = {}
@@ -191,13 +206,39 @@ async def _latest(
     positions = [message.position for message in shown if message.position >= 0]
     if not positions:
         return frozenset()
-    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
-    last = select(conversations.c.last_message).where(*own).scalar_subquery()
-    step = select(messages.c.id, messages.c.previous_id, messages.c.position).where(messages.c.tenant == tenant)
-    path = step.where(messages.c.id == last).cte("path", recursive=True)
-    path = path.union_all(step.join(path, messages.c.id == path.c.previous_id).where(path.c.position > min(positions)))
+    path = _path_back(tenant, _last_message(tenant, conversation_id), min(positions))
     found = await connection.execute(select(path.c.id).where(path.c.position <= max(positions)))
     return frozenset(found.scalars()) & {message.id for message in shown}
+
+
+def _last_message(tenant: str, conversation_id: str) -> ScalarSelect[str]:
+    """Of the latest request's history."""
+    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
+    return select(conversations.c.last_message).where(*own).scalar_subquery()
+
+
+def _latest_instruction(tenant: str, conversation_id: str) -> ScalarSelect[str]:
+    """The last of the instructions that led the latest request which brought any anew."""
+    own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id, messages.c.position == -1
+    newest = select(messages.c.id).where(*own).order_by(messages.c.created_at.desc(), messages.c.id.desc())
+    return newest.limit(1).scalar_subquery()
+
+
+def _path_back(tenant: str, start: ScalarSelect[str], first: int) -> CTE:
+    """A message and those before it, as far as the position `first`."""
+    step = select(messages.c.id, messages.c.previous_id, messages.c.position).where(messages.c.tenant == tenant)
+    path = step.where(messages.c.id == start).cte("path", recursive=True)
+    return path.union_all(step.join(path, messages.c.id == path.c.previous_id).where(path.c.position > first))
+
+
+async def _path(
+    connection: AsyncConnection, tenant: str, start: ScalarSelect[str], first: int, last: int
+) -> list[tuple[str, int]]:
+    """The ids of these places in order, with the sizes of their messages."""
+    path = _path_back(tenant, start, first)
+    within = (path.c.position.between(first, last), messages.c.tenant == tenant)
+    places = select(messages.c.id, _size()).join(path, messages.c.id == path.c.id).where(*within)
+    return [_sized(row) for row in await connection.execute(places.order_by(path.c.position))]
 
 
 async def _usage(

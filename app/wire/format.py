@@ -412,6 +412,13 @@ class WireFormat(Protocol):
     def alone(self, raw: bytes) -> bytes:
         """A raw message as JSON that stands for itself: some are only a part of their body."""
 
+    def raw_of(self, alone: bytes) -> bytes:
+        """The raw message that `alone` was made of."""
+
+    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
+        """A body that asks a model to answer these, each as `alone` gave it, and says nothing else that is not
+        required."""
+
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
 

@@ -7,6 +7,8 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
@@ -63,6 +65,12 @@ class ChatCompletions:
 
     def alone(self, raw: bytes) -> bytes:
         return raw
+
+    def raw_of(self, alone: bytes) -> bytes:
+        return alone
+
+    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
+        return b'{"model":%b,"messages":[%b]}' % (msgspec.json.encode(model), b",".join(messages))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

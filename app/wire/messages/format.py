@@ -6,6 +6,8 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
@@ -27,7 +29,7 @@ from app.wire.members import RawObject
 from app.wire.messages.early import MessageEvents
 from app.wire.messages.editor import MessageEditor
 from app.wire.messages.errors import own_error, own_error_frame, refusal_frame
-from app.wire.messages.messages import read_message
+from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
 from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, refuses_ties, window_asked
@@ -36,6 +38,9 @@ from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
 from app.wire.model import model_in
 from app.wire.native import NativeCompaction
+
+USUAL_ANSWER = 1_024
+"""Tokens that an answer may have where nobody says otherwise."""
 
 
 class Messages:
@@ -62,6 +67,19 @@ class Messages:
 
     def alone(self, raw: bytes) -> bytes:
         return raw
+
+    def raw_of(self, alone: bytes) -> bytes:
+        return alone
+
+    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
+        """The format wants to be told how long the answer may be."""
+        shown = b'{"model":%b,"max_tokens":%d' % (msgspec.json.encode(model), USUAL_ANSWER)
+        beside, others = messages[:1], messages[1:]
+        if beside and is_beside(beside[0]):
+            shown += b',"system":%b' % beside[0]
+        else:
+            others = messages
+        return shown + b',"messages":[%b]}' % b",".join(others)
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
+
 from app.core.tokens.rules import CountingRules
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
@@ -29,10 +31,10 @@ from app.wire.provider_errors import error_body
 from app.wire.responses.early import CompactionEvents
 from app.wire.responses.editor import ResponsesEditor
 from app.wire.responses.frames import error_frames
-from app.wire.responses.items import INSTRUCTIONS, read_item
+from app.wire.responses.items import INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
-from app.wire.responses.request import PATH, ResponsesRequest, read_request
+from app.wire.responses.request import PATH, ResponsesRequest, as_item, read_request
 from app.wire.responses.streamed import as_stream
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
@@ -63,6 +65,17 @@ class Responses:
     def alone(self, raw: bytes) -> bytes:
         """What stands beside the input is the whole member, with its key."""
         return b"{%b}" % raw if INSTRUCTIONS.match(raw) else raw
+
+    def raw_of(self, alone: bytes) -> bytes:
+        return alone[1:-1] if stands_beside(alone) else alone
+
+    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
+        members = [b'"model":%b' % msgspec.json.encode(model)]
+        if messages and stands_beside(messages[0]):
+            members.append(messages[0][1:-1])
+            messages = messages[1:]
+        members.append(b'"input":[%b]' % b",".join(map(as_item, messages)))
+        return b"{%b}" % b",".join(members)
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)
