@@ -25,6 +25,10 @@ from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Price
 from app.headers.hops import new_instance
+from app.inspector.pages import Pages
+from app.inspector.routes import INSPECTOR_ROUTERS
+from app.inspector.session import Sessions
+from app.inspector.visits import Inspector
 from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
@@ -109,6 +113,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     app.include_router(metrics_router(metrics.table, services.store.catch_up))
     for router in ROUTERS:
         app.include_router(router)
+    if settings.inspector.enabled:
+        add_inspector(app, settings, services)
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
     ways = asking, counting, at_path, PassthroughEndpoint(services)
@@ -143,6 +149,14 @@ def gate_of(
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
     )
+
+
+def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
+    """The pages, and what they work with."""
+    wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
+    app.state.inspector = Inspector(services, Sessions(server_secret(settings)), Pages(), tuple(wrong))
+    for router in INSPECTOR_ROUTERS:
+        app.include_router(router)
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:

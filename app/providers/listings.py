@@ -75,6 +75,10 @@ class Listings:
             self._ask(())
             self._tasks.start(self._refresh(), "windows")
 
+    @property
+    def latest_told(self) -> ListingOutcome | None:
+        return self._told
+
     def names_for(self, tenant: str) -> frozenset[str]:
         """What is listed to everybody, or to the tenant's own key."""
         names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)

@@ -120,6 +120,11 @@ class Windows:
     async def first_told(self) -> ListingOutcome | None:
         return await self._listings.first_told()
 
+    @property
+    def latest_told(self) -> ListingOutcome | None:
+        """How the provider answered when it was last asked; None where it was not."""
+        return self._listings.latest_told
+
     async def look_elsewhere(self) -> str | None:
         return await self._listings.look_elsewhere()
 

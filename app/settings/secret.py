@@ -12,6 +12,8 @@ from app.store.database import read_url
 from app.store.files import make_folder
 
 SECRET_BYTES = 32
+_OF_THIS_PROCESS = secrets.token_bytes(SECRET_BYTES)
+"""For a database in memory, which is one process' own as well."""
 
 
 def server_secret(settings: Settings) -> bytes:
@@ -19,7 +21,7 @@ def server_secret(settings: Settings) -> bytes:
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     address = read_url(settings.storage.url.get_secret_value())
-    return _kept_secret(secret_beside(address.path)) if address.path else secrets.token_bytes(SECRET_BYTES)
+    return _kept_secret(secret_beside(address.path)) if address.path else _OF_THIS_PROCESS
 
 
 def secret_beside(database: Path) -> Path:

@@ -21,6 +21,7 @@ from app.store.message_rows import MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
+from app.store.tenant_rows import SeenTenant
 from app.store.usage_records import (
     Grouping,
     StoredUsage,
@@ -52,6 +53,7 @@ __all__ = [
     "Pin",
     "SchemaTooNew",
     "Searched",
+    "SeenTenant",
     "StatementRefused",
     "Store",
     "StoreError",

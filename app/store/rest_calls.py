@@ -24,10 +24,13 @@ from app.store.message_rows import MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
+from app.store.tenant_rows import SeenTenant
 from app.store.usage_records import Grouping, UsagePage, UsageReport
 
 ERASED_ROWS = 500
 EXPORT_ROWS = 100
+OF_ALL = ""
+"""In place of a tenant, for whoever asks about all of them."""
 
 
 class RestCalls(Calls):
@@ -49,6 +52,14 @@ class RestCalls(Calls):
         """Whether it was there. A compaction of it that is under way can no longer commit."""
         erase = self._write_patiently(conversation_rows.erase_conversation, tenant, conversation_id)
         return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+
+    async def latest_tenant(self) -> str | None:
+        """Whose conversation had a request last; None before the first one."""
+        return await self._rest(OF_ALL, self._read(tenant_rows.latest_tenant))
+
+    async def tenants(self) -> list[SeenTenant]:
+        """Who has conversations, the latest first; those seen last where there are very many."""
+        return await self._rest(OF_ALL, self._read(tenant_rows.list_tenants))
 
     async def erase_tenant(self, tenant: str) -> bool:
         """Whether there was anything. No compaction that is under way can commit any more.

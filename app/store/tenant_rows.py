@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.clock import now_ms
+from app.store.clock import moment, now_ms
 from app.store.tables import conversations, heads, leases, message_words, metadata, summary_words
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
@@ -18,6 +20,35 @@ EXPORTED = tuple(table for table in TABLES if table not in _WORDS)
 _ERASED = tuple(table for table in TABLES if table not in (leases, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
+MOST_TENANTS = 500
+"""That are listed: those seen last."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTenant:
+    """A tenant as it is told from others."""
+
+    id: str
+    conversations: int
+    latest: datetime
+    """When one of them last had a request."""
+
+
+async def latest_tenant(connection: AsyncConnection) -> str | None:
+    """Whose conversation had a request last."""
+    return await connection.scalar(select(conversations.c.tenant).order_by(conversations.c.updated_at.desc()).limit(1))
+
+
+async def list_tenants(connection: AsyncConnection) -> list[SeenTenant]:
+    """Who has conversations; the latest first."""
+    table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")
+    rows = await connection.execute(
+        select(table.tenant, func.count().label("number"), latest)
+        .group_by(table.tenant)
+        .order_by(latest.desc(), table.tenant)
+        .limit(MOST_TENANTS)
+    )
+    return [SeenTenant(row.tenant, row.number, moment(row.latest)) for row in rows]
 
 
 async def read_rows(

@@ -98,6 +98,11 @@ class LimitSettings(Section):
         )
 
 
+class InspectorSettings(Section):
+    enabled: bool = True
+    """Serve the inspector's pages, at `/` and under `/ui`."""
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""

@@ -1,0 +1,74 @@
+"""How numbers, times and names are written on the pages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+DASH = "\N{EN DASH}"
+_UNITS = ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k"))
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_SHOWN_OF_A_DIGEST = 8
+
+
+def short(number: float | None) -> str:
+    """Three digits or so: 1.25M, 31.4k, 812."""
+    if number is None:
+        return DASH
+    size = abs(number)
+    for unit, letter in _UNITS:
+        if size >= unit * 0.9995:
+            told = f"{number / unit:.{2 if size < 10 * unit else 1 if size < 100 * unit else 0}f}"
+            return f"{told}{letter}"
+    return f"{number:.0f}"
+
+
+def whole(number: float | None) -> str:
+    """Every digit, in groups of three."""
+    return DASH if number is None else f"{number:,.0f}"
+
+
+def money(amount: float | None) -> str:
+    """In the prices' currency unit; two digits that say something, at least."""
+    if amount is None:
+        return DASH
+    size = abs(amount)
+    digits = 0 if size >= 1_000 else 2 if size >= 1 or size == 0 else 3 if size >= 0.1 else 4
+    return f"{amount:,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return DASH
+    return f"{100 * share:.{0 if share >= 0.0995 or share == 0 else 1}f} %"
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """How long before now, in its largest unit."""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    for size, unit in _STEPS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "just now"
+
+
+def exactly(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def machine(moment: datetime) -> str:
+    """For the `datetime` of a `<time>`."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def digest(tenant: str) -> str:
+    """The beginning of a digest that stands for all of it; a name stays whole."""
+    is_digest = len(tenant) == 32 and tenant.isalnum()
+    return tenant[:_SHOWN_OF_A_DIGEST] if is_digest else tenant
+
+
+def words(code: str) -> str:
+    """A code as words: `summary_in_background` reads better in a table."""
+    return code.replace("_", " ")
+
+
+FILTERS = {each.__name__: each for each in (short, whole, money, percent, ago, exactly, machine, digest, words)}

@@ -1,0 +1,10 @@
+"""The routers of all pages."""
+
+from __future__ import annotations
+
+from app.inspector import conversation, conversations, files, landing, overview, signing_in
+
+_SUBJECTS = (landing, overview, conversations, conversation, signing_in, files)
+
+INSPECTOR_ROUTERS = tuple(subject.router for subject in _SUBJECTS)
+"""In order: the last one knows whatever path none of the others has."""

@@ -1,0 +1,85 @@
+"""Sessions: who may look, and at whose data. What the cookie holds is no secret; nobody else can make one.
+
+Three ways lead in: an API key that is pasted and turned into its tenant at once, the operator's link, and, where the
+server serves callers without credentials, none at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from hmac import compare_digest
+from time import time
+
+import msgspec
+
+from app.inspector.links import inspector_key, is_operator_token
+
+COOKIE = "steno_inspector"
+LASTS_SECONDS = 12 * 3600
+_MAC_BYTES = 32
+_LONGEST_COOKIE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    tenant: str
+    """Whose data are shown; empty for an operator who has chosen nobody."""
+    operator: bool
+    """Whether it may change the tenant."""
+    expires: int
+    """Seconds since 1970."""
+    id: str
+    """What its forms are bound to."""
+
+
+class Sessions:
+    """They are kept nowhere but in their cookies, so every worker and replica knows them, and none outlives a new
+    server secret."""
+
+    def __init__(self, secret: bytes, clock: Callable[[], float] = time) -> None:
+        """`clock`: seconds since 1970."""
+        self._secret = secret
+        self._key = inspector_key(secret)
+        self._clock = clock
+
+    def opened(self, tenant: str, *, operator: bool = False) -> Session:
+        return Session(tenant, operator, int(self._clock()) + LASTS_SECONDS, secrets.token_urlsafe(12))
+
+    def opened_by(self, token: str) -> Session | None:
+        """The operator's, if that is the token of the operator's link."""
+        return self.opened("", operator=True) if is_operator_token(self._secret, token) else None
+
+    def at(self, session: Session, tenant: str) -> Session:
+        """The same, at another tenant's data."""
+        return replace(session, tenant=tenant)
+
+    def seal(self, session: Session) -> str:
+        """The cookie's value."""
+        told = msgspec.json.encode((session.tenant, session.operator, session.expires, session.id))
+        return urlsafe_b64encode(self._mac(b"session", told) + told).rstrip(b"=").decode()
+
+    def unseal(self, cookie: str) -> Session | None:
+        """None for what this server did not seal, or no longer counts."""
+        try:
+            sealed = urlsafe_b64decode(cookie[:_LONGEST_COOKIE].encode() + b"==")
+        except ValueError:
+            return None
+        mac, told = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+        if not compare_digest(mac, self._mac(b"session", told)):
+            return None
+        session = Session(*msgspec.json.decode(told, type=tuple[str, bool, int, str]))
+        return session if session.expires > self._clock() else None
+
+    def form_token(self, session: Session) -> str:
+        """What a form of this session carries: another page can send the cookie along, but cannot read this."""
+        return self._mac(b"form", session.id.encode()).hex()
+
+    def sent_from_form(self, session: Session, token: str) -> bool:
+        return compare_digest(self.form_token(session).encode(), token.encode(errors="replace"))
+
+    def _mac(self, purpose: bytes, told: bytes) -> bytes:
+        return blake2b(told, key=self._key, digest_size=_MAC_BYTES, person=purpose.ljust(16, b"\0")).digest()

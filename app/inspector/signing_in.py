@@ -1,0 +1,81 @@
+"""Signing in and out, and the tenant that an operator looks at."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from app.errors import MissingCredentials, OriginNotAllowed
+from app.headers.relayed import value_of
+from app.inspector.visits import (
+    NoSuchPage,
+    PageRoute,
+    TheForm,
+    TheInspector,
+    TheVisit,
+    forget,
+    read_form,
+    redirected,
+    remember,
+)
+from app.proxy.asgi import peer_of
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/ui/sign-in")
+async def show_sign_in(inspector: TheInspector) -> Response:
+    return inspector.pages.page("sign_in.html", {"problem": None})
+
+
+@router.post("/ui/sign-in")
+async def sign_in(request: Request, inspector: TheInspector) -> Response:
+    """The key becomes its tenant at once, and is kept nowhere."""
+    _refuse_other_pages(request)
+    key = (await read_form(request)).get("key", "").strip()
+    try:
+        if not key:
+            raise MissingCredentials("Paste a key first.")
+        header = (b"authorization", b"Bearer " + key.encode())
+        tenant = inspector.services.tenants.tenant([header], peer_of(request.scope))
+    except MissingCredentials as error:
+        return inspector.pages.page("sign_in.html", {"problem": error.message}, 400)
+    answer = redirected("/ui")
+    remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(tenant)))
+    return answer
+
+
+@router.post("/ui/sign-out")
+async def sign_out(request: Request, _: TheForm) -> Response:
+    answer = redirected("/ui/sign-in")
+    forget(request, answer)
+    return answer
+
+
+@router.get("/ui/tenants")
+async def list_tenants(visit: TheVisit) -> Response:
+    """Whose data an operator may look at."""
+    if not visit.session.operator:
+        raise NoSuchPage
+    return visit.page("tenants.html", tenants=await visit.services.store.tenants())
+
+
+@router.post("/ui/tenants")
+async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Response:
+    if not visit.session.operator:
+        raise NoSuchPage
+    answer = redirected("/ui")
+    sessions = visit.inspector.sessions
+    remember(request, answer, sessions.seal(sessions.at(visit.session, form.get("tenant", ""))))
+    return answer
+
+
+def _refuse_other_pages(request: Request) -> None:
+    """Before there is a session there is nothing to bind a form to, and no other page should sign anybody in.
+
+    Raises `OriginNotAllowed`.
+    """
+    headers = request.scope["headers"]
+    origin, host = value_of(headers, b"origin"), value_of(headers, b"host")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise OriginNotAllowed("Sign in on Steno's own page.", "origin")

@@ -1,0 +1,262 @@
+"""Visits: whose data a request may see, and how what goes wrong is shown: as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse, Response
+from fastapi.routing import APIRoute
+
+from app.errors import InvalidRequest, MissingCredentials, StenoError
+from app.headers.relayed import value_of
+from app.inspector.pages import HEADERS, Pages
+from app.inspector.session import COOKIE, LASTS_SECONDS, Session, Sessions
+from app.proxy.asgi import peer_of, read_body
+from app.proxy.record import REQUEST
+from app.proxy.services import Services
+from app.proxy.tenants import ANONYMOUS
+from app.settings.checks import Finding
+from app.store import StoreUnavailable
+
+FORM_FIELD = "form_token"
+"""Every form carries it."""
+IN_LINK = "token"
+"""The parameter of the operator's link."""
+FORM_BYTES = 1_000_000
+FORM_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Inspector:
+    """What the pages work with, put together once by `main`."""
+
+    services: Services
+    sessions: Sessions
+    pages: Pages
+    findings: tuple[Finding, ...]
+    """What is wrong with the settings, as far as it was seen at the start."""
+
+
+class Instead(Exception):
+    """Something else is answered than the page that was asked for."""
+
+    def answer(self, request: Request) -> Response:
+        raise NotImplementedError
+
+
+class SignInNeeded(Instead):
+    """Nobody in particular looks, and this page is somebody's."""
+
+    def answer(self, request: Request) -> Response:  # noqa: ARG002 - the same for every page
+        return redirected("/ui/sign-in")
+
+
+class FromElsewhere(Instead):
+    """A link on another site led here: its browser kept the cookie back, and sends it with the next request."""
+
+    def answer(self, request: Request) -> Response:
+        return _inspector(request).pages.page("onward.html", {})
+
+
+class LinkFollowed(Instead):
+    """The operator's link led here: its token is exchanged for a cookie, and leaves the address."""
+
+    def answer(self, request: Request) -> Response:
+        inspector = _inspector(request)
+        session = inspector.sessions.opened_by(request.query_params[IN_LINK])
+        if session is None:
+            problem = "This link is not of this server, or the server's secret has changed since."
+            return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
+        answer = redirected(str(request.scope["path"]))
+        remember(request, answer, inspector.sessions.seal(session))
+        return answer
+
+
+class Trouble(Instead):
+    """Why there is no page, as a page."""
+
+    def __init__(self, status: int, title: str, why: str) -> None:
+        super().__init__(title)
+        self.status = status
+        self.title = title
+        self.why = why
+
+    def answer(self, request: Request) -> Response:
+        inspector, shown = _inspector(request), {"title": self.title, "why": self.why}
+        found = session_of(request, inspector)
+        if found is None:
+            return inspector.pages.page("trouble_outside.html", shown, self.status)
+        return Visit(inspector, request, *found).page("trouble.html", status=self.status, **shown)
+
+
+class FormRefused(Trouble):
+    """It was not sent by a form of this session."""
+
+    def __init__(self) -> None:
+        why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
+        super().__init__(403, "That form has expired", why)
+
+
+class NoSuchPage(Trouble):
+    """Also for what is there, but another tenant's."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "Not found", "There is no such page, or it is not yours.")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request by somebody who may look."""
+
+    inspector: Inspector
+    request: Request
+    session: Session
+    is_new: bool
+    """Whether its cookie has to be set."""
+
+    @property
+    def services(self) -> Services:
+        return self.inspector.services
+
+    @property
+    def tenant(self) -> str:
+        return self.session.tenant
+
+    def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
+        """`shown`: what the template names, beside what all templates may: see `layout`."""
+        answer = self.inspector.pages.page(template, self.layout() | shown, status)
+        return self.remembered(answer)
+
+    def layout(self) -> dict[str, Any]:
+        """What `base.html` names."""
+        return {
+            "path": self.request.scope["path"],
+            "session": self.session,
+            "is_anonymous": self.session.tenant == ANONYMOUS,
+            "form_token": self.inspector.sessions.form_token(self.session),
+        }
+
+    def remembered(self, answer: Response) -> Response:
+        """The answer, with the session's cookie where that is new."""
+        if self.is_new:
+            remember(self.request, answer, self.inspector.sessions.seal(self.session))
+        return answer
+
+
+def _inspector(request: Request) -> Inspector:
+    inspector: Inspector = request.app.state.inspector
+    return inspector
+
+
+TheInspector = Annotated[Inspector, Depends(_inspector)]
+
+
+def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
+    """Whose request it is, and whether that is news to its browser; None for a stranger."""
+    scope = request.scope
+    session = inspector.sessions.unseal(request.cookies.get(COOKIE, ""))
+    if session is not None and (session.operator or session.tenant != ANONYMOUS):
+        return session, False
+    try:
+        tenant = inspector.services.tenants.tenant(scope["headers"], peer_of(scope))
+    except MissingCredentials:
+        return None  # Also with a cookie of `anonymous`: that is whoever may do without a key here and now.
+    if session is not None and session.tenant == tenant:
+        return session, False
+    return inspector.sessions.opened(tenant), True
+
+
+async def _visit(request: Request, inspector: TheInspector) -> Visit:
+    if IN_LINK in request.query_params:
+        raise LinkFollowed
+    found = session_of(request, inspector)
+    if found is None:
+        if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
+            raise FromElsewhere
+        raise SignInNeeded
+    session, is_new = found
+    if session.operator and not session.tenant:
+        latest = await inspector.services.store.latest_tenant()
+        session = inspector.sessions.at(session, latest or "")
+    return Visit(inspector, request, session, is_new)
+
+
+TheVisit = Annotated[Visit, Depends(_visit)]
+
+
+async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
+    form = await read_form(request)
+    if not visit.inspector.sessions.sent_from_form(visit.session, form.get(FORM_FIELD, "")):
+        raise FormRefused
+    return form
+
+
+TheForm = Annotated[Mapping[str, str], Depends(_form)]
+"""The fields of a form that this session's page held."""
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Raises `InvalidRequest`."""
+    body = await read_body(request.receive, request.scope["headers"], FORM_BYTES, FORM_SECONDS)
+    try:
+        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict"))
+    except ValueError as error:
+        raise InvalidRequest("The body is no form.") from error
+
+
+def remember(request: Request, answer: Response, cookie: str) -> None:
+    answer.set_cookie(
+        COOKIE, cookie, max_age=LASTS_SECONDS, path="/", secure=is_https(request), httponly=True, samesite="strict"
+    )
+
+
+def forget(request: Request, answer: Response) -> None:
+    answer.delete_cookie(COOKIE, path="/", secure=is_https(request), httponly=True, samesite="strict")
+
+
+def is_https(request: Request) -> bool:
+    """Whether the browser speaks TLS, be it with a proxy before Steno. Who lies here harms only his own cookie."""
+    scope = request.scope
+    return scope["scheme"] == "https" or value_of(scope["headers"], b"x-forwarded-proto") == "https"
+
+
+def redirected(to: str) -> Response:
+    return RedirectResponse(to, 303, HEADERS)
+
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """What goes wrong is a page here, where the REST interface has an error of OpenAI's."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def shown(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Instead as instead:
+                return instead.answer(request)
+            except (StenoError, StoreUnavailable, RequestValidationError) as error:
+                return _trouble_of(error, request).answer(request)
+
+        return shown
+
+
+def _trouble_of(error: Exception, request: Request) -> Trouble:
+    if isinstance(error, StoreUnavailable):
+        why = f"{error.reason}. Requests are still served; what is stored can be shown again once it is back."
+        return Trouble(503, "The database cannot be used", why[:1].upper() + why[1:])
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        return Trouble(400, "That did not work", f"{first['loc'][-1]}: {first['msg']}.")
+    if isinstance(error, StenoError):
+        request.scope[REQUEST].failed(error)
+        return Trouble(error.status, "That did not work", error.message)
+    raise error
