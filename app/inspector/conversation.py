@@ -1,15 +1,42 @@
-"""One conversation."""
+"""`/ui/conversations/{id}`: one conversation, from what the client sends to what goes out and why."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
-from fastapi.responses import Response
+import msgspec
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
-from app.inspector.visits import NoSuchPage, PageRoute, TheVisit
+from app.core.values import value
+from app.inspector.curl import curl_of
+from app.inspector.grid import grid_of
+from app.inspector.pages import HEADERS
+from app.inspector.payload import entries_of, indexes_of
+from app.inspector.said import Formats, Said, said_in
+from app.inspector.sawtooth import NARROW, WIDE, plot_of
+from app.inspector.teeth import teeth_of
+from app.inspector.timeline import Fate, Fates
+from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
+from app.inspector.why import meanings
 from app.proxy.naming import name_in_path
-from app.store import StoredConversation
+from app.proxy.services import Services
+from app.store import StoredConversation, StoredMessage, UsagePage
+
+TEETH = 200
+"""Requests that the sawtooth shows, and what a narrow screen has room for."""
+NARROW_TEETH = 40
+CALLS = 3 * TEETH
+"""Records of the ledger that are read for them."""
+SUMMARIES = 20
+MESSAGES = 50
+"""On a page of the timeline."""
+DONE: Mapping[str, str] = {
+    "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
+    "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
+}
+"""What an action came to, said after the redirect."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -27,6 +54,197 @@ TheConversation = Annotated[StoredConversation, Depends(_conversation)]
 """Of the tenant whose data are shown; anybody else's is not there."""
 
 
+@value
+class Row:
+    """A message in the timeline."""
+
+    index: int
+    fate: Fate | None
+    """None for leading instructions."""
+    said: Said | None
+    tokens: int | None
+    """Of the message as it came."""
+    pinned: bool
+    """From the next request on."""
+
+
+@value
+class Paging:
+    """Which of the messages a page shows."""
+
+    first: int
+    last: int
+    count: int
+
+    @property
+    def before(self) -> int | None:
+        return self.first - MESSAGES if self.first else None
+
+    @property
+    def after(self) -> int | None:
+        return self.last + 1 if self.last + 1 < self.count else None
+
+
+def page_at(wanted: int | None, count: int) -> Paging:
+    """The page that holds a message; the latest one if none is wanted."""
+    at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
+    first = max(0, at) // MESSAGES * MESSAGES
+    return Paging(first, min(first + MESSAGES, count) - 1, count)
+
+
+def parts_of(conversation: StoredConversation) -> list[dict[str, Any]]:
+    return msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
+
+
+def formats_of(services: Services) -> Formats:
+    return {each.name: each for each in services.formats}
+
+
 @router.get("/ui/conversations/{conversation_id}")
-async def show_conversation(visit: TheVisit, conversation: TheConversation) -> Response:
-    return visit.page("conversation.html", conversation=conversation)
+async def show_conversation(
+    visit: TheVisit,
+    conversation: TheConversation,
+    at: Annotated[int | None, Query()] = None,
+    done: Annotated[str, Query()] = "",
+) -> Response:
+    return await page_of(visit, conversation, at=at, done=DONE.get(done))
+
+
+async def page_of(
+    visit: Visit,
+    conversation: StoredConversation,
+    *,
+    at: int | None = None,
+    done: str | None = None,
+    problem: str | None = None,
+    status: int = 200,
+) -> Response:
+    """The page, with what an action came to: `done` or a `problem`."""
+    store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
+    ledger = await store.latest_usage(tenant, conversation.id, CALLS)
+    summaries = await store.summaries(tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
+    teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
+    latest = teeth[-1] if teeth else None
+    return visit.page(
+        "conversation.html",
+        status=status,
+        conversation=conversation,
+        done=done,
+        problem=problem,
+        usage=ledger.sums,
+        teeth=teeth,
+        plots=[plot for plot in (plot_of(teeth, WIDE), plot_of(teeth[-NARROW_TEETH:], NARROW)) if plot],
+        latest=latest,
+        grid=grid_of(parts, conversation.window, latest.limit if latest else None),
+        meanings=meanings(conversation.reason),
+        summaries=summaries,
+        costs=_by_summary(ledger),
+        keeps_messages=visit.services.keeps_messages,
+        **await _timeline(visit, conversation, parts, at),
+    )
+
+
+async def _timeline(
+    visit: Visit, conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], at: int | None
+) -> dict[str, Any]:
+    services, fates = visit.services, Fates(parts)
+    paging = page_at(at, fates.number)
+    pinned = {pin.position for pin in await services.store.pins(visit.tenant, conversation.id)}
+    stretches, rows = fates.stretches, []
+    if services.keeps_messages:
+        leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
+        first = paging.first or -leading
+        found = await services.store.history(visit.tenant, conversation.id, first, paging.last)
+        rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
+    shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
+    return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
+
+
+def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: set[int], formats: Formats) -> list[Row]:
+    by_place = {message.position: message for message in found}
+    return [
+        Row(
+            index=index,
+            fate=fates.of(index) if index >= 0 else None,
+            said=said_in(stored, formats) if (stored := by_place.get(index)) else None,
+            tokens=stored.tokens if stored else None,
+            pinned=index in pinned,
+        )
+        for index in places
+    ]
+
+
+def _by_summary(ledger: UsagePage) -> dict[str, Any]:
+    """What making a summary took, as far as the latest records have it."""
+    return {
+        made.summary_id: stored.record
+        for stored in ledger.page.data
+        if (made := stored.record.made) is not None and made.summary_id is not None
+    }
+
+
+@router.get("/ui/conversations/{conversation_id}/payload")
+async def show_payload(visit: TheVisit, conversation: TheConversation) -> Response:
+    """The latest payload as it went out, and the client's request as a command."""
+    services, parts = visit.services, parts_of(conversation)
+    archived = await _archived(visit, conversation, parts) if services.keeps_messages else {}
+    chunks = {chunk.id: chunk for chunk in await services.store.summaries_named(visit.tenant, conversation.summaries)}
+    entries = list(entries_of(parts, archived, chunks, formats_of(services)))
+    return visit.page(
+        "payload.html",
+        conversation=conversation,
+        entries=entries,
+        keeps_messages=services.keeps_messages,
+        has_request=bool(archived),
+    )
+
+
+async def _archived(
+    visit: Visit, conversation: StoredConversation, parts: Sequence[Mapping[str, Any]]
+) -> dict[int, StoredMessage]:
+    found: dict[int, StoredMessage] = {}
+    for first, last in indexes_of(parts):
+        stored = await visit.services.store.history(visit.tenant, conversation.id, first, last)
+        found |= {message.position: message for message in stored}
+    return found
+
+
+@router.get("/ui/conversations/{conversation_id}/request.sh")
+async def read_request(visit: TheVisit, conversation: TheConversation) -> Response:
+    """The client's latest request to Steno as a shell command, as far as the archive has it."""
+    messages = await whole_history(visit, conversation)
+    if not messages:
+        raise NoSuchPage
+    spoken = formats_of(visit.services)[messages[-1].format]
+    body = spoken.request_of(conversation.model, [message.sent.encode("utf-8", "replace") for message in messages])
+    url = visit.request.base_url
+    command = curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
+    name = {"content-disposition": 'attachment; filename="request.sh"'}
+    return PlainTextResponse(command, headers=HEADERS | name)
+
+
+async def whole_history(visit: Visit, conversation: StoredConversation) -> list[StoredMessage]:
+    """What the archive has of the latest request, from its first instruction on; empty unless it has all of it."""
+    if not visit.services.keeps_messages:
+        return []
+    parts = parts_of(conversation)
+    leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
+    last, found = Fates(parts).number - 1, list[StoredMessage]()
+    first = -leading
+    while first <= last:
+        page = await visit.services.store.history(visit.tenant, conversation.id, first, last)
+        found += page
+        if not page or page[0].position != first:
+            return []
+        first = page[-1].position + 1
+    return found
+
+
+@router.get("/ui/conversations/{conversation_id}/events")
+async def stream_events(visit: TheVisit, conversation: TheConversation) -> Response:
+    """What begins and ends meanwhile: see `live`."""
+    live = visit.inspector.live
+    if not live.has_room(visit.tenant):
+        return PlainTextResponse("Too many pages are watching.", 503, HEADERS)
+    frames = live.events(visit.services, visit.tenant, conversation.id)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=HEADERS)

@@ -134,4 +134,7 @@ def _cells(shares: Mapping[Filling, int]) -> tuple[Filling, ...]:
     for filling in (filling for filling, count in counts.items() if not count):
         counts[max(counts, key=lambda each: counts[each])] -= 1
         counts[filling] = 1
-    return tuple(filling for filling in LABELS for _ in range(counts.get(filling, 0)))
+    cells: list[Filling] = []
+    for filling in LABELS:
+        cells.extend([filling] * counts.get(filling, 0))
+    return tuple(cells)

@@ -15,15 +15,22 @@ from app.core.values import value
 
 @value
 class MarkedCompaction:
-    """A compaction that was made for a request."""
+    """The summaries that one request led to."""
 
-    before: int | None
-    """Tokens of the payload it replaced."""
-    after: int | None
+    before: int
+    """Tokens of the payload without them."""
+    after: int
+    """And with them."""
+    replaced: int
+    """Tokens of the messages that they stand for."""
+    summaries: int
+    """Tokens of the summaries themselves."""
+    made: int
+    """How many there are."""
+    calls: int
+    """To the model that wrote them; more than were made where some failed."""
     seconds: float | None
     cost: float | None
-    made: int
-    """Summaries."""
     ahead: bool
     """Made after the answer, for requests to come."""
 
@@ -49,7 +56,10 @@ class Tooth:
     context_status: str
     actions: tuple[str, ...]
     reason: str | None
+    waited: float | None
+    """Seconds, for a compaction."""
     cost: float | None
+    """Of the answer and of the summaries made for it."""
     compactions: tuple[MarkedCompaction, ...] = ()
 
 
@@ -248,10 +258,8 @@ def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[M
     labelled = sum(len(tooth.compactions) for tooth in teeth) <= size.most_labels
     for place, tooth in enumerate(teeth):
         for compaction in tooth.compactions:
-            before = compaction.before if compaction.before is not None else tooth.sent
-            after = compaction.after if compaction.after is not None else tooth.forwarded
-            at = x(place)
-            label = f"{short(before)} → {short(after)}" if labelled else ""
+            at, before, after = x(place), compaction.before, compaction.after
+            label = f"{short(before)} → {short(after)}" if labelled and before > after else ""
             anchor = "start" if at < size.left + 60 else "end" if at > size.width - 60 else "middle"
             yield Mark(at, y(before), y(after), label, anchor, tooth, compaction)
 

@@ -63,7 +63,8 @@ class Fates:
     parts: Sequence[Mapping[str, Any]]
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
+        """Of the messages."""
         return 1 + max((part["last_index"] for part in self.parts if "last_index" in part), default=-1)
 
     @property
@@ -90,7 +91,7 @@ class Fates:
 
     def _runs(self) -> list[tuple[int, int]]:
         """Where fates change: at the ends of parts, and at messages that are quoted."""
-        count = self.count
+        count = self.number
         edges = {0, count}
         for part in self.parts:
             if "first_index" in part:

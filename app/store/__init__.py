@@ -2,7 +2,7 @@
 
 from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
-from app.store.conversation_rows import ConversationSeen, StoredConversation
+from app.store.conversation_rows import ConversationSeen, Pulse, StoredConversation
 from app.store.errors import (
     AccessRefused,
     DatabaseUnusable,
@@ -51,6 +51,7 @@ __all__ = [
     "Order",
     "Page",
     "Pin",
+    "Pulse",
     "SchemaTooNew",
     "Searched",
     "SeenTenant",

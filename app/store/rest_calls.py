@@ -19,7 +19,7 @@ from app.store import (
 )
 from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
-from app.store.conversation_rows import StoredConversation
+from app.store.conversation_rows import Pulse, StoredConversation
 from app.store.message_rows import MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
@@ -94,6 +94,10 @@ class RestCalls(Calls):
             tenant, self._read(chunks.list_summaries, tenant, conversation_id, limit=limit, after=after, order=order)
         )
 
+    async def summaries_named(self, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
+        """Those of the tenant's that are there, in the order of their ids."""
+        return await self._rest(tenant, self._read(chunks.chunks_named, tenant, ids))
+
     async def summary(self, tenant: str, conversation_id: str, chunk_id: str) -> SummaryChunk | None:
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
@@ -111,6 +115,11 @@ class RestCalls(Calls):
     async def history(self, tenant: str, conversation_id: str, first: int, last: int) -> list[StoredMessage]:
         """What was kept of the latest request's history, from one position to another; fewer where they are large."""
         return await self._rest(tenant, self._read(message_rows.read_history, tenant, conversation_id, first, last))
+
+    async def pulse(self, tenant: str, conversation_id: str) -> Pulse:
+        """What may have changed since it was shown; of what waits to be stored nothing is known yet."""
+        look = self._read(conversation_rows.read_pulse, tenant, conversation_id, self._ttl_ms)
+        return await self._bounded(look, REST_SECONDS)
 
     async def search(
         self,
@@ -146,6 +155,10 @@ class RestCalls(Calls):
             tenant,
             self._read(usage_records.read_usage, tenant, conversation_id, limit=limit, after=after, order=order),
         )
+
+    async def latest_usage(self, tenant: str, conversation_id: str, most: int) -> UsagePage:
+        """The conversation's latest records, newest first, and the sums of all; of no turn."""
+        return await self._rest(tenant, self._read(usage_records.read_latest_usage, tenant, conversation_id, most))
 
     async def usage_report(
         self, tenant: str, since_ms: int, until_ms: int, *, model: str | None = None, by: Grouping | None = None

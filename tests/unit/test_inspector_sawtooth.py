@@ -30,9 +30,15 @@ def tooth(number: int, sent: int, forwarded: int | None = None, **changes: Any) 
         "context_status": "full",
         "actions": (),
         "reason": None,
+        "waited": None,
         "cost": None,
     }
     return Tooth(**(given | changes))
+
+
+def made(before: int, after: int, **changes: Any) -> MarkedCompaction:
+    given: dict[str, Any] = {"replaced": before - after + 500, "summaries": 500, "made": 1, "calls": 1, "ahead": False}
+    return MarkedCompaction(before=before, after=after, **(given | {"seconds": 3.2, "cost": None} | changes))
 
 
 def drawn(*teeth: Tooth, **size: Any) -> Plot:
@@ -58,8 +64,7 @@ def test_what_is_sent_grows_and_what_is_forwarded_falls_with_a_compaction() -> N
 
 
 def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -> None:
-    made = MarkedCompaction(before=6_000, after=2_500, seconds=3.2, cost=0.01, made=1, ahead=False)
-    plot = drawn(tooth(1, 3_000), tooth(2, 6_000, 2_500, compactions=(made,)), tooth(3, 6_500, 3_000))
+    plot = drawn(tooth(1, 3_000), tooth(2, 6_000, 2_500, compactions=(made(6_000, 2_500),)), tooth(3, 6_500, 3_000))
     (mark,) = plot.marks
     assert mark.x == plot.columns[1].x
     assert mark.upper == plot.columns[1].sent_at
@@ -68,9 +73,13 @@ def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -
 
 
 def test_many_compactions_are_marked_without_numbers() -> None:
-    made = (MarkedCompaction(before=6_000, after=2_500, seconds=3.2, cost=None, made=1, ahead=False),)
-    plot = drawn(*(tooth(i, 6_000, 2_500, compactions=made) for i in range(1, 30)))
+    plot = drawn(*(tooth(i, 6_000, 2_500, compactions=(made(6_000, 2_500),)) for i in range(1, 30)))
     assert {mark.label for mark in plot.marks} == {""}
+
+
+def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
+    (mark,) = drawn(tooth(1, 3_000, compactions=(made(3_000, 3_000, ahead=True),))).marks
+    assert (mark.upper, mark.label) == (mark.lower, "")
 
 
 def test_the_trigger_and_the_window_are_lines_with_their_numbers() -> None:
@@ -134,9 +143,15 @@ def test_numbers_are_written_in_few_letters(tokens: int, words: str) -> None:
     st.sampled_from([WIDE, NARROW]),
 )
 def test_everything_is_inside_the_plot(requests: list[tuple[int, int, int | None, int | None]], size: Any) -> None:
-    made = (MarkedCompaction(before=None, after=None, seconds=None, cost=None, made=1, ahead=True),)
     teeth = [
-        tooth(number, sent, forwarded, trigger=trigger, window=window, compactions=made if number % 7 == 0 else ())
+        tooth(
+            number,
+            sent,
+            forwarded,
+            trigger=trigger,
+            window=window,
+            compactions=(made(sent + forwarded, forwarded),) if number % 7 == 0 else (),
+        )
         for number, (sent, forwarded, trigger, window) in enumerate(requests, 1)
     ]
     plot = drawn(*teeth, size=size)

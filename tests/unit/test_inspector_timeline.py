@@ -26,7 +26,7 @@ PARTS = [
 
 def test_every_message_has_a_fate() -> None:
     fates = Fates(PARTS)
-    assert fates.count == 21
+    assert fates.number == 21
     kinds = [fates.of(index).kind for index in range(21)]
     assert (
         kinds == ["summarized"] * 4 + ["carried"] + ["summarized"] * 5 + ["pruned"] * 2 + ["masked"] + ["verbatim"] * 8
@@ -61,4 +61,4 @@ def test_a_run_of_verbatim_messages_is_one_stretch() -> None:
 
 def test_a_conversation_without_messages_has_no_stretches() -> None:
     assert Fates([PARTS[0]]).stretches == []
-    assert Fates([]).count == 0
+    assert Fates([]).number == 0
