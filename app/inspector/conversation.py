@@ -19,16 +19,20 @@ from app.inspector.sawtooth import NARROW, WIDE, plot_of
 from app.inspector.teeth import teeth_of
 from app.inspector.timeline import Fate, Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
-from app.inspector.why import meanings
+from app.inspector.why import meanings, steps_of
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
+from app.wire.format import WireFormat
 
 TEETH = 200
 """Requests that the sawtooth shows, and what a narrow screen has room for."""
 NARROW_TEETH = 40
 CALLS = 3 * TEETH
 """Records of the ledger that are read for them."""
+LONGEST_COMMAND = 100_000
+LONGEST_DOWNLOAD = 64_000_000
+"""Characters of a request that is shown as a command on a page, and in a file."""
 SUMMARIES = 20
 MESSAGES = 50
 """On a page of the timeline."""
@@ -136,10 +140,12 @@ async def page_of(
         plots=[plot for plot in (plot_of(teeth, WIDE), plot_of(teeth[-NARROW_TEETH:], NARROW)) if plot],
         latest=latest,
         grid=grid_of(parts, conversation.window, latest.limit if latest else None),
+        steps=steps_of(conversation, parts, latest),
         meanings=meanings(conversation.reason),
         summaries=summaries,
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
+        needs_key=needs_key(visit.services, tenant, conversation.model),
         **await _timeline(visit, conversation, parts, at),
     )
 
@@ -174,6 +180,11 @@ def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: s
     ]
 
 
+def needs_key(services: Services, tenant: str, model: str) -> bool:
+    """Whether the model's upstream has no key of its own to ask for summaries with."""
+    return services.providers.of(model, None, tenant).settings.api_key is None
+
+
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
     """What making a summary took, as far as the latest records have it."""
     return {
@@ -196,6 +207,7 @@ async def show_payload(visit: TheVisit, conversation: TheConversation) -> Respon
         entries=entries,
         keeps_messages=services.keeps_messages,
         has_request=bool(archived),
+        command=await _command(visit, conversation) if archived else "",
     )
 
 
@@ -212,15 +224,26 @@ async def _archived(
 @router.get("/ui/conversations/{conversation_id}/request.sh")
 async def read_request(visit: TheVisit, conversation: TheConversation) -> Response:
     """The client's latest request to Steno as a shell command, as far as the archive has it."""
-    messages = await whole_history(visit, conversation)
-    if not messages:
+    command = await _command(visit, conversation, LONGEST_DOWNLOAD)
+    if not command:
         raise NoSuchPage
-    spoken = formats_of(visit.services)[messages[-1].format]
-    body = spoken.request_of(conversation.model, [message.sent.encode("utf-8", "replace") for message in messages])
-    url = visit.request.base_url
-    command = curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
     name = {"content-disposition": 'attachment; filename="request.sh"'}
     return PlainTextResponse(command, headers=HEADERS | name)
+
+
+async def _command(visit: Visit, conversation: StoredConversation, longest: int = LONGEST_COMMAND) -> str:
+    """Empty where it is longer, or the archive has not all of it."""
+    messages = await whole_history(visit, conversation)
+    if not messages or sum(len(message.sent) for message in messages) > longest:
+        return ""
+    spoken = formats_of(visit.services)[messages[-1].format]
+    url = visit.request.base_url
+    body = request_made_of(conversation, messages, spoken)
+    return curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
+
+
+def request_made_of(conversation: StoredConversation, messages: Sequence[StoredMessage], spoken: WireFormat) -> bytes:
+    return spoken.request_of(conversation.model, [message.sent.encode("utf-8", "replace") for message in messages])
 
 
 async def whole_history(visit: Visit, conversation: StoredConversation) -> list[StoredMessage]:
@@ -248,3 +271,43 @@ async def stream_events(visit: TheVisit, conversation: TheConversation) -> Respo
         return PlainTextResponse("Too many pages are watching.", 503, HEADERS)
     frames = live.events(visit.services, visit.tenant, conversation.id)
     return StreamingResponse(frames, media_type="text/event-stream", headers=HEADERS)
+
+
+@router.get("/ui/conversations/{conversation_id}/summaries/{summary_id}")
+async def show_summary(
+    visit: TheVisit, conversation: TheConversation, summary_id: str, done: Annotated[str, Query()] = ""
+) -> Response:
+    return await summary_page(visit, conversation, summary_id, done=DONE.get(done))
+
+
+async def summary_page(
+    visit: Visit,
+    conversation: StoredConversation,
+    summary_id: str,
+    *,
+    done: str | None = None,
+    problem: str | None = None,
+    status: int = 200,
+) -> Response:
+    """A summary beside what it was made from."""
+    store, tenant = visit.services.store, visit.tenant
+    chunk = await store.summary(tenant, conversation.id, summary_id)
+    if chunk is None:
+        raise NoSuchPage
+    kept = await store.sources(tenant, chunk) if visit.services.keeps_messages and not chunk.level else []
+    formats = formats_of(visit.services)
+    ledger = await store.latest_usage(tenant, conversation.id, CALLS)
+    return visit.page(
+        "summary.html",
+        status=status,
+        conversation=conversation,
+        chunk=chunk,
+        carried=[chunk.first_index + offset for offset in chunk.carried],
+        children=await store.summaries_named(tenant, chunk.children),
+        versions=[],
+        sources=[(message.position, said_in(message, formats)) for message in kept],
+        call=_by_summary(ledger).get(chunk.id),
+        keeps_messages=visit.services.keeps_messages,
+        done=done,
+        problem=problem,
+    )

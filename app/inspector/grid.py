@@ -126,7 +126,7 @@ def _cells(shares: Mapping[Filling, int]) -> tuple[Filling, ...]:
     """By largest remainders, so that the cells add up."""
     total = sum(shares.values())
     if not total:
-        return ("free",) * CELLS
+        shares, total = {"free": 1}, 1
     counts = {filling: CELLS * tokens // total for filling, tokens in shares.items()}
     by_remainder = sorted(shares, key=lambda filling: -(CELLS * shares[filling] % total))
     for filling in by_remainder[: CELLS - sum(counts.values())]:

@@ -11,6 +11,7 @@ from math import floor, log10
 from typing import NamedTuple
 
 from app.core.values import value
+from app.inspector.formats import money, short
 
 
 @value
@@ -33,6 +34,15 @@ class MarkedCompaction:
     cost: float | None
     ahead: bool
     """Made after the answer, for requests to come."""
+
+    @property
+    def words(self) -> str:
+        if not self.made:
+            return f"{_counted(self.calls, 'call')} failed"
+        told = [f"{short(self.replaced)} → {short(self.summaries)}"]
+        told += [f"{self.seconds:.1f} s"] if self.seconds is not None else []
+        told += [money(self.cost)] if self.cost is not None else []
+        return f"{_counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(told)}"
 
 
 @value
@@ -62,6 +72,22 @@ class Tooth:
     """Of the answer and of the summaries made for it."""
     compactions: tuple[MarkedCompaction, ...] = ()
 
+    @property
+    def lines(self) -> list[str]:
+        """What is to be said of it, in short lines."""
+        told = [f"Request {self.number}" + (f", status {self.status}" if self.status != 200 else "")]
+        told.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")
+        if self.reported is not None:
+            told.append(f"the provider counted {self.reported:,}")
+        if self.trigger is not None:
+            told.append(f"trigger {self.trigger:,}")
+        if self.actions:
+            told.append(_fitted(", ".join(self.actions)))
+        told += [_fitted(each.words) for each in self.compactions]
+        if self.waited is not None:
+            told.append(f"waited {self.waited:.1f} s")
+        return told
+
 
 @value
 class Size:
@@ -81,6 +107,8 @@ class Size:
 WIDE = Size(960, 300, 52)
 NARROW = Size(360, 260, 44, most_labels=4)
 TIP_WIDTH = 208
+LONGEST_LINE = 34
+"""Characters of a line of details."""
 _CEILING = 2.2
 """Windows up to which the plot follows the client's history, which has no bound."""
 _FLOOR = 0.3
@@ -196,13 +224,12 @@ def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
     )
 
 
-def short(tokens: float) -> str:
-    """A number of tokens in few letters: 950, 4.1k, 118k, 1.2M."""
-    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
-        if tokens >= unit * 0.9995:
-            in_units = tokens / unit
-            return f"{in_units:.1f}".removesuffix(".0") + letter if in_units < 99.95 else f"{in_units:.0f}{letter}"
-    return f"{tokens:.0f}"
+def _counted(number: int, word: str, words: str = "") -> str:
+    return f"{number} {word if number == 1 else words or word + 's'}"
+
+
+def _fitted(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _highest(teeth: Sequence[Tooth]) -> float:

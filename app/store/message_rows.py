@@ -12,6 +12,7 @@ from sqlalchemy import CTE, Row, ScalarSelect, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.values import value
+from app.core.view.chunks import SummaryChunk
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -133,9 +134,22 @@ async def read_history(
         found += await _path(connection, tenant, _latest_instruction(tenant, conversation_id), first, min(last, -1))
     if last >= 0:
         found += await _path(connection, tenant, _last_message(tenant, conversation_id), max(first, 0), last)
-    shown = within_size(Page(found, None, None, has_more=False)).data
-    named = await messages_named(connection, tenant, shown)
-    return [named[id_] for id_ in shown if id_ in named]
+    return await _within_size(connection, tenant, found)
+
+
+async def read_sources(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
+    """The messages that a summary stands for, as far as they were kept; fewer where they are large."""
+    last = message_id(chunk.conversation_id, chunk.through_digest)
+    return await _within_size(
+        connection, tenant, await _path(connection, tenant, last, chunk.first_index, chunk.last_index)
+    )
+
+
+async def _within_size(
+    connection: AsyncConnection, tenant: str, sizes: Sequence[tuple[str, int]]
+) -> list[StoredMessage]:
+    page = await page_of(connection, tenant, Page(sizes, None, None, has_more=False))
+    return list(page.data)
 
 
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
@@ -224,7 +238,7 @@ def _latest_instruction(tenant: str, conversation_id: str) -> ScalarSelect[str]:
     return newest.limit(1).scalar_subquery()
 
 
-def _path_back(tenant: str, start: ScalarSelect[str], first: int) -> CTE:
+def _path_back(tenant: str, start: ScalarSelect[str] | str, first: int) -> CTE:
     """A message and those before it, as far as the position `first`."""
     step = select(messages.c.id, messages.c.previous_id, messages.c.position).where(messages.c.tenant == tenant)
     path = step.where(messages.c.id == start).cte("path", recursive=True)
@@ -232,7 +246,7 @@ def _path_back(tenant: str, start: ScalarSelect[str], first: int) -> CTE:
 
 
 async def _path(
-    connection: AsyncConnection, tenant: str, start: ScalarSelect[str], first: int, last: int
+    connection: AsyncConnection, tenant: str, start: ScalarSelect[str] | str, first: int, last: int
 ) -> list[tuple[str, int]]:
     """The ids of these places in order, with the sizes of their messages."""
     path = _path_back(tenant, start, first)

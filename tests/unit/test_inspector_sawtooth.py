@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inspector.sawtooth import NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of, short
+from app.inspector.sawtooth import NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -121,12 +120,32 @@ def test_without_a_ledger_of_triggers_and_windows_the_lines_are_left_out() -> No
     assert (plot.trigger, plot.window, plot.above) == ("", "", ())
 
 
-@pytest.mark.parametrize(
-    ("tokens", "words"),
-    [(0, "0"), (950, "950"), (1_000, "1k"), (4_096, "4.1k"), (118_400, "118k"), (1_250_000, "1.2M"), (999_999, "1M")],
-)
-def test_numbers_are_written_in_few_letters(tokens: int, words: str) -> None:
-    assert short(tokens) == words
+def test_the_details_of_a_request_say_what_was_done_and_what_it_took() -> None:
+    one = tooth(
+        3,
+        6_000,
+        2_500,
+        reported=2_510,
+        actions=("masked", "summarized"),
+        waited=3.4,
+        compactions=(made(6_000, 2_500, cost=0.012),),
+    )
+    assert one.lines == [
+        "Request 3",
+        "sent 6,000, forwarded 2,500",
+        "the provider counted 2,510",
+        "trigger 5,600",
+        "masked, summarized",
+        "1 summary: 4k → 500, 3.2 s, 0.0120",
+        "waited 3.4 s",
+    ]
+    assert tooth(4, 10, status=429).lines[0] == "Request 4, status 429"
+    assert all(len(line) <= 34 for line in tooth(5, 1, actions=("summarized",) * 9).lines)
+
+
+def test_a_compaction_of_which_nothing_was_kept_says_so() -> None:
+    assert made(6_000, 6_000, made=0, calls=2).words == "2 calls failed"
+    assert made(6_000, 6_000, ahead=True).words == "1 summary ahead: 500 → 500, 3.2 s"
 
 
 @given(
