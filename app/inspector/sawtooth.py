@@ -104,7 +104,7 @@ class Size:
     """Of compactions: with more of them their numbers would overlap."""
 
 
-WIDE = Size(960, 300, 52)
+WIDE = Size(960, 400, 52)
 NARROW = Size(360, 260, 44, most_labels=4)
 TIP_WIDTH = 208
 LONGEST_LINE = 34
@@ -286,7 +286,8 @@ def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[M
     for place, tooth in enumerate(teeth):
         for compaction in tooth.compactions:
             at, before, after = x(place), compaction.before, compaction.after
-            label = f"{short(before)} → {short(after)}" if labelled and before > after else ""
+            told = (compaction.replaced, compaction.summaries) if compaction.ahead else (before, after)
+            label = f"{short(told[0])} → {short(told[1])}" if labelled and told[0] > told[1] else ""
             anchor = "start" if at < size.left + 60 else "end" if at > size.width - 60 else "middle"
             yield Mark(at, y(before), y(after), label, anchor, tooth, compaction)
 

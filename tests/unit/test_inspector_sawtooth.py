@@ -77,8 +77,9 @@ def test_many_compactions_are_marked_without_numbers() -> None:
 
 
 def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
-    (mark,) = drawn(tooth(1, 3_000, compactions=(made(3_000, 3_000, ahead=True),))).marks
-    assert (mark.upper, mark.label) == (mark.lower, "")
+    ahead = made(3_000, 3_000, ahead=True, replaced=2_000)
+    (mark,) = drawn(tooth(1, 3_000, compactions=(ahead,))).marks
+    assert (mark.upper, mark.label) == (mark.lower, "2k → 500")
 
 
 def test_the_trigger_and_the_window_are_lines_with_their_numbers() -> None:
