@@ -134,7 +134,7 @@ class Compactor:
         try:
             await self._read(progress)
         except StoreUnavailable:
-            progress.latest = Compaction((), Outcome.STORE_AWAY)
+            progress.attempted(Compaction((), Outcome.STORE_AWAY))
         if not job.policy.summarises or await progress.can_do_without_summary():
             return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
@@ -172,14 +172,16 @@ class Compactor:
         if not await progress.is_settled():
             plan = await progress.due_plan()
             if plan is None or await self._economy.puts_off(progress, plan):
-                progress.latest = _not_begun(progress, plan)
+                progress.attempted(_not_begun(progress, plan))
             else:
                 flow = job.flow(progress.case, plan)
                 imagined = await progress.beside(lambda: _imagine(flow))
                 if (without := await self._without(progress, plan)) is not None:
-                    progress.case, progress.latest = without, Compaction((), Outcome.IN_BACKGROUND)
+                    progress.case = without
+                    progress.attempted(Compaction((), Outcome.IN_BACKGROUND))
                     return await self._settle(progress), imagined.made
                 progress.ended(imagined)
+                progress.attempted(imagined)
         return await self._settle(progress), progress.made
 
     async def look(self, job: Job) -> Decision:
@@ -256,7 +258,7 @@ class Compactor:
         except StoreUnavailable as error:
             if isinstance(error, StatementRefused):
                 progress.give_up_asking()
-            progress.latest = Compaction((), Outcome.STORE_AWAY)
+            progress.attempted(Compaction((), Outcome.STORE_AWAY))
         return not progress.without_store
 
     async def _read(self, progress: Progress, *, bind: bool = True) -> None:
@@ -267,7 +269,7 @@ class Compactor:
         stored = await self._shared.do(what, lambda: self._find(job, bind=bind))
         self._memory.keep(job.tenant, stored.chunks)
         pinned = progress.case.with_pins(job.pinned(stored.pins))
-        progress.case = pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries)
+        progress.read(pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries))
 
     async def _find(self, job: Job, *, bind: bool) -> _Stored:
         chain, cuts, mask = job.conversation.chain, job.conversation.cut_digests, job.policy.mask
@@ -302,7 +304,8 @@ class Compactor:
 
     async def _compact(self, progress: Progress) -> bool:
         """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
-        progress.latest = compaction = await self._attempt(progress)
+        compaction = await self._attempt(progress)
+        progress.attempted(compaction)
         return _goes_on(compaction)
 
     async def _attempt(self, progress: Progress) -> Compaction:
@@ -373,7 +376,12 @@ class Compactor:
 
     async def _settle(self, progress: Progress) -> Decision:
         case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
-        return await progress.beside(lambda: settle(case, why, in_vain=in_vain))
+
+        def decide() -> Decision:
+            before, settled = progress.steps, settle(case, why, in_vain=in_vain)
+            return replace(settled, steps=(*before, *settled.steps), budget=case.budget)
+
+        return await progress.beside(decide)
 
 
 def _goes_on(compaction: Compaction) -> bool:

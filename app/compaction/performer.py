@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -31,6 +32,7 @@ from app.core.summary.flow import (
 from app.core.summary.gate import SummaryAnswer, visible_text
 from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
+from app.core.tokens.usage import Made
 from app.core.view.chunks import SummaryChunk
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Call, Ledger
@@ -72,20 +74,33 @@ class Performer:
 
     async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
         """Drives a flow to its end."""
+        answered: list[_Answered] = []
+        """What is not in the ledger yet: the latest answer, until it is known whether it is kept."""
+
+        def settle() -> None:
+            while answered:
+                self._ledger.record(answered.pop().record)
 
         async def perform(effect: Effect) -> Reply:
             match effect:
                 case Announce():
                     announce()
                     return None
-                case Summarise(request, values):
-                    return await self._ask(request, values, job)
+                case Summarise() as asked:
+                    settle()
+                    return await self._ask(asked, job, answered)
                 case Together(flows):
                     return await self._together(flows, job, keep)
                 case StoreChunk(chunk):
-                    return await keep(chunk)
+                    kept = await keep(chunk)
+                    if kept is not None and answered:
+                        answered[-1].kept = kept
+                    return kept
 
-        return await drive_async(flow, perform, lambda step: job.beside(self._work, step))
+        try:
+            return await drive_async(flow, perform, lambda step: job.beside(self._work, step))
+        finally:
+            settle()
 
     async def _together(self, flows: Sequence[Flow], job: Job, keep: Keep) -> tuple[Compaction, ...]:
         free = asyncio.Semaphore(SIDE_BY_SIDE)
@@ -98,16 +113,17 @@ class Performer:
             tasks = [group.create_task(one(flow)) for flow in flows]
         return tuple(task.result() for task in tasks)
 
-    async def _ask(self, request: SummaryRequest, values: Sequence[str], job: Job) -> SummaryAnswer | Failure:
-        prefix = None
+    async def _ask(self, asked: Summarise, job: Job, answered: list[_Answered]) -> SummaryAnswer | Failure:
+        request, prefix = asked.request, None
         if (view := request.shown) is not None:
             prefix = await job.beside(self._work, lambda: job.writing.prefix(view))
         began = monotonic()
         deadline = began + self._summariser.timeout_seconds * ATTEMPTS
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         if isinstance(reply, SummaryAnswer):
-            self._paces.summarised((reply.upstream, reply.model), monotonic() - began)
-            self._ledger.record(_summary_call(job, reply, kept_share(values, visible_text(reply.text))))
+            seconds = monotonic() - began
+            self._paces.summarised((reply.upstream, reply.model), seconds)
+            answered.append(_Answered(job, reply, asked, seconds))
             self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
         return reply
 
@@ -118,6 +134,41 @@ class Performer:
             shown = request.instructions + request.transcript + answer.text
             return await job.beside(self._work, lambda: job.count(shown))
         return told.prompt + (told.completion or 0)
+
+
+@dataclass(slots=True)
+class _Answered:
+    """A call for a summary that was answered."""
+
+    job: Job
+    answer: SummaryAnswer
+    asked: Summarise
+    seconds: float
+    kept: SummaryChunk | None = None
+    """What came of it: where two replicas made the same summary at once, the stored one."""
+
+    @property
+    def record(self) -> Call:
+        """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
+        job, answer, ratio = self.job, self.answer, self.job.budget.line.ratio
+        return Call(
+            tenant=job.tenant,
+            conversation_id=job.conversation_id,
+            request_id=job.request_id,
+            turn=len(job.conversation.transcript.turn_starts),
+            purpose=job.purpose,
+            upstream=answer.upstream,
+            model=answer.model,
+            status=200,
+            tokens=answer.usage,
+            values_kept=kept_share(self.asked.values, visible_text(answer.text)),
+            made=Made(
+                seconds=round(self.seconds, 3),
+                replaced=round(ratio * self.asked.replaces),
+                summary=round(ratio * self.kept.tokens) if self.kept else None,
+                summary_id=self.kept.id if self.kept else None,
+            ),
+        )
 
 
 def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *, stored: bool = True) -> None:
@@ -136,20 +187,4 @@ def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *
         seconds=round(monotonic() - began, 2),
         purpose=job.purpose,
         reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
-    )
-
-
-def _summary_call(job: Job, answer: SummaryAnswer, values_kept: float | None) -> Call:
-    """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
-    return Call(
-        tenant=job.tenant,
-        conversation_id=job.conversation_id,
-        request_id=job.request_id,
-        turn=len(job.conversation.transcript.turn_starts),
-        purpose=job.purpose,
-        upstream=answer.upstream,
-        model=answer.model,
-        status=200,
-        tokens=answer.usage,
-        values_kept=values_kept,
     )

@@ -11,6 +11,8 @@ from app.compaction.job import CompactionStart, Job, OnStart, nobody
 from app.core.reasons import Reasons
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
+from app.core.stages.steps import Step
+from app.core.summary.attempts import steps_to
 from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan, plan_asked, plan_compaction
 from app.core.view.chunks import SummaryChunk
@@ -45,6 +47,10 @@ class Progress:
     """Whether the client was told of a compaction: it is told of the first alone."""
     waited: bool = False
     """For somebody else's compaction."""
+    start: Case | None = None
+    """What the store said first; None where it did not."""
+    attempts: list[Compaction] = field(default_factory=list)
+    """What all attempts came to."""
     put_off: bool = False
     """Whether a mask was due that would have cost more than it saves."""
     recoveries: int = 0
@@ -65,6 +71,24 @@ class Progress:
     @property
     def without_store(self) -> bool:
         return self.latest is not None and self.latest.outcome is Outcome.STORE_AWAY
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What was looked at and made."""
+        return tuple(steps_to(self.start, self.case, self.attempts, mask_put_off=self.put_off))
+
+    def read(self, case: Case) -> None:
+        """What the store says."""
+        self.case = case
+        if self.start is None:
+            self.start = case
+
+    def attempted(self, compaction: Compaction) -> None:
+        """What an attempt came to; one without the store says more than that the store is away."""
+        if self.without_store and self.attempts:
+            self.attempts.pop()
+        self.attempts.append(compaction)
+        self.latest = compaction
 
     def begin_anew(self) -> None:
         """What was found while the database was away is forgotten: it knows better."""

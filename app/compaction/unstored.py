@@ -51,7 +51,7 @@ class UnstoredCompaction:
     async def make(self, progress: Progress) -> None:
         """Makes what is due, or waits for it; that the database is away is told in any case."""
         why = await self._attempt(progress)
-        progress.latest = Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why))
+        progress.attempted(Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why)))
 
     async def _attempt(self, progress: Progress) -> Reasons:
         """Why there is no summary, as far as there is more to say than that the database is away."""

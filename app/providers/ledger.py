@@ -10,7 +10,7 @@ from time import monotonic, time_ns
 import structlog
 
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Price, Purpose, Tokens, cost, saved
+from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens, cost, saved
 from app.core.values import value
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
@@ -56,6 +56,10 @@ class Call:
     context_status: str | None = None
     values_kept: float | None = None
     """Of a summary: the share of the exact values beside it that its text holds."""
+    decided: Decided | None = None
+    """Of a message."""
+    made: Made | None = None
+    """Of a summary."""
 
 
 class Ledger:
@@ -126,6 +130,8 @@ class Ledger:
             status=call.status,
             context_status=call.context_status,
             values_kept=call.values_kept,
+            decided=call.decided,
+            made=call.made,
         )
 
     def _next_id(self) -> str:

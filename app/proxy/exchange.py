@@ -295,9 +295,10 @@ class Exchange:
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
+        waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
         self.record.decided(facts, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
-        return milestones.observe(Observation(self.services, facts, decision))
+        return milestones.observe(Observation(self.services, facts, decision, waited))
 
     async def _recovered(
         self, observed: Observation, answering: UpstreamAnswer, smaller: Job, milestones: Milestones

@@ -36,6 +36,13 @@ class Facts:
     def window(self) -> Window:
         return self.measure.window
 
+    @property
+    def limits(self) -> tuple[int, int, int]:
+        """Window, limit and trigger, as the provider counts."""
+        budget = self.job.budget
+        trigger = budget.line.reported(min(budget.trigger.tokens, budget.limit))
+        return self.window.context, budget.line.reported(budget.limit), trigger
+
     def forwarded(self, decision: Decision) -> int:
         """Our estimate of what is sent."""
         return decision.view.tokens if decision.view else self.job.conversation.tokens

@@ -12,7 +12,7 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
-from app.core.tokens.usage import Tokens
+from app.core.tokens.usage import Decided, Tokens
 from app.core.view.reading import whole
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import Call
@@ -20,6 +20,7 @@ from app.providers.providers import StreamedUsage
 from app.providers.upstream import LONGEST_REFUSAL, Headers
 from app.proxy.facts import Facts
 from app.proxy.peeking import PeekedAnswer
+from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
 from app.wire.usage import Usage
@@ -48,6 +49,8 @@ class Observation:
     services: Services
     facts: Facts
     decision: Decision
+    waited_seconds: float | None = None
+    """For a compaction; None where none was being made for it."""
     asks_usage: bool = field(init=False)
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
@@ -205,6 +208,8 @@ class Observation:
     def _call(self, answered: AnsweredCall) -> Call:
         job = self.facts.job
         estimated, forwarded = self.facts.tokens(self.decision)
+        window, limit, trigger = self.facts.limits
+        reason = self.decision.reason
         return Call(
             tenant=job.tenant,
             conversation_id=job.conversation_id,
@@ -218,6 +223,14 @@ class Observation:
             estimated=estimated,
             forwarded=forwarded,
             context_status=self.decision.status,
+            decided=Decided(
+                window=window,
+                limit=limit,
+                trigger=trigger,
+                actions=self.decision.actions,
+                reason=reason and reason[:LONGEST_REASON],
+                waited_seconds=self.waited_seconds,
+            ),
         )
 
     def _remember(self, told: StreamedUsage) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from app.compaction.job import CompactionStart
 from app.core.limits.budget import Line
+from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
@@ -20,7 +21,7 @@ from app.store import ConversationSeen
 from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames
 
 LONGEST_REASON = 1_000
-"""Characters of a reason in a header."""
+"""Characters of a reason in a header, and in the store."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -111,8 +112,19 @@ def seen(facts: Facts, decision: Decision) -> ConversationSeen:
         forked_from=facts.recognised.forked_from,
         heads=facts.heads,
         coverage=msgspec.json.encode(coverage).decode(),
+        plan=plan if (plan := plan_of(facts, decision)) is None else msgspec.json.encode(plan).decode(),
         summaries=(*facts.referred, *(chunk.id for chunk in (decision.view.chunks if decision.view else ()))),
     )
+
+
+def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
+    """How a payload came about, with numbers and what was tried; None where nothing was due."""
+    if decision.view is None and not decision.why:
+        return None
+    job = facts.job
+    turn = len(job.conversation.transcript.turn_starts)
+    told = account_of(job.conversation, job.budget, facts.window.source, decision)
+    return {"request_id": job.request_id, "turn": turn, **told}
 
 
 def editor_of(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from app.core.tokens.usage import Kind, PriceSource, Purpose, spends
+from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
 from app.errors import InvalidRequest
 from app.rest.dependencies import (
     ConversationId,
@@ -32,6 +32,8 @@ DECIMALS = 9
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
+_NOTHING_DECIDED = {**dict.fromkeys(field.name for field in fields(Decided)), "actions": ()}
+_NOTHING_MADE = dict.fromkeys(field.name for field in fields(Made))
 _OF_BOTH = ("unreported", "unpriced", "list_priced")
 """Counts that are told of messages and summaries together."""
 
@@ -52,6 +54,11 @@ class TokensOut(BaseModel):
     cached: int | None = Field(description="Of the prompt, from the provider's cache.")
     written: int | None = Field(description="Of the prompt, written to the provider's cache.")
     reasoning: int | None = Field(description="Of the completion, for reasoning.")
+    window: int | None = Field(description="The model's, for this request; null for a summary, likewise the next two.")
+    limit: int | None = Field(description="What its prompt might use of the window.")
+    trigger: int | None = Field(description="Over so many tokens a compaction was due.")
+    replaced: int | None = Field(description="Of what a summary was to stand for; null for a message.")
+    summary: int | None = Field(description="Of the summary that was kept; null where none was, and for a message.")
 
 
 class UsageOut(BaseModel):
@@ -66,6 +73,13 @@ class UsageOut(BaseModel):
     model: str
     status: int
     context_status: str | None
+    actions: list[str] = Field(description="What was done to the request's history; empty for a summary.")
+    reason: str | None = Field(description="Why something could not be done.")
+    waited_seconds: float | None = Field(
+        description="How long the request waited for a compaction; null where none was being made for it."
+    )
+    seconds: float | None = Field(description="How long the call for a summary took; null for a message.")
+    summary_id: str | None = Field(description="The summary that came of it; null where none was kept.")
     tokens: TokensOut
     rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
@@ -190,10 +204,17 @@ async def read_usage(
 def _record(stored: StoredUsage) -> UsageOut:
     record = stored.record
     told = asdict(record)
+    decided, made = told.pop("decided") or _NOTHING_DECIDED, told.pop("made") or _NOTHING_MADE
     sizes = {name: told[name] for name in ("estimated", "forwarded", "saved")}
     rows = ({**asdict(spend), "value": _rounded(spend.value)} for spend in spends(record.tokens, record.price))
     shown = {
-        "tokens": sizes | told["tokens"],
+        "tokens": {
+            **(sizes | told["tokens"]),
+            **{name: decided[name] for name in ("window", "limit", "trigger")},
+            **{name: made[name] for name in ("replaced", "summary")},
+        },
+        **{name: decided[name] for name in ("actions", "reason", "waited_seconds")},
+        **{name: made[name] for name in ("seconds", "summary_id")},
         "rows": list(rows),
         "cost": _rounded(record.cost),
         "price_source": record.price and record.price.source,

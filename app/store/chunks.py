@@ -1,14 +1,18 @@
-"""Summary chunks: found by the digests of a chain, stored once, never changed."""
+"""Summary chunks: found by the digests of a chain, stored once, never changed.
+
+What is not to be used any more is deactivated: the row stays, as a record and so that its version is not given again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.summary.versions import renumbered
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.store.batches import Lookup, batches
 from app.store.clock import moment, now_ms
@@ -16,7 +20,7 @@ from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Order, Page, read_page
 from app.store.summary_index import SUMMARIES, searched
-from app.store.tables import conversations, summary_chunks
+from app.store.tables import conversations, summary_chunks, summary_words
 from app.store.words import words_in
 
 USED_EVERY_MS = 3_600_000
@@ -26,14 +30,15 @@ _RANGE = (
     summary_chunks.c.level,
     summary_chunks.c.from_digest,
     summary_chunks.c.through_digest,
-    summary_chunks.c.version,
 )
 
 
 def _chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
     # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
     ends = select(summary_chunks).where(there).cte("ends").prefix_with("MATERIALIZED", dialect="postgresql")
-    return select(ends).where(ends.c.tenant == bindparam("tenant"), ends.c.series == bindparam("series"))
+    return select(ends).where(
+        ends.c.tenant == bindparam("tenant"), ends.c.series == bindparam("series"), ends.c.deactivated_at.is_(None)
+    )
 
 
 def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
@@ -63,14 +68,14 @@ _RECENT_FIRST = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunk
 async def chunks_in(
     connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
 ) -> list[SummaryChunk]:
-    """The chunks of the series that apply to the chain: both their digests are in it."""
+    """The chunks of the series that are in use and apply to the chain: both their digests are in it."""
     known = frozenset(chain)
     rows = await _IN_A_CHAIN.find(connection, known, tenant=tenant, series=series)
     return [_chunk(row) for row in rows if row.from_digest in known]
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
-    """Those of the tenant's that are there, in the order of their ids."""
+    """Those of the tenant's that are there, in the order of their ids, whether they are in use or not."""
     found: dict[str, SummaryChunk] = {}
     for batch in batches(sorted(set(ids))):
         rows = await connection.execute(
@@ -92,18 +97,41 @@ async def recent_first_chunks(
 async def commit_chunks(
     connection: AsyncConnection, lease: Lease, chunks: Sequence[SummaryChunk]
 ) -> list[SummaryChunk] | None:
-    """Store the chunks if the lease still holds. Needs a transaction; doing it twice is doing it once."""
-    if not await fence_holds(connection, lease):
+    """Store the chunks if the lease still holds, each as the next version where its range was deactivated.
+
+    None also for a fold of what was edited or deactivated meanwhile. Needs a transaction; doing it twice is doing it
+    once.
+    """
+    tenant = lease.tenant
+    if not await fence_holds(connection, lease) or await _is_outdated(connection, tenant, chunks):
         return None
+    new_ids: dict[str, str] = {}
     for chunk in chunks:
-        await connection.execute(
-            insert_into(connection, summary_chunks)
-            .values(tenant=lease.tenant, **{**_columns(chunk), "created_at": now_ms(), "used_at": now_ms()})
-            .on_conflict_do_nothing()
-        )
-    words = [(lease.tenant, chunk.id, words_in(searched(chunk.text, chunk.values, chunk.rules))) for chunk in chunks]
-    await SUMMARIES.add(connection, words)
-    return await _as_stored(connection, lease.tenant, chunks)
+        stored = await _versioned(connection, tenant, chunk)
+        new_ids[chunk.id] = stored.id
+        await _insert(connection, tenant, replace(stored, children=tuple(new_ids.get(c, c) for c in stored.children)))
+    return await _as_stored(connection, tenant, chunks)
+
+
+async def replace_summary(
+    connection: AsyncConnection, tenant: str, old_id: str, new: SummaryChunk
+) -> SummaryChunk | None:
+    """Store the next version of a chunk, and deactivate what it replaces. None where that is not in use any more.
+
+    Needs a transaction.
+    """
+    held = await _lock_active(connection, tenant, {old_id})
+    if old_id not in held:
+        return None
+    await _insert(connection, tenant, new)
+    await _deactivate(connection, tenant, held)
+    [stored] = await chunks_named(connection, tenant, [new.id])
+    return stored
+
+
+async def deactivate_summaries(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[str]:
+    """Which of these chunks were in use until now, with the folds that stand for any of them. Needs a transaction."""
+    return await _deactivate(connection, tenant, await _lock_active(connection, tenant, set(ids)))
 
 
 async def list_summaries(
@@ -176,13 +204,102 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
     )
 
 
-async def _as_stored(connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]) -> list[SummaryChunk]:
-    wanted = [(c.series, c.level, c.from_digest, c.through_digest, c.version) for c in chunks]
+async def _as_stored(
+    connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]
+) -> list[SummaryChunk] | None:
+    """None where one was deactivated at this moment."""
+    wanted = list(map(_range, chunks))
     rows = await connection.execute(
-        select(summary_chunks).where(summary_chunks.c.tenant == tenant, tuple_(*_RANGE).in_(wanted))
+        select(summary_chunks)
+        .where(
+            summary_chunks.c.tenant == tenant, tuple_(*_RANGE).in_(wanted), summary_chunks.c.deactivated_at.is_(None)
+        )
+        .order_by(summary_chunks.c.version)
     )
-    stored = {(c.series, c.level, c.from_digest, c.through_digest, c.version): c for c in map(_chunk, rows)}
-    return [stored[key] for key in wanted]
+    stored = {_range(chunk): chunk for chunk in map(_chunk, rows)}
+    return [stored[key] for key in wanted] if stored.keys() >= set(wanted) else None
+
+
+def _range(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
+    return chunk.series, chunk.level, chunk.from_digest, chunk.through_digest
+
+
+async def _versioned(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> SummaryChunk:
+    """As the next version, where all that there are of its range are deactivated."""
+    found = await connection.execute(
+        select(summary_chunks.c.version, summary_chunks.c.deactivated_at).where(
+            summary_chunks.c.tenant == tenant, tuple_(*_RANGE) == tuple_(*_range(chunk))
+        )
+    )
+    rows = found.all()
+    if not rows or any(row.deactivated_at is None for row in rows):
+        return chunk
+    return renumbered(chunk, 1 + max(row.version for row in rows))
+
+
+async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
+    """With the words that it is found by."""
+    columns = {**_columns(chunk), "created_at": now_ms(), "used_at": now_ms()}
+    await connection.execute(
+        insert_into(connection, summary_chunks).values(tenant=tenant, **columns).on_conflict_do_nothing()
+    )
+    words = words_in(searched(chunk.text, chunk.values, chunk.rules))
+    await SUMMARIES.add(connection, [(tenant, chunk.id, words)])
+
+
+async def _is_outdated(connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]) -> bool:
+    """Whether a fold among them stands for what is not in use any more. What they stand for stays as it is until the
+    transaction ends: whoever edits one of them finds the fold."""
+    children = sorted({child for chunk in chunks for child in chunk.children} - {chunk.id for chunk in chunks})
+    for batch in batches(children):
+        rows = await connection.execute(
+            select(summary_chunks.c.deactivated_at)
+            .where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
+            .with_for_update(read=True)
+        )
+        if any(row.deactivated_at is not None for row in rows):
+            return True
+    return False
+
+
+async def _lock_active(connection: AsyncConnection, tenant: str, ids: set[str]) -> set[str]:
+    """Those of them that are in use, with every fold over them. Nobody else changes them until the transaction ends,
+    nor stores another fold."""
+    wanted = ids | await _folds_over(connection, tenant, ids)
+    active: set[str] = set()
+    # In order of their keys, so that two replicas cannot deadlock.
+    for batch in batches(sorted(wanted)):
+        rows = await connection.execute(
+            select(summary_chunks.c.id)
+            .where(
+                summary_chunks.c.tenant == tenant,
+                summary_chunks.c.id.in_(batch),
+                summary_chunks.c.deactivated_at.is_(None),
+            )
+            .order_by(summary_chunks.c.id)
+            .with_for_update()
+        )
+        active |= set(rows.scalars())
+    held = active & ids
+    return held | await _folds_over(connection, tenant, held)  # Once more: one may have been stored meanwhile.
+
+
+async def _deactivate(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> list[str]:
+    """Those of them that were in use. No search finds them any more."""
+    done: list[str] = []
+    for batch in batches(sorted(ids)):
+        own = (summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
+        changed = await connection.execute(
+            update(summary_chunks)
+            .where(*own, summary_chunks.c.deactivated_at.is_(None))
+            .values(deactivated_at=now_ms())
+            .returning(summary_chunks.c.id)
+        )
+        done += sorted(changed.scalars())
+        await connection.execute(
+            delete(summary_words).where(summary_words.c.tenant == tenant, summary_words.c.id.in_(batch))
+        )
+    return done
 
 
 def _columns(chunk: SummaryChunk) -> dict[str, Any]:
@@ -198,4 +315,5 @@ def _chunk(row: Row[Any]) -> SummaryChunk:
     for name in ("carried", "children", "values", "rules"):
         columns[name] = tuple(columns[name])
     columns["created_at"] = moment(columns["created_at"])
+    columns["deactivated_at"] = columns["deactivated_at"] and moment(columns["deactivated_at"])
     return SummaryChunk(**columns)

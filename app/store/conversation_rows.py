@@ -49,6 +49,8 @@ class ConversationSeen:
     """JSON: the parts of the payload."""
     summaries: tuple[str, ...]
     """Ids of the chunks that stand in the payload."""
+    plan: str | None = None
+    """JSON: what was tried, and why; None where nothing was due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class StoredConversation:
     window: int
     forked_from: str | None
     coverage: str
+    plan: str | None
+    """Of the latest request whose payload was changed, or due to be."""
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
@@ -98,8 +102,10 @@ class UnwrittenRequests:
         return cls(seen, seen.turns, 1, dict(seen.heads))
 
     def join(self, newer: UnwrittenRequests) -> None:
-        forked_from = self.latest.forked_from
-        self.latest = replace(newer.latest, forked_from=forked_from) if forked_from else newer.latest
+        older, self.latest = self.latest, newer.latest
+        if older.forked_from or (older.plan and not newer.latest.plan):
+            forked_from = older.forked_from or newer.latest.forked_from
+            self.latest = replace(newer.latest, forked_from=forked_from, plan=newer.latest.plan or older.plan)
         self.turns = max(self.turns, newer.turns)
         self.requests += newer.requests
         self.heads |= newer.heads
@@ -223,6 +229,7 @@ def _upsert_conversation(connection: AsyncConnection) -> postgresql.Insert | sql
             "turns": case((new.turns > old.turns, new.turns), else_=old.turns),
             "requests": old.requests + new.requests,
             "forked_from": func.coalesce(old.forked_from, new.forked_from),
+            "plan": func.coalesce(new.plan, old.plan),
             "updated_at": now_ms(),
         },
     )
@@ -263,6 +270,7 @@ def _conversation_row(seen: UnwrittenRequests) -> dict[str, Any]:
         "window": latest.window,
         "forked_from": latest.forked_from,
         "coverage": latest.coverage,
+        "plan": latest.plan,
         "summaries": list(latest.summaries),
         "last_message": message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
     }

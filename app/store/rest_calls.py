@@ -102,6 +102,15 @@ class RestCalls(Calls):
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
 
+    async def replace_summary(self, tenant: str, old_id: str, new: SummaryChunk) -> SummaryChunk | None:
+        """The next version of a chunk, as it is stored; None where the old one is not in use any more. What it replaces
+        is deactivated, with every fold over it."""
+        return await self._rest(tenant, self._write_patiently(chunks.replace_summary, tenant, old_id, new))
+
+    async def deactivate_summaries(self, tenant: str, ids: Sequence[str]) -> list[str]:
+        """Which of these chunks were in use until now, with every fold over any of them."""
+        return await self._rest(tenant, self._write_patiently(chunks.deactivate_summaries, tenant, ids))
+
     async def messages(
         self, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
     ) -> MessagePage:
@@ -115,6 +124,10 @@ class RestCalls(Calls):
     async def history(self, tenant: str, conversation_id: str, first: int, last: int) -> list[StoredMessage]:
         """What was kept of the latest request's history, from one position to another; fewer where they are large."""
         return await self._rest(tenant, self._read(message_rows.read_history, tenant, conversation_id, first, last))
+
+    async def sources(self, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
+        """What was kept of the messages that a summary stands for; fewer where they are large."""
+        return await self._rest(tenant, self._read(message_rows.read_sources, tenant, chunk))
 
     async def pulse(self, tenant: str, conversation_id: str) -> Pulse:
         """What may have changed since it was shown; of what waits to be stored nothing is known yet."""

@@ -33,7 +33,7 @@ def searched(text: str, values: Sequence[str], rules: Sequence[str]) -> str:
 
 async def find_unindexed(connection: AsyncConnection, after: tuple[str, str] | None, most: int) -> Unindexed:
     """Summaries of an earlier release, or of a replica that still is one."""
-    is_missing = summary_words.c.number.is_(None)
+    is_missing = summary_words.c.number.is_(None) & summary_chunks.c.deactivated_at.is_(None)
     some = (
         select(
             *_KEY, is_missing.label("is_missing"), *(case((is_missing, each)).label(each.name) for each in _SEARCHED)

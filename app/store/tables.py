@@ -82,6 +82,7 @@ conversations = Table(
     Column("forked_from", CleanText),
     _required("coverage", CleanText),
     _required("summaries", JSON),
+    Column("plan", CleanText),  # Of the latest request whose payload was changed, or due to be.
     Column("last_message", CleanText),  # Of the latest request, by its id in `messages`, where it may be.
     _required("created_at", Milliseconds),
     _required("updated_at", Milliseconds),
@@ -130,6 +131,7 @@ summary_chunks = Table(
     Column("values_kept", Double),
     Column("history_length", Count),
     _required("created_at", Milliseconds),
+    Column("deactivated_at", Milliseconds),  # Replaced by a later version, or no longer used: kept as a record.
     Column("used_at", Milliseconds),  # By the last request whose payload it stood in, to the hour.
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, so this one is given by hand.
@@ -299,6 +301,11 @@ usage_records = Table(
     Column("estimated_tokens", Count),
     Column("forwarded_tokens", Count),
     _required("saved_tokens", Count),
+    Column("window_tokens", Count),
+    Column("limit_tokens", Count),
+    Column("trigger_tokens", Count),
+    Column("replaced_tokens", Count),
+    Column("summary_tokens", Count),
     Column("prompt_tokens", Count),
     Column("completion_tokens", Count),
     Column("cached_tokens", Count),
@@ -312,6 +319,11 @@ usage_records = Table(
     Column("cost", Double),
     _required("status", Count),
     Column("context_status", CleanText),
+    Column("actions", CleanText),  # Separated by commas.
+    Column("reason", CleanText),
+    Column("waited_seconds", Double),
+    Column("seconds", Double),
+    Column("summary_id", CleanText),
     Column("values_kept", Double),
     _required("created_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.tokens.usage import Price, Purpose, Tokens
+from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens
 from app.core.values import value
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -59,6 +59,9 @@ class UsageRecord:
     """Of the request, None for a summary."""
     values_kept: float | None = None
     """Of a summary: the share of the exact values beside it that its text holds; None without any."""
+    decided: Decided | None = None
+    """None for a summary, and in a record of an earlier release; likewise the next one for a message."""
+    made: Made | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,7 @@ def _named(key: str | int) -> str:
 
 _OWN = ("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "model", "cost", "status")
 _OWN_TOKENS = ("estimated", "forwarded", "saved")
+_DECIDED_TOKENS, _MADE_TOKENS = ("window", "limit", "trigger"), ("replaced", "summary")
 _COLUMNS = (
     *_OWN,
     "context_status",
@@ -276,16 +280,29 @@ _COLUMNS = (
     *(f"{name}_tokens" for name in (*_OWN_TOKENS, *_REPORTED)),
     *(f"{name}_rate" for name in _RATES),
     "price_source",
+    *(f"{name}_tokens" for name in _DECIDED_TOKENS),
+    *("reason", "waited_seconds", "actions"),
+    *(f"{name}_tokens" for name in _MADE_TOKENS),
+    *("seconds", "summary_id"),
 )
 _of_record = attrgetter(*_OWN, "context_status", "values_kept", *_OWN_TOKENS)
 _of_tokens = attrgetter(*_REPORTED)
 _of_price = attrgetter(*_RATES, "source")
+_of_decided = attrgetter(*_DECIDED_TOKENS, "reason", "waited_seconds")
+_of_made = attrgetter(*_MADE_TOKENS, "seconds", "summary_id")
 _NO_PRICE = (None,) * (len(_RATES) + 1)
+_NOTHING_DECIDED = (None,) * (len(_DECIDED_TOKENS) + 3)
+_NOTHING_MADE = (None,) * (len(_MADE_TOKENS) + 2)
 
 
 def _columns(record: UsageRecord) -> dict[str, Any]:
     price = _NO_PRICE if record.price is None else _of_price(record.price)
-    return dict(zip(_COLUMNS, (*_of_record(record), *_of_tokens(record.tokens), *price), strict=True))
+    made = _NOTHING_MADE if record.made is None else _of_made(record.made)
+    decided: tuple[Any, ...] = _NOTHING_DECIDED
+    if (told := record.decided) is not None:
+        decided = (*_of_decided(told), ",".join(told.actions))
+    values = (*_of_record(record), *_of_tokens(record.tokens), *price, *decided, *made)
+    return dict(zip(_COLUMNS, values, strict=True))
 
 
 def _stored(row: Row[Any]) -> StoredUsage:
@@ -311,5 +328,26 @@ def _stored(row: Row[Any]) -> StoredUsage:
         status=row.status,
         context_status=row.context_status,
         values_kept=row.values_kept,
+        decided=_decided(row),
+        made=_made(row),
     )
     return StoredUsage(record, moment(row.created_at))
+
+
+def _decided(row: Row[Any]) -> Decided | None:
+    if row.window_tokens is None:
+        return None
+    return Decided(
+        window=row.window_tokens,
+        limit=row.limit_tokens,
+        trigger=row.trigger_tokens,
+        actions=tuple(filter(None, row.actions.split(","))),
+        reason=row.reason,
+        waited_seconds=row.waited_seconds,
+    )
+
+
+def _made(row: Row[Any]) -> Made | None:
+    if row.replaced_tokens is None:
+        return None
+    return Made(row.seconds, row.replaced_tokens, row.summary_tokens, row.summary_id)

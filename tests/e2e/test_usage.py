@@ -68,6 +68,37 @@ def test_an_answer_is_recorded_as_the_provider_reported_it(steno: StartSteno) ->
     assert record["created_at"].endswith("Z")
 
 
+def test_a_record_says_what_was_decided_and_a_summarys_what_it_made(steno: StartSteno) -> None:
+    """All that a graph of the conversation needs, before and after the compaction."""
+    proxy = steno()
+    say(proxy)
+    say(proxy, LONG)
+    summary, message, first = sorted(usage(proxy)["data"], key=lambda record: record["purpose"], reverse=True)
+    if message["turn"] == 1:
+        message, first = first, message
+    assert (first["actions"], first["reason"], first["waited_seconds"]) == ([], None, None)
+    sizes = message["tokens"]
+    assert sizes["estimated"] > sizes["trigger"] > sizes["forwarded"]
+    assert sizes["trigger"] < sizes["limit"] < sizes["window"] == 8_000
+    assert (message["actions"], message["summary_id"], message["seconds"]) == (["summarized"], None, None)
+    assert (sizes["replaced"], sizes["summary"], summary["tokens"]["window"]) == (None, None, None)
+    assert message["waited_seconds"] >= summary["seconds"] > 0
+    [made] = get(proxy.url, "/context/conversations/c-1/summaries").json["data"]
+    assert (summary["summary_id"], summary["tokens"]["summary"]) == (made["id"], made["token_count"])
+    assert sizes["saved"] == summary["tokens"]["replaced"] - summary["tokens"]["summary"]
+    assert (summary["actions"], summary["waited_seconds"]) == ([], None)
+
+
+def test_an_answer_that_is_not_kept_made_nothing(simulator: Simulator, steno: StartSteno) -> None:
+    simulator.next_summary(text="Too short.")
+    proxy = steno()
+    say(proxy, LONG)
+    refused, kept = [record for record in usage(proxy, "order=asc")["data"] if record["purpose"] == "summary"]
+    assert (refused["summary_id"], refused["tokens"]["summary"]) == (None, None)
+    assert refused["tokens"]["replaced"] == kept["tokens"]["replaced"] > kept["tokens"]["summary"]
+    assert kept["summary_id"] is not None
+
+
 def test_without_prices_a_call_costs_what_the_list_says_and_is_marked_so(steno: StartSteno) -> None:
     proxy = steno()
     answered = say(proxy).usage

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from app.core.view.chunks import SummaryChunk
 from app.store import Store, UnknownCursor
-from tests.integration.examples import STRANGER, TENANT, chain, chunk, digest, put, seen, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
 async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
@@ -192,3 +195,146 @@ async def test_recent_first_chunks_are_found_by_their_last_message_under_any_cha
     assert await store.recent_first_chunks(TENANT, "focus", ends, 3600) == []
     assert await store.recent_first_chunks(STRANGER, "default", ends, 3600) == []
     assert await store.recent_first_chunks(TENANT, "default", ends, 0) == []
+
+
+# Versions
+
+
+async def ids(store: Store, conversation_id: str = "c1") -> dict[str, bool]:
+    """The summaries of a conversation, each with whether it is in use."""
+    page = await store.summaries(TENANT, conversation_id, limit=100, after=None, order="asc")
+    return {one.id: one.deactivated_at is None for one in page.data}
+
+
+async def read(store: Store) -> set[str]:
+    return {one.id for one in await store.chunks_in(TENANT, "default", chain(50))}
+
+
+def next_of(old: SummaryChunk, **changes: Any) -> SummaryChunk:
+    written = {"text": "They met in June.", "version": old.version + 1, "id": f"{old.id}-v{old.version + 1}"}
+    return replace(old, created_at=None, **{**written, **changes})
+
+
+async def test_an_edit_takes_the_place_of_what_it_replaces_which_stays_as_a_record(store: Store) -> None:
+    (old,) = await put(store, chunk(0, 4))
+    new = await store.replace_summary(TENANT, old.id, next_of(old))
+    assert new is not None
+    assert (new.text, new.version, new.deactivated_at) == ("They met in June.", 2, None)
+    assert await store.chunks_in(TENANT, "default", chain(5)) == [new]
+    record = await store.summary(TENANT, "c1", old.id)
+    assert record is not None
+    assert record.deactivated_at is not None
+    assert replace(record, deactivated_at=None) == old
+    assert await ids(store) == {old.id: False, new.id: True}
+    assert await store.chunks_named(TENANT, [old.id]) == [record]
+
+
+async def test_what_is_not_in_use_cannot_be_edited_or_deactivated_once_more(store: Store) -> None:
+    (old,) = await put(store, chunk(0, 4))
+    assert await store.replace_summary(TENANT, old.id, next_of(old)) is not None
+    assert await store.replace_summary(TENANT, old.id, next_of(old, id="other", text="In July.")) is None
+    assert await store.deactivate_summaries(TENANT, [old.id]) == []
+    assert await store.deactivate_summaries(TENANT, ["gone"]) == []
+    assert await read(store) == {f"{old.id}-v2"}
+
+
+@pytest.mark.parametrize("edits", [True, False])
+async def test_every_fold_over_what_is_edited_or_deactivated_is_deactivated_too(store: Store, edits: bool) -> None:
+    """Also a fold of a fold. What else they stand for stays in use, and so does what others made."""
+    await put(store, chunk(0, 4))
+    await put(store, chunk(4, 8))
+    await put(store, chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"), conversation_id="c2"))
+    await put(store, chunk(8, 12))
+    await put(store, chunk(0, 12, id="folds", level=2, children=("fold", "chunk-8-12")))
+    await put(store, chunk(0, 12, id="other", level=1, children=("chunk-8-12",)))
+    if edits:
+        assert await store.replace_summary(TENANT, "chunk-4-8", next_of(chunk(4, 8))) is not None
+        assert await read(store) == {"chunk-0-4", "chunk-4-8-v2", "chunk-8-12", "other"}
+    else:
+        assert set(await store.deactivate_summaries(TENANT, ["chunk-4-8"])) == {"chunk-4-8", "fold", "folds"}
+        assert await read(store) == {"chunk-0-4", "chunk-8-12", "other"}
+
+
+async def test_what_is_made_anew_after_a_deactivation_is_another_version(store: Store) -> None:
+    """The first text is no way back, even where a model writes the same once more."""
+    (old,) = await put(store, chunk(0, 4))
+    await store.deactivate_summaries(TENANT, [old.id])
+    (new,) = await put(store, chunk(0, 4))
+    assert (new.version, new.text) == (2, old.text)
+    assert new.id not in (old.id, "")
+    assert await store.chunks_in(TENANT, "default", chain(5)) == [new]
+    assert await put(store, chunk(0, 4)) == [new]
+    await store.deactivate_summaries(TENANT, [new.id])
+    assert [one.version for one in await put(store, chunk(0, 4))] == [3]
+
+
+async def test_a_fold_of_what_was_edited_meanwhile_is_not_stored(store: Store) -> None:
+    """It was made of the old text. Whoever made it looks again, as after a lost lease."""
+    await put(store, chunk(0, 4), chunk(4, 8))
+    lease = await take(store, 0, 8)
+    await store.replace_summary(TENANT, "chunk-0-4", next_of(chunk(0, 4)))
+    fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
+    assert await store.commit(lease, [fold]) is None
+    assert await read(store) == {"chunk-0-4-v2", "chunk-4-8"}
+    assert await store.commit(lease, [replace(fold, children=("chunk-0-4-v2", "chunk-4-8"))]) is not None
+
+
+async def test_a_fold_names_the_version_that_was_stored_of_what_was_made_with_it(store: Store) -> None:
+    (old,) = await put(store, chunk(0, 4))
+    await store.deactivate_summaries(TENANT, [old.id])
+    fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
+    stored = await put(store, chunk(0, 4), chunk(4, 8), fold)
+    assert stored[2].children == (stored[0].id, "chunk-4-8")
+    assert stored[0].version == 2
+
+
+async def test_no_search_finds_what_is_not_in_use(store: Store) -> None:
+    await put(store, chunk(0, 4, text="They met in Tokyo."))
+    await store.replace_summary(TENANT, "chunk-0-4", next_of(chunk(0, 4), text="They met in Kyoto."))
+    await store.index_summaries()
+    for word, found in (("tokyo", []), ("kyoto", ["chunk-0-4-v2"])):
+        page = await store.search(TENANT, [word], "summaries", limit=5, after=None, order="asc")
+        assert [one.id for one in page.data] == found
+
+
+async def test_a_strangers_edit_changes_nothing(store: Store) -> None:
+    await put(store, chunk(0, 4))
+    await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
+    assert await store.replace_summary(STRANGER, "chunk-0-4", next_of(chunk(0, 4))) is not None
+    assert set(await store.deactivate_summaries(STRANGER, ["chunk-0-4-v2"])) == {"chunk-0-4-v2"}
+    assert [one.text for one in await store.chunks_in(TENANT, "default", chain(5))] == ["They met in May."]
+    assert await ids(store) == {"chunk-0-4": True}
+
+
+async def test_a_deleted_conversation_leaves_no_version(store: Store) -> None:
+    (old,) = await put(store, chunk(0, 4))
+    await store.replace_summary(TENANT, old.id, next_of(old))
+    await store.delete_conversation(TENANT, "c1")
+    assert await ids(store) == {}
+    assert await store.chunks_named(TENANT, [old.id, f"{old.id}-v2"]) == []
+
+
+async def test_another_replica_reads_an_edit_and_a_deactivation_at_once(open_store: OpenStore, shared_url: str) -> None:
+    """Chunks that are in use are read from the database each time: there is nothing to wait for."""
+    one, two = open_store(shared_url), open_store(shared_url)
+    await one.start()
+    await two.start()
+    (old,) = await put(one, chunk(0, 4))
+    assert await read(two) == {old.id}
+    await one.replace_summary(TENANT, old.id, next_of(old))
+    assert await read(two) == {f"{old.id}-v2"}
+    await two.deactivate_summaries(TENANT, [f"{old.id}-v2"])
+    assert await read(one) == set()
+
+
+async def test_of_two_edits_at_once_one_is_told_that_it_came_too_late(open_store: OpenStore, shared_url: str) -> None:
+    one, two = open_store(shared_url), open_store(shared_url)
+    await one.start()
+    await two.start()
+    (old,) = await put(one, chunk(0, 4))
+    done = await asyncio.gather(
+        one.replace_summary(TENANT, old.id, next_of(old, id="june")),
+        two.replace_summary(TENANT, old.id, next_of(old, id="july", text="They met in July.")),
+    )
+    [kept] = [each for each in done if each is not None]
+    assert await read(one) == {kept.id}

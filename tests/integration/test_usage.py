@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from app.core.tokens.usage import Price, Tokens
+from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
 from app.store.tables import usage_records
 from app.store.usage_records import write_usage
@@ -56,7 +56,10 @@ async def stored(store: Store) -> int:
 
 
 async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
-    whole = record(price=PRICE, cost=0.25, upstream="azure", context_status="summarized", saved=40, turn=7)
+    decided = Decided(8_000, 7_600, 5_320, ("masked", "summarized"), "storage", 1.25)
+    whole = record(
+        decided=decided, price=PRICE, cost=0.25, upstream="azure", context_status="summarized", saved=40, turn=7
+    )
     bare = record(
         purpose="summary",
         estimated=None,
@@ -64,11 +67,14 @@ async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
         tokens=Tokens(),
         price=replace(PRICE, cached=None, written=None, source="settings"),
         status=500,
+        made=Made(0.5, 5_000),
     )
-    for one in (whole, bare):
+    kept = record(purpose="background", made=Made(0.5, 5_000, 300, "chk_1"))
+    untouched = record(decided=Decided(8_000, 7_600, 5_320))
+    for one in (whole, bare, kept, untouched):
         store.record_usage(one)
     found = (await usage(store)).page.data
-    assert [each.record for each in found] == [whole, bare]
+    assert [each.record for each in found] == [whole, bare, kept, untouched]
     assert all(each.created_at.year >= 2024 for each in found)
 
 

@@ -82,6 +82,7 @@ def test_scripts_without_spaces_are_read_in_pairs(text: str, found: list[str]) -
         ("english", "What was the price of the lamp that you have for this room and for me?"),
         ("german", "Wie ist das mit der Lampe, die wir für die Küche und das Bad nicht kaufen?"),
         ("russian", "Сколько стоит большая лампа, которую мы вчера видели в магазине вместе?"),
+        ("english", f"What is in these? {' '.join(f'lib/part{n}.py room-{n}x{n}' for n in range(40))} And for that?"),
         ("", "lamp price room"),
         ("", "12 34 !"),
         ("", "?!"),

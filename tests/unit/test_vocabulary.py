@@ -42,6 +42,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},
+    "core/stages/account.py": dict.fromkeys(("actions", "reason", "trigger"), REPORT),
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/stages/prune.py": {"other": "in a stub: messages of a role that nobody knows"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},

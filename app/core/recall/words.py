@@ -54,7 +54,9 @@ _SETS = {language: frozenset(words.split()) for language, words in _COMMONEST.it
 
 def language_of(texts: Iterable[str]) -> str:
     """The language that most of the words are in, as Snowball calls it; empty where that is not clear."""
-    words = [word for text in texts for word in _PARTS.findall(text.lower())]
+    # Names are in no language: a message full of paths and ids is in that of its few other words.
+    tokens = (token for text in texts for token in _TOKEN.findall(text.lower()))
+    words = [word for token in tokens if not is_name(token) for word in _PARTS.findall(token)]
     if not words:
         return ""
     found = {language: sum(word in common for word in words) for language, common in _SETS.items()}

@@ -9,6 +9,7 @@ last.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Literal
 
 from app.core.limits.budget import Budget
@@ -21,6 +22,7 @@ from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.stages.session_pruning import prune_session
+from app.core.stages.steps import Step, StepName
 from app.core.values import value
 from app.core.view.reading import whole
 from app.core.view.verify import problems
@@ -42,6 +44,10 @@ class Decision:
     """Why something could not be done."""
     failed: bool = False
     """A compaction that the client was told of brought no summary."""
+    steps: tuple[Step, ...] = field(default=(), compare=False)
+    """What was tried before, the last one being what is sent. Empty where nothing else was looked at."""
+    budget: Budget | None = field(default=None, compare=False)
+    """By which it was decided, where that is not the request's own."""
 
     @property
     def reason(self) -> str | None:
@@ -82,27 +88,33 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     conversation = case.conversation
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
-    for view, still in _steps(case, why):
+    tried: list[Step] = []
+    for name, view, still in _steps(case, why):
         failed = in_vain and bool(still)
+        if view.tokens > case.budget.limit and name in ("least", "widest"):  # The next ones are made to fit.
+            tried.append(_step(name, view, Code.OVER_THE_LIMIT))
+            continue
         if view == untrimmed and view.tokens <= case.budget.limit:
-            return Decision(None, (), still, failed)
+            return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
         repaired = repair(conversation, view, case.cost)
         if not (wrong := problems(conversation, repaired, case.budget.limit)):
-            return Decision(repaired, repaired.actions, still, failed)
-    return Decision(None, (), (*why, *map(Reason, wrong)), in_vain)
+            return Decision(repaired, repaired.actions, still, failed, (*tried, _step(name, repaired)))
+        tried.append(_step(name, repaired, *wrong))
+    return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
 
 
-def _steps(case: Case, why: Reasons) -> Iterator[tuple[View, Reasons]]:
+def _step(name: StepName, view: View, *wrong: Code) -> Step:
+    """What became of a view: it is what is sent where nothing is wrong with it."""
+    return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
+
+
+def _steps(case: Case, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
     """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit."""
-    limit = case.budget.limit
     if (view := case.least_view) is not None:
-        shaped = _shaped(case, view)
-        if shaped.tokens <= limit:
-            yield shaped, ()
+        yield "least", _shaped(case, view), ()
     widest = _shaped(case, case.widest_view)
-    if widest.tokens <= limit:
-        yield widest, why
-    yield from ((view, why) for view in _fitted(case, widest))
+    yield "widest", widest, why
+    yield from ((name, view, why) for name, view in _fitted(case, widest))
 
 
 def _shaped(case: Case, view: View) -> View:
@@ -121,15 +133,16 @@ def _shaped(case: Case, view: View) -> View:
     return view
 
 
-def _fitted(case: Case, view: View) -> Iterator[View]:
+def _fitted(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
     """Through the stages that only a payload over the limit goes through, each tried before the next."""
     conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
     if policy.fit:
         view = case.fitted_view if view is case.widest_view else fit(conversation, view, limit, cost)
-        yield view
+        yield "fit", view
     if policy.prune:
-        yield prune(conversation, view, limit, target, cost, stub=policy.stub)
+        yield "prune", prune(conversation, view, limit, target, cost, stub=policy.stub)
     if policy.emergency:
         for truncated in truncations(conversation, view, limit, cost):
-            yield prune(conversation, truncated, limit, target, cost, stub=policy.stub) if policy.prune else truncated
+            view = prune(conversation, truncated, limit, target, cost, stub=policy.stub) if policy.prune else truncated
+            yield "truncate", view

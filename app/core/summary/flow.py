@@ -37,6 +37,8 @@ class Summarise:
     request: SummaryRequest
     values: tuple[str, ...] = ()
     """Exact values that will stand beside the answer: how many of them it holds itself is measured."""
+    replaces: int = 0
+    """Tokens of what the answer is to stand for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from math import ceil
 
 from app.core.history.exact_values import values_in
@@ -21,6 +20,7 @@ from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, ob
 from app.core.summary.plan import Plan, is_shown, shown_size
 from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
 from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
+from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
@@ -212,7 +212,7 @@ class ChunkMaker:
             hints = (*self._focus, *notes, *beside, *stricter)
             cap = ceil(room * self.settings.ratio)
             request = prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown)
-            reply = yield Summarise(request, chunk.values)
+            reply = yield Summarise(request, chunk.values, source.replaces)
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
@@ -246,7 +246,7 @@ class ChunkMaker:
 
     def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
         tokens = note_tokens(prompts.chunk_text(chunk), self.count)
-        return replace(chunk, id=_content_address(chunk), tokens=tokens)
+        return addressed(replace(chunk, tokens=tokens))
 
     def keep(self, result: SummaryChunk | Failure) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """The chunk as it is stored; a failure stays one."""
@@ -277,17 +277,3 @@ def rules_room(plan: Plan, first: int, last: int, budget: Budget, settings: Summ
     beside = (chunk for chunk in plan.base.chunks if chunk.first_index < first or chunk.last_index > last)
     held = sum(count(rule) + 1 for chunk in beside for rule in chunk.rules)
     return max(room - held, room // 2)
-
-
-def _content_address(chunk: SummaryChunk) -> str:
-    """Of all that makes its bytes in a payload. What stands beside a text counts where there is anything, so that the
-    summaries of earlier releases keep their ids."""
-    address = blake2b(digest_size=16, person=b"steno-chunk")
-    parts = [chunk.series, str(chunk.level), str(chunk.version), chunk.text]
-    if beside := prompts.chunk_beside(chunk):
-        parts.append(beside)
-    for part in parts:
-        encoded = part.encode("utf-8", "surrogatepass")
-        address.update(len(encoded).to_bytes(8, "big") + encoded)
-    address.update(chunk.from_digest + chunk.through_digest)
-    return f"chk_{address.hexdigest()}"

@@ -31,6 +31,36 @@ class Tokens:
     """Of the prompt, put into the provider's cache for later calls."""
 
 
+@value
+class Decided:
+    """What was decided for a request. Tokens are the provider's."""
+
+    window: int
+    limit: int
+    """What the prompt may use of it."""
+    trigger: int
+    """Over so many tokens a compaction is due, where the trigger goes by tokens."""
+    actions: tuple[str, ...] = ()
+    """What was done to its history."""
+    reason: str | None = None
+    """Why something could not be done."""
+    waited_seconds: float | None = None
+    """How long it waited for a compaction; None where none was being made for it."""
+
+
+@value
+class Made:
+    """What a call for a summary came to. Tokens are the provider's."""
+
+    seconds: float
+    """How long the call took."""
+    replaced: int
+    """Tokens of what its summary was to stand for."""
+    summary: int | None = None
+    """Tokens of the summary as it stands in a payload, with what stands beside its text; None where none was kept."""
+    summary_id: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """What a model costs: currency units for a million tokens."""

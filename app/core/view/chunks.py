@@ -29,7 +29,7 @@ class SummaryChunk:
     level: int
     """0: made from messages; n + 1: a fold of chunks of which the highest has level n."""
     version: int
-    """1, and one more each time the summary is edited or made anew. The highest is used."""
+    """1, and one more each time the summary is edited or made anew. Of those in use the highest counts."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
@@ -59,6 +59,9 @@ class SummaryChunk:
     """Messages of the history it was made for, those it does not cover too; None for one of an earlier release."""
     created_at: datetime | None = None
     """Set by the store's clock; None until the chunk is stored."""
+    deactivated_at: datetime | None = None
+    """Since when no payload uses it: a later version took its place, or somebody deactivated it. None while it is in
+    use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[
     newest: dict[tuple[int, int, int], SummaryChunk] = {}
     for chunk in chunks:
         start, stop = positions.get(chunk.from_digest), positions.get(chunk.through_digest)
-        if start is None or stop is None or start >= stop or stop not in cuts:
+        if start is None or stop is None or start >= stop or stop not in cuts or chunk.deactivated_at is not None:
             continue
         if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
             continue  # The last user message must stay verbatim.
