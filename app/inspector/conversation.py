@@ -15,11 +15,11 @@ from app.inspector.grid import grid_of
 from app.inspector.pages import HEADERS
 from app.inspector.payload import entries_of, indexes_of
 from app.inspector.said import Formats, Said, said_in
-from app.inspector.sawtooth import NARROW, WIDE, plot_of
+from app.inspector.sawtooth import NARROW, WIDE, Tooth, plot_of
 from app.inspector.teeth import teeth_of
 from app.inspector.timeline import Fate, Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
-from app.inspector.why import meanings, steps_of
+from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
@@ -140,14 +140,27 @@ async def page_of(
         plots=[plot for plot in (plot_of(teeth, WIDE), plot_of(teeth[-NARROW_TEETH:], NARROW)) if plot],
         latest=latest,
         grid=grid_of(parts, conversation.window, latest.limit if latest else None),
-        steps=steps_of(conversation, parts, latest),
-        meanings=meanings(conversation.reason),
+        **_why(conversation, parts, latest),
         summaries=summaries,
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
         needs_key=needs_key(visit.services, tenant, conversation.model),
         **await _timeline(visit, conversation, parts, at),
     )
+
+
+def _why(conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: Tooth | None) -> dict[str, Any]:
+    """The plan is of the latest request that had one: those after it went as they came, or as it says."""
+    plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
+    is_latest = plan is not None and latest is not None and plan["request_id"] == latest.request_id
+    shown = parts if is_latest else ()
+    reasons = (conversation.reason, *(step["reason"] for step in (plan or {"steps": ()})["steps"]))
+    return {
+        "steps": explained(plan, conversation.tokens_before, shown),
+        "plan": plan,
+        "is_latest": is_latest,
+        "meanings": meanings(*reasons),
+    }
 
 
 async def _timeline(

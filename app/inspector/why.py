@@ -1,4 +1,4 @@
-"""Why the latest payload looks as it does, in words and numbers."""
+"""Why a payload looks as it does, in words and numbers: from what came to what went out."""
 
 from __future__ import annotations
 
@@ -7,80 +7,122 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from app.core.reasons import Code
-from app.inspector.formats import short, whole
-from app.inspector.sawtooth import Tooth
-from app.store import StoredConversation
+from app.inspector.formats import whole, words
 
 Tone = Literal["plain", "over", "done", "bad"]
+Plan = Mapping[str, Any]
+"""As it is stored: see `core/stages/account`."""
 _WORD = re.compile(r"[a-z_]+")
 _BY_WORD = {str(code): code for code in Code}
-_ACTIONS = {
-    "masked": "answered tool results were cut to their head and tail",
-    "summarized": "summaries stand for the oldest messages",
-    "pinned": "copies of pinned messages were added",
-    "trimmed": "large tool results were trimmed",
-    "cleared": "old tool results were cleared",
-    "faded": "old messages were faded",
-    "shortened": "large texts were shortened",
-    "truncated": "texts were truncated",
-    "pruned": "the oldest messages were left out",
-    "stub": "a line says that messages were left out",
-    "repaired": "calls and results were made to match",
-    "recalled": "passages that fit the last message were quoted",
-    "thinking_removed": "thoughts that were signed over another prompt were left out",
-    "thinking_dropped": "the provider was asked to leave such thoughts out",
+SOURCES = {
+    "config": "set in the settings",
+    "provider": "as its provider says",
+    "learnt": "learnt from a refusal",
+    "bundled": "from the bundled list of models",
+    "default": "assumed: nobody says how large it is",
 }
+"""Where a window is from."""
+VIEWS = {
+    "least": "The smallest view that fits",
+    "widest": "Every summary and mask in use",
+    "fit": "Large texts shortened",
+    "prune": "The oldest messages left out",
+    "truncate": "Every text truncated",
+    "unchanged": "The history as it came",
+}
+"""What may be sent, by the name of the step that tries it."""
 
 
-class Step(NamedTuple):
+class Explained(NamedTuple):
     title: str
     text: str
     tone: Tone = "plain"
 
 
-def steps_of(conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: Tooth | None) -> list[Step]:
-    """From what came to what went out, in order."""
-    return [step for step in _steps(conversation, parts, latest) if step is not None]
+def explained(plan: Plan | None, sent: int, parts: Sequence[Mapping[str, Any]]) -> list[Explained]:
+    """`sent`: tokens of the latest request, for which nothing was due where there is no plan."""
+    if plan is None:
+        told = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
+        return [Explained("Nothing was due", told)]
+    return list(_explained(plan, parts))
 
 
-def _steps(
-    conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: Tooth | None
-) -> Iterator[Step | None]:
-    before, after = conversation.tokens_before, conversation.tokens_after
-    yield Step("Came", f"{whole(before)} tokens by Steno's estimate: {whole(conversation.messages)} messages.")
-    yield _trigger(before, latest)
-    if latest is not None and latest.actions:
-        told = "; ".join(_ACTIONS.get(action, action) for action in latest.actions)
-        yield Step("Done", f"{told[:1].upper()}{told[1:]}.", "done")
-    yield _stands_for(parts)
-    if conversation.reason:
-        yield Step("Not done", f"{conversation.reason}.", "bad")
-    spared = before - after
-    less = f", {whole(spared)} fewer" if spared > 0 else ""
-    yield Step("Went out", f"{whole(after)} tokens{less}. The window has {whole(conversation.window)}.")
+def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Explained]:
+    came, went = plan["estimated"], plan["forwarded"]
+    yield Explained(
+        "Room",
+        f"A window of {whole(plan['window'])}, {SOURCES.get(plan['window_source'], plan['window_source'])};"
+        f" the prompt may use {whole(plan['limit'])}.",
+    )
+    over = came - plan["trigger"]
+    how = f"{whole(over)} over the trigger of" if over > 0 else "within the trigger of"
+    yield Explained("Came", f"{whole(came)} tokens, {how} {whole(plan['trigger'])}.", "over" if over > 0 else "plain")
+    yield Explained(
+        "Floor",
+        f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
+        f" A compaction aims at {whole(plan['target'])}.",
+    )
+    for step in plan["steps"]:
+        yield _tried(step)
+    if stands := _stands_for(parts):
+        yield stands
+    spared = came - went
+    yield Explained("Went out", f"{whole(went)} tokens" + (f", {whole(spared)} fewer." if spared > 0 else "."), "done")
 
 
-def _trigger(before: int, latest: Tooth | None) -> Step | None:
-    if latest is None or latest.trigger is None:
-        return None
-    room = f" of the {whole(latest.limit)} that the prompt may use" if latest.limit is not None else ""
-    if before > latest.trigger:
-        over = whole(before - latest.trigger)
-        return Step("Over the trigger", f"It fires above {whole(latest.trigger)}{room}: {over} too many.", "over")
-    return Step("Under the trigger", f"It fires above {whole(latest.trigger)}{room}: nothing had to be done.")
+def _tried(step: Mapping[str, Any]) -> Explained:
+    name, outcome, tokens, summaries = step["step"], step["outcome"], step["tokens"], step["summaries"]
+    size = f"{whole(tokens)} tokens" if tokens is not None else ""
+    because = f" Why: {step['reason']}." if step["reason"] else ""
+    if name == "stored":
+        held = f"With {_number(summaries)} that {'is' if summaries == 1 else 'are'} stored" if summaries else "As it is"
+        fits = "that fits" if outcome == "fits" else "still too many"
+        return Explained("Looked", f"{held} it takes {size}: {fits}.", "plain" if outcome == "fits" else "over")
+    if name == "mask":
+        done = "Answered tool results were cut to head and tail." if outcome == "set" else _MASK_PUT_OFF
+        return Explained(
+            "Masked" if outcome == "set" else "Mask put off", done, "done" if outcome == "set" else "plain"
+        )
+    if name == "summarise":
+        if outcome == "made":
+            return Explained("Summarised", f"{_number(summaries)} made, {size}.{because}", "done")
+        if outcome in _OTHERWISE:
+            title, text = _OTHERWISE[outcome]
+            return Explained(title, f"{text}{because}")
+        return Explained("Not summarised", f"The compaction came to this: {words(outcome)}.{because}", "bad")
+    view = VIEWS.get(name, words(name))
+    if outcome == "sent":
+        return Explained("Chosen", f"{view}: {size}.{because}", "done")
+    return Explained("Refused", f"{view}{': ' + size if size else ''}.{because}", "bad")
 
 
-def _stands_for(parts: Sequence[Mapping[str, Any]]) -> Step | None:
+_OTHERWISE = {
+    "awaited": ("Waited", "Another request was making the summary; this one waited for it."),
+    "in_background": ("Put off", "The request still fitted well: the summary is made after its answer."),
+    "takes_too_long": ("Went on", "The summary was not done in time: it is stored when it is, for later requests."),
+    "lease_lost": ("Overtaken", "Another replica made the summary; this one looked for it."),
+}
+"""Outcomes that are no failure."""
+_MASK_PUT_OFF = "It would have cost more than it saves over the next requests."
+
+
+def _stands_for(parts: Sequence[Mapping[str, Any]]) -> Explained | None:
     chunks = [part for part in parts if part["kind"] == "summarized"]
     if not chunks:
         return None
     covered = sum(part["last_index"] - part["first_index"] + 1 for part in chunks)
     tokens = sum(part["tokens"] for part in chunks)
-    number = "1 summary stands" if len(chunks) == 1 else f"{len(chunks)} summaries stand"
-    return Step("Chosen", f"{number} for {whole(covered)} messages, in {short(tokens)} tokens.", "done")
+    stand = "stands" if len(chunks) == 1 else "stand"
+    return Explained(
+        "In it", f"{_number(len(chunks))} {stand} for {whole(covered)} messages, in {whole(tokens)} tokens.", "done"
+    )
 
 
-def meanings(reason: str | None) -> list[tuple[str, str]]:
-    """The reasons' words in a line of them, each with what it means."""
-    words = dict.fromkeys(_WORD.findall(reason or ""))
-    return [(word, _BY_WORD[word].meaning) for word in words if word in _BY_WORD]
+def _number(summaries: int) -> str:
+    return "1 summary" if summaries == 1 else f"{summaries} summaries"
+
+
+def meanings(*reasons: str | None) -> list[tuple[str, str]]:
+    """The reasons' words in these lines, each once, with what it means."""
+    found = dict.fromkeys(word for reason in reasons for word in _WORD.findall(reason or ""))
+    return [(word, _BY_WORD[word].meaning) for word in found if word in _BY_WORD]
