@@ -38,6 +38,9 @@ MESSAGES = 50
 """On a page of the timeline."""
 DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
+    "compacted": "The summaries are made and stored, for the next request that needs them.",
+    "edited": "The text is saved as a new version, and used from the next request on.",
+    "undone": "The last compaction is undone: its messages are sent again, or summarised anew when that is due.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
 """What an action came to, said after the redirect."""

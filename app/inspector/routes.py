@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.inspector import conversation, conversations, files, landing, overview, signing_in
+from app.inspector import actions, conversation, conversations, files, landing, overview, signing_in
 
-_SUBJECTS = (landing, overview, conversations, conversation, signing_in, files)
+_SUBJECTS = (landing, overview, conversations, actions, conversation, signing_in, files)
 
 INSPECTOR_ROUTERS = tuple(subject.router for subject in _SUBJECTS)
 """In order: the last one knows whatever path none of the others has."""

@@ -1,0 +1,99 @@
+"""What a page of a conversation can do: pin, compact, edit, undo, delete. Each is a form, and what REST does too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from app.core.reasons import Code
+from app.errors import StenoError
+from app.inspector.conversation import TheConversation, formats_of, page_of, request_made_of, whole_history
+from app.inspector.curl import key_header
+from app.inspector.pages import address, segment
+from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
+from app.inspector.why import meanings
+from app.rest import compact, conversations, pins
+from app.store import StoredConversation
+from app.wire.members import RawObject
+
+LONGEST_FOCUS = 2_000
+"""Characters."""
+NOT_WHOLE = (
+    "The archive does not hold the whole history of the latest request: it was switched on later, or a message was too"
+    " much to keep. Send the messages to POST /context/conversations/{id}/compact instead."
+)
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
+
+
+@router.post("/pins")
+async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
+    """One message, beside those that are pinned already."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    index, wanted = _number(form.get("index", "")), form.get("pinned") != "no"
+    held = {pin.position for pin in await services.store.pins(tenant, id_)}
+    asked = held | {index} if wanted else held - {index}
+    try:
+        await pins.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
+    except StenoError as error:
+        return await page_of(visit, conversation, at=index, problem=error.message, status=error.status)
+    return _back(conversation, "pinned" if wanted else "unpinned", f"m{index}", at=index)
+
+
+@router.post("/compact")
+async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
+    """As `POST /context/conversations/{id}/compact`, with the messages from the archive. The key is this request's."""
+    messages = await whole_history(visit, conversation)
+    if not messages:
+        return await page_of(visit, conversation, problem=NOT_WHOLE, status=409)
+    spoken = formats_of(visit.services)[messages[-1].format]
+    focus = form.get("focus", "").strip()[:LONGEST_FOCUS]
+    asked: dict[str, Any] = {"format": spoken.name} | ({"context": {"instructions": focus}} if focus else {})
+    body = RawObject(request_made_of(conversation, messages, spoken)).spliced(add=msgspec.json.encode(asked)[1:-1])
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
+    if key := form.get("key", "").strip():
+        name, before = key_header(spoken)
+        headers.append((name, before + key.encode()))
+    asking = Request({**request.scope, "headers": headers}, request.receive)
+    made = compact.compact_conversation(asking, visit.services, visit.tenant, conversation.id, body)
+    return await _compacted(visit, conversation, made)
+
+
+async def _compacted(visit: Visit, conversation: StoredConversation, made: Awaitable[Response]) -> Response:
+    try:
+        answer = await made
+    except StenoError as error:
+        return await page_of(visit, conversation, problem=error.message, status=error.status)
+    told: dict[str, Any] = msgspec.json.decode(bytes(answer.body))
+    if told["summaries"]:
+        return _back(conversation, "compacted", "summaries")
+    reason = told["context"]["reason"] or str(Code.NOTHING_TO_SUMMARISE)
+    why = "; ".join(meaning for _, meaning in meanings(reason)) or reason
+    return await page_of(visit, conversation, problem=f"No summary was made: {why}.", status=409)
+
+
+@router.get("/delete")
+async def ask_about_deletion(visit: TheVisit, conversation: TheConversation) -> Response:
+    return visit.page("delete.html", conversation=conversation, keeps_messages=visit.services.keeps_messages)
+
+
+@router.post("/delete")
+async def delete_conversation(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
+    await conversations.delete_conversation(visit.services, visit.tenant, conversation.id)
+    return redirected("/ui/conversations")
+
+
+def _number(text: str) -> int:
+    """Raises `NoSuchPage` for what no form of ours holds."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NoSuchPage
+    return int(text)
+
+
+def _back(conversation: StoredConversation, done: str, place: str, **parameters: object) -> Response:
+    path = f"/ui/conversations/{segment(conversation.id)}"
+    return redirected(f"{address(path, done=done, **parameters)}#{place}")
