@@ -114,7 +114,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:
-        add_inspector(app, settings, services)
+        add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
     ways = asking, counting, at_path, PassthroughEndpoint(services)
@@ -151,10 +151,11 @@ def gate_of(
     )
 
 
-def add_inspector(app: FastAPI, settings: Settings, services: Services) -> None:
+def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
     """The pages, and what they work with."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
-    app.state.inspector = Inspector(services, Sessions(server_secret(settings)), Pages(), tuple(wrong))
+    sessions = Sessions(server_secret(settings))
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table)
     for router in INSPECTOR_ROUTERS:
         app.include_router(router)
 

@@ -2,15 +2,62 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated, get_args
+
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from app.inspector.visits import PageRoute, TheVisit
+from app.core.stages.ladder import Status
+from app.inspector.pages import address
+from app.inspector.visits import PageRoute, TheVisit, redirected
+from app.store import Sorting, UnknownCursor, Wanted
+
+PER_PAGE = 50
+LONGEST_SEARCH = 200
+STATUSES = get_args(Status)
+SORTED_BY = {
+    "updated": "last request",
+    "created": "first request",
+    "saved": "tokens saved",
+    "size": "size",
+    "requests": "requests",
+}
+HERE = "/ui/conversations"
+Text = Annotated[str, Query(max_length=LONGEST_SEARCH)]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@router.get("/ui/conversations")
-async def list_conversations(visit: TheVisit) -> Response:
-    page = await visit.services.store.conversations(visit.tenant, limit=50, after=None, order="desc")
-    return visit.page("conversations.html", page=page)
+@router.get(HERE)
+async def list_conversations(
+    visit: TheVisit,
+    q: Text = "",
+    status: Text = "",
+    model: Text = "",
+    saved: bool = False,
+    failed: bool = False,
+    sort: Sorting = "updated",
+    after: Annotated[str | None, Query(max_length=1_000)] = None,
+) -> Response:
+    store = visit.services.store
+    wanted = Wanted(text=q.strip(), status=status or None, model=model or None, saved=saved, failed=failed)
+    # As they stand in the form, so that a link to the next page asks for the same.
+    asked = {"q": q.strip(), "status": status, "model": model, "saved": saved or None, "failed": failed or None}
+    asked["sort"] = None if sort == "updated" else sort
+    try:
+        found = await store.search_conversations(visit.tenant, wanted, sort, limit=PER_PAGE, after=after)
+    except UnknownCursor:
+        return redirected(address(HERE, **asked))
+    return visit.page(
+        "conversations.html",
+        found=found,
+        wanted=wanted,
+        sort=sort,
+        asked=asked,
+        is_filtered=wanted != Wanted(),
+        first_page=after is None,
+        statuses=STATUSES,
+        models=await store.models_used(visit.tenant, 100),
+        sorted_by=SORTED_BY,
+        here=HERE,
+    )

@@ -1,15 +1,150 @@
-"""`/`: what to paste into a client, and whether Steno works. A stranger sees no more of it than `/readyz` says."""
+"""`/`: what to paste into a client, and whether Steno works. A stranger sees no more of that than `/readyz` says."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.inspector.visits import PageRoute, TheInspector
+from app.headers.relayed import value_of
+from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, is_https, visit_of
+from app.providers.discovery import ListingRefused, ModelListing
+from app.providers.providers import Provider
+from app.settings import DEFAULT_UPSTREAM
+from app.settings.checks import Finding
+from app.store import StoreUnavailable, Wanted
+
+LATEST = 6
+MOST_MODELS = 12
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A base URL, and the clients that read it."""
+
+    id: str
+    clients: str
+    variable: str
+    base_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownUpstream:
+    name: str
+    base_url: str
+    formats: str
+    path: str
+    """What a client's base URL ends in to have its requests sent there."""
+    state: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWindow:
+    model: str
+    upstream: str
+    tokens: int
+    source: str
+    note: str | None
+
+
 @router.get("/")
 async def show_landing(request: Request, inspector: TheInspector) -> Response:
-    return inspector.pages.page("landing_outside.html", {"request": request})
+    base, services = _base(request), inspector.services
+    shown: dict[str, Any] = {
+        "base": base,
+        "ways": ways(base),
+        "database": services.store.state,
+        "tokenizer": "estimated by bytes" if services.estimator.heuristics else "exact",
+    }
+    try:
+        visit = await visit_of(request, inspector)
+    except Instead:
+        return inspector.pages.page("landing_outside.html", shown)
+    return visit.page(
+        "landing.html",
+        **shown,
+        findings=findings(visit),
+        upstreams=[upstream(provider) for provider in services.providers.all],
+        **await _stored(visit),
+    )
+
+
+def ways(base: str) -> list[Way]:
+    return [
+        Way("openai", "OpenAI: chat completions and responses", "OPENAI_BASE_URL", f"{base}/v1"),
+        Way("anthropic", "Anthropic: messages, Claude Code", "ANTHROPIC_BASE_URL", base),
+        Way("named", "With the conversation's id in the path", "", f"{base}/c/MY-CONVERSATION/v1"),
+    ]
+
+
+def findings(visit: Visit) -> list[Finding]:
+    """What is wrong, as far as nobody has to be asked for it: as `steno doctor` says it."""
+    store = visit.services.store
+    found = list(visit.inspector.findings)
+    if store.reason is not None:
+        text = f"The database {store.place} cannot be used: {store.reason}"
+        found.insert(0, Finding("problem", "database", text, "Requests are served un-compacted; it is tried again."))
+    return found
+
+
+def upstream(provider: Provider) -> ShownUpstream:
+    is_default = provider.name == DEFAULT_UPSTREAM
+    formats = ", ".join(each.name.replace("_", " ") for each in provider.formats)
+    path = "/v1" if is_default else f"/u/{provider.name}/v1"
+    return ShownUpstream(provider.name, provider.settings.base_url, formats, path, *_state(provider))
+
+
+def _state(provider: Provider) -> tuple[str, str]:
+    """By how it answered when it was last asked for its models."""
+    match provider.windows.latest_told:
+        case None:
+            return "unknown", "not asked for its models"
+        case ModelListing(models=models) if models:
+            return "ok", f"lists {len(models)} models"
+        case ModelListing():
+            return "ok", "answers, lists no models"
+        case ListingRefused(wants_key=True):
+            return "ok", "answers; lists its models to keys only"
+        case ListingRefused(status=status):
+            return "warning", f"answers with status {status} to the question for its models"
+        case error:
+            return "problem", error.message
+
+
+async def _stored(visit: Visit) -> dict[str, Any]:
+    """What needs the database; nothing of it while that is away."""
+    store = visit.services.store
+    try:
+        used = await store.models_used(visit.tenant)
+        wanted = Wanted(status="summarized")
+        latest = await store.search_conversations(visit.tenant, wanted, "updated", limit=LATEST, after=None)
+    except StoreUnavailable:
+        return {"windows": windows(visit, ()), "latest": []}
+    return {"windows": windows(visit, used), "latest": latest.data}
+
+
+def windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
+    """Of the models that the tenant used, the latest first; the others are counted by where theirs are from."""
+    known = visit.services.providers.known(visit.tenant, used)
+    rows, others = list[ShownWindow](), Counter[str]()
+    for name in [*used, *(name for name in known if name not in set(used))]:
+        for provider in known.get(name, ()):
+            window = provider.windows.of(name, visit.tenant)
+            if name in used[:MOST_MODELS] or (not used and len(rows) < MOST_MODELS):
+                rows.append(ShownWindow(name, provider.name, window.context, window.source, window.note))
+            else:
+                others[window.source] += 1
+    return {"rows": rows, "others": others}
+
+
+def _base(request: Request) -> str:
+    """As the browser reached it."""
+    host = value_of(request.scope["headers"], b"host") or ""
+    return f"{'https' if is_https(request) else 'http'}://{host}"

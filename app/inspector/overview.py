@@ -2,14 +2,188 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from math import isinf
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from app.inspector.visits import PageRoute, TheVisit
+from app.inspector.charts import Stacked, stacked
+from app.inspector.formats import short, whole, words
+from app.inspector.visits import PageRoute, TheVisit, Visit
+from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
+from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
+
+PERIODS = (7, 14, 30)
+USUAL_DAYS = 14
+SENT, SAVED, FAILED = "sent", "saved", "failed"
+FATES = ("full", "summarized", "trimmed", "bypassed")
+MOST_CALIBRATIONS = 30
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A period, as its figures have it."""
+
+    answers: DaySums
+    summaries: DaySums
+
+    @property
+    def came(self) -> int:
+        """What would have been sent, had nothing been done."""
+        return self.answers.prompt + self.answers.saved
+
+    @property
+    def saved_share(self) -> float | None:
+        return self.answers.saved / self.came if self.came else None
+
+    @property
+    def cached_share(self) -> float | None:
+        return self.answers.cached / self.answers.prompt if self.answers.prompt else None
+
+    @property
+    def net(self) -> float | None:
+        """Money: what the saved tokens would have cost, less what the summaries did."""
+        return self.answers.saved_cost - self.summaries.cost if self.priced else None
+
+    @property
+    def priced(self) -> int:
+        return self.answers.priced + self.summaries.priced
+
+    @property
+    def currency(self) -> str:
+        """List prices are in US dollars; what the operator's are in is the operator's to know."""
+        return "USD" if self.answers.list_priced + self.summaries.list_priced == self.priced else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A count since the start, of all tenants together."""
+
+    name: str
+    number: float
+    share: float
+    """Of the largest one."""
+
+
 @router.get("/ui")
-async def show_overview(visit: TheVisit) -> Response:
-    return visit.page("overview.html")
+async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
+    store = visit.services.store
+    usage = await store.usage_days(visit.tenant, days)
+    calibrations = await store.calibrations_of(visit.tenant, limit=MOST_CALIBRATIONS, after=None, order="desc")
+    return visit.page(
+        "overview.html",
+        days=days,
+        periods=PERIODS,
+        totals=totals_of(usage.days),
+        tokens=tokens_by_day(usage, days),
+        fates=fates_by_day(usage, days),
+        table=by_day(usage),
+        models=usage.models,
+        calibrations=[calibration_of(visit, stored) for stored in calibrations.data],
+        **since_start(visit),
+    )
+
+
+def totals_of(days: Iterable[DayUsage]) -> Totals:
+    kept = list(days)
+    return Totals(
+        added(each.sums for each in kept if each.purpose == "message"),
+        added(each.sums for each in kept if each.purpose != "message"),
+    )
+
+
+def added(sums: Iterable[DaySums]) -> DaySums:
+    kept = list(sums)
+    return DaySums(**{name: sum(getattr(each, name) for each in kept) for name in DaySums.__slots__})
+
+
+def tokens_by_day(usage: UsageDays, days: int) -> Stacked:
+    """What was sent, and on top of it what was saved."""
+    places = []
+    for day, parts in _each_day(usage, days):
+        totals = totals_of(parts)
+        sent, saved = totals.answers.prompt, max(totals.answers.saved, 0)
+        label = f"{_named(day)}: {short(sent)} tokens sent, {short(saved)} saved"
+        places.append((_named(day), label, {SENT: float(sent), SAVED: float(saved)}))
+    return stacked(places, (SENT, SAVED))
+
+
+def fates_by_day(usage: UsageDays, days: int) -> Stacked:
+    """Answers by what was done to the context, and those that no provider gave."""
+    places = []
+    for day, parts in _each_day(usage, days):
+        amounts = dict.fromkeys((*FATES, FAILED), 0.0)
+        for part in parts:
+            if part.purpose == "message":
+                amounts[part.context_status or "full"] += part.sums.calls - part.sums.failed
+                amounts[FAILED] += part.sums.failed
+        said = ", ".join(f"{whole(number)} {kind}" for kind, number in amounts.items() if number)
+        places.append((_named(day), f"{_named(day)}: {said or 'no calls'}", amounts))
+    return stacked(places, (*FATES, FAILED))
+
+
+def by_day(usage: UsageDays) -> list[tuple[date, Totals]]:
+    """The same as a table, the latest day first."""
+    days = sorted({each.day for each in usage.days}, reverse=True)
+    return [(day, totals_of(each for each in usage.days if each.day == day)) for day in days]
+
+
+def since_start(visit: Visit) -> dict[str, Any]:
+    """What the metrics say: of all tenants, since this Steno was started."""
+    visit.services.store.catch_up()
+    waits = visit.inspector.counts.sums(WAITS)
+    return {
+        "compactions": counted(visit, COMPACTIONS),
+        "upstream_errors": counted(visit, UPSTREAM_ERRORS),
+        "waits": _waits(waits[:-1]),
+        "waited": sum(waits[:-1]),
+        "mean_wait": waits[-1] / sum(waits[:-1]) if sum(waits[:-1]) else None,
+    }
+
+
+def counted(visit: Visit, family: Family) -> list[Counted]:
+    """Its numbers that are not 0, by the last label; the largest first."""
+    found = zip(family.series, visit.inspector.counts.sums(family), strict=True)
+    named = sorted(((words(labels[-1]), number) for labels, number in found if number), key=lambda each: -each[1])
+    most = named[0][1] if named else 1.0
+    return [Counted(name, number, number / most) for name, number in named]
+
+
+def _waits(numbers: Sequence[float]) -> list[Counted]:
+    most, bounds = max(numbers), (0.0, *WAITS.bounds)
+    if not most:
+        return []
+    names = [f"over {low:g} s" if isinf(high) else f"{low:g} to {high:g} s" for low, high in pairwise(bounds)]
+    return [Counted(name, number, number / most) for name, number in zip(names, numbers, strict=True)]
+
+
+def calibration_of(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
+    learnt = visit.services.providers.in_force(stored)
+    return {
+        "model": stored.key.model,
+        "tools": stored.key.tools,
+        "upstream": stored.key.upstream,
+        "ratio": learnt.ratio,
+        "offset": learnt.offset,
+        "samples": learnt.samples,
+        "note": learnt.note,
+        "updated_at": stored.updated_at,
+    }
+
+
+def _each_day(usage: UsageDays, days: int) -> list[tuple[date, list[DayUsage]]]:
+    """Those without a call too."""
+    today = datetime.now(UTC).date()
+    wanted = [today - timedelta(days=back) for back in reversed(range(days))]
+    return [(day, [each for each in usage.days if each.day == day]) for day in wanted]
+
+
+def _named(day: date) -> str:
+    return f"{day.day} {day:%b}"

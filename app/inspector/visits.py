@@ -17,6 +17,7 @@ from app.headers.relayed import value_of
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, Session, Sessions
+from app.metrics.table import Table
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
@@ -41,6 +42,8 @@ class Inspector:
     pages: Pages
     findings: tuple[Finding, ...]
     """What is wrong with the settings, as far as it was seen at the start."""
+    counts: Table
+    """Of all workers."""
     live: Live = field(default_factory=Live)
 
 
@@ -173,7 +176,8 @@ def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] |
     return inspector.sessions.opened(tenant), True
 
 
-async def _visit(request: Request, inspector: TheInspector) -> Visit:
+async def visit_of(request: Request, inspector: TheInspector) -> Visit:
+    """Raises `Instead`."""
     if IN_LINK in request.query_params:
         raise LinkFollowed
     found = session_of(request, inspector)
@@ -188,7 +192,7 @@ async def _visit(request: Request, inspector: TheInspector) -> Visit:
     return Visit(inspector, request, session, is_new)
 
 
-TheVisit = Annotated[Visit, Depends(_visit)]
+TheVisit = Annotated[Visit, Depends(visit_of)]
 
 
 async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:

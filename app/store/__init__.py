@@ -2,6 +2,7 @@
 
 from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
+from app.store.conversation_lists import SORTINGS, ConversationList, ListedConversation, Sorting, Wanted
 from app.store.conversation_rows import ConversationSeen, Pulse, StoredConversation
 from app.store.errors import (
     AccessRefused,
@@ -22,6 +23,7 @@ from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
 from app.store.tenant_rows import SeenTenant
+from app.store.usage_days import DaySums, DayUsage, ModelUsage, UsageDays
 from app.store.usage_records import (
     Grouping,
     StoredUsage,
@@ -36,18 +38,24 @@ from app.store.usage_records import (
 from app.store.words import words_in
 
 __all__ = [
+    "SORTINGS",
     "AccessRefused",
     "Busy",
     "CalibrationKey",
     "Check",
+    "ConversationList",
     "ConversationSeen",
     "DatabaseURLError",
     "DatabaseUnusable",
+    "DaySums",
+    "DayUsage",
     "Grouping",
     "LearnedWindow",
     "Lease",
+    "ListedConversation",
     "MessagePage",
     "MigrationFailed",
+    "ModelUsage",
     "Order",
     "Page",
     "Pin",
@@ -55,6 +63,7 @@ __all__ = [
     "SchemaTooNew",
     "Searched",
     "SeenTenant",
+    "Sorting",
     "StatementRefused",
     "Store",
     "StoreError",
@@ -66,11 +75,13 @@ __all__ = [
     "Strand",
     "TurnUsage",
     "UnknownCursor",
+    "UsageDays",
     "UsageGroup",
     "UsagePage",
     "UsageRecord",
     "UsageReport",
     "UsageSum",
     "UsageSums",
+    "Wanted",
     "words_in",
 ]

@@ -9,22 +9,26 @@ from app.core.view.chunks import SummaryChunk
 from app.store import (
     calibration_rows,
     chunks,
+    conversation_lists,
     conversation_rows,
     learned_windows,
     message_rows,
     pins,
     search,
     tenant_rows,
+    usage_days,
     usage_records,
 )
 from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
+from app.store.conversation_lists import ConversationList, Sorting, Wanted
 from app.store.conversation_rows import Pulse, StoredConversation
 from app.store.message_rows import MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
 from app.store.tenant_rows import SeenTenant
+from app.store.usage_days import UsageDays
 from app.store.usage_records import Grouping, UsagePage, UsageReport
 
 ERASED_ROWS = 500
@@ -42,6 +46,15 @@ class RestCalls(Calls):
         """By creation. Raises UnknownCursor if no conversation of the tenant is called `after`."""
         return await self._rest(
             tenant, self._read(conversation_rows.list_conversations, tenant, limit=limit, after=after, order=order)
+        )
+
+    async def search_conversations(
+        self, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
+    ) -> ConversationList:
+        """For people. Raises UnknownCursor for an `after` that no such list gave."""
+        return await self._rest(
+            tenant,
+            self._read(conversation_lists.search_conversations, tenant, wanted, sorting, limit=limit, after=after),
         )
 
     async def conversation(self, tenant: str, conversation_id: str) -> StoredConversation | None:
@@ -178,6 +191,10 @@ class RestCalls(Calls):
     ) -> UsageReport:
         """The tenant's records of a period, added up; times are milliseconds since 1970."""
         return await self._rest(tenant, self._read(usage_records.report_usage, tenant, since_ms, until_ms, model, by))
+
+    async def usage_days(self, tenant: str, days: int) -> UsageDays:
+        """The tenant's usage of the last so many days in UTC, today included, added up by day and by model."""
+        return await self._rest(tenant, self._read(usage_days.read_days, tenant, days))
 
     async def calibrations_of(
         self, tenant: str, *, limit: int, after: str | None, order: Order

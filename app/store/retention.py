@@ -24,8 +24,10 @@ from app.store.tables import (
     pins,
     prints,
     summary_chunks,
+    usage_days,
     usage_records,
 )
+from app.store.usage_days import DAY_MS
 
 Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
@@ -78,6 +80,11 @@ async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> 
     return await _remove(connection, usage_records, usage_records.c.created_at < _before(kept_ms), most)
 
 
+async def remove_usage_days(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+    """Once all of the day is too old."""
+    return await _remove(connection, usage_days, usage_days.c.day < _before(kept_ms + DAY_MS), most)
+
+
 async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """By their latest sample."""
     return await _remove(connection, calibrations, calibrations.c.updated_at < _before(kept_ms), most)
@@ -92,6 +99,7 @@ REMOVALS: tuple[Removal, ...] = (
     remove_conversations,
     remove_chunks,
     remove_usage,
+    remove_usage_days,
     remove_calibrations,
     remove_learned_windows,
 )

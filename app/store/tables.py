@@ -88,6 +88,7 @@ conversations = Table(
     _required("updated_at", Milliseconds),
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "created_at", "id"),
+    Index(None, "tenant", "updated_at", "id"),
     Index(None, "updated_at"),
 )
 
@@ -330,4 +331,29 @@ usage_records = Table(
     Index(None, "tenant", "conversation_id", "created_at", "id"),
     Index(None, "tenant", "created_at"),
     Index(None, "created_at"),
+)
+
+# The same by day: see `usage_days`. A day is when it begins.
+usage_days = Table(
+    "usage_days",
+    metadata,
+    _required("tenant", CleanText),
+    _required("day", Milliseconds),
+    _required("purpose", CleanText),
+    _required("model", CleanText),
+    _required("context_status", CleanText),  # Empty for a summary.
+    _required("calls", Count),
+    _required("failed", Count),
+    _required("priced", Count),
+    _required("list_priced", Count),
+    _required("prompt", Count),
+    _required("completion", Count),
+    _required("cached", Count),
+    _required("written", Count),
+    _required("reasoning", Count),
+    _required("saved", Count),
+    _required("cost", Double),
+    _required("saved_cost", Double),
+    PrimaryKeyConstraint("tenant", "day", "purpose", "model", "context_status"),
+    Index(None, "day"),
 )

@@ -13,10 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens
 from app.core.values import value
+from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
 from app.store.tables import usage_records
+from app.store.usage_days import count_records, uncount_conversation
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
@@ -146,10 +148,28 @@ class UsagePage:
 
 async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
     """Needs a transaction; doing it twice is doing it once."""
+    fresh = await _unwritten(connection, records)
     await connection.execute(
         insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing(),
         [_columns(record) for record in records],
     )
+    for tenant, ids in sorted(fresh.items()):
+        for batch in batches(ids):
+            await count_records(connection, tenant, batch)
+
+
+async def _unwritten(connection: AsyncConnection, records: Sequence[UsageRecord]) -> dict[str, list[str]]:
+    """The ids of those that are not there yet, by tenant."""
+    table, ids = usage_records.c, dict[str, list[str]]()
+    for record in records:
+        ids.setdefault(record.tenant, []).append(record.id)
+    for tenant, own in ids.items():
+        there: set[str] = set()
+        for batch in batches(own):
+            found = await connection.execute(select(table.id).where(table.tenant == tenant, table.id.in_(batch)))
+            there.update(found.scalars())
+        ids[tenant] = [id_ for id_ in own if id_ not in there]
+    return ids
 
 
 async def read_usage(
@@ -210,6 +230,7 @@ async def sums_of_requests(
 
 async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """All of the conversation. Needs a transaction."""
+    await uncount_conversation(connection, tenant, conversation_id)
     await connection.execute(
         delete(usage_records).where(
             usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id

@@ -66,15 +66,28 @@ class WordIndex:
         holds = self._holds_on_postgresql if connection.dialect.name == "postgresql" else self._holds_on_sqlite
         return select(self.words.c.tenant, self.words.c.id, self.words.c.created_at).where(holds(wanted))
 
+    def latest(self, connection: AsyncConnection, wanted: Sequence[tuple[str, bool]], most: int) -> Select[Any]:
+        """Tenant and id of `holding`, those that were stored last."""
+        of = self.words.c
+        if connection.dialect.name == "postgresql":
+            held = self.holding(connection, wanted).order_by(of.number.desc()).limit(most)
+            return select(held.subquery())
+        # SQLite's own index gives them in order, and goes no further than it has to.
+        rowid: ColumnElement[int] = literal_column("rowid")
+        found = select(rowid).select_from(table(self.search)).where(self._matches(wanted))
+        return select(of.tenant, of.id).where(of.number.in_(found.order_by(rowid.desc()).limit(most)))
+
     def _holds_on_postgresql(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
         query = " & ".join(f"{term}:*" if goes_on else term for term, goes_on in wanted)
         return self.words.c.words.bool_op("@@")(cast(bindparam(None, query, type_=String), TSQUERY))
 
     def _holds_on_sqlite(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
-        query = " AND ".join(f'"{term}" *' if goes_on else f'"{term}"' for term, goes_on in wanted)
-        matches: ColumnElement[bool] = literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
         rowid: ColumnElement[int] = literal_column("rowid")
-        return self.words.c.number.in_(select(rowid).select_from(table(self.search)).where(matches))
+        return self.words.c.number.in_(select(rowid).select_from(table(self.search)).where(self._matches(wanted)))
+
+    def _matches(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
+        query = " AND ".join(f'"{term}" *' if goes_on else f'"{term}"' for term, goes_on in wanted)
+        return literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
 
 
 async def find_words(

@@ -23,6 +23,7 @@ from app.store.tables import (
     pins,
     summary_chunks,
     summary_words,
+    usage_days,
     usage_records,
 )
 from app.store.tenant_rows import EXPORTED, TABLES
@@ -34,6 +35,7 @@ TIMES = {
     conversations: "updated_at",
     summary_chunks: "used_at",
     usage_records: "created_at",
+    usage_days: "day",
     calibrations: "updated_at",
     learned_windows: "expires_at",
 }
@@ -129,7 +131,7 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     await live(store)
     await live(store, STRANGER)
     await taught(store)
-    await age(store, DAYS + 0.1, *TIMES)
+    await age(store, DAYS + 1.1, *TIMES)
     await store.remove_unused()
     gone = [table for table in metadata.sorted_tables if table is not leases]
     assert await count(store, *gone) == [0] * len(gone)

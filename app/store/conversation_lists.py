@@ -1,0 +1,159 @@
+"""Lists of conversations for people: searched, filtered, and sorted by what is asked for, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.values import value
+from app.store.clock import moment
+from app.store.errors import UnknownCursor
+from app.store.summary_index import SUMMARIES
+from app.store.tables import conversations, summary_chunks
+from app.store.words import may_go_on, terms, words_in
+
+Sorting = Literal["updated", "created", "saved", "size", "requests"]
+SORTINGS: tuple[Sorting, ...] = get_args(Sorting)
+MOST_FOUND = 2_000
+"""Summaries that hold the words of a search: the latest ones, so that a word that stands everywhere costs no more."""
+
+_TABLE = conversations.c
+_KEYS: Mapping[Sorting, ColumnElement[int]] = {
+    "updated": _TABLE.updated_at,
+    "created": _TABLE.created_at,
+    "saved": _TABLE.tokens_before - _TABLE.tokens_after,
+    "size": _TABLE.tokens_before,
+    "requests": _TABLE.requests,
+}
+_SHOWN = (
+    "id",
+    "model",
+    "turns",
+    "requests",
+    "status",
+    "reason",
+    "tokens_before",
+    "tokens_after",
+    "window",
+    "forked_from",
+)
+
+
+@value
+class Wanted:
+    """Which conversations are listed: those that all of it is true of."""
+
+    text: str = ""
+    """Part of an id, or words that one of its summaries holds."""
+    status: str | None = None
+    """Of the latest request; likewise what follows."""
+    model: str | None = None
+    saved: bool = False
+    """Less was sent than came."""
+    failed: bool = False
+    """Something could not be done: it has a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedConversation:
+    """A conversation as of its latest request, without the parts of its payload."""
+
+    id: str
+    model: str
+    turns: int
+    requests: int
+    status: str
+    reason: str | None
+    tokens_before: int
+    tokens_after: int
+    window: int
+    forked_from: str | None
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def saved(self) -> int:
+        return self.tokens_before - self.tokens_after
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationList:
+    """Part of a list; `next` as `after` gives the next part, None at the end."""
+
+    data: Sequence[ListedConversation]
+    next: str | None
+
+
+async def search_conversations(
+    connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
+) -> ConversationList:
+    """The largest first. Raises UnknownCursor for an `after` that no list gave."""
+    key = _KEYS[sorting].label("key")
+    found = select(_TABLE.id, key).where(_TABLE.tenant == tenant, *_conditions(connection, tenant, wanted))
+    if after is not None:
+        found = found.where(tuple_(_KEYS[sorting], _TABLE.id) < tuple_(*_read_cursor(after)))
+    found = found.order_by(key.desc(), _TABLE.id.desc()).limit(limit + 1)
+    # In two steps: sorted together, all columns of all rows would be read, and those of a payload are long.
+    places = {row.id: row.key for row in await connection.execute(found)}
+    shown = list(places)[:limit]
+    rows = await connection.execute(
+        select(*(_TABLE[name] for name in (*_SHOWN, "created_at", "updated_at"))).where(
+            _TABLE.tenant == tenant, _TABLE.id.in_(shown)
+        )
+    )
+    listed = {row.id: _listed(row) for row in rows}
+    more = len(places) > limit
+    return ConversationList(
+        [listed[id_] for id_ in shown if id_ in listed], f"{places[shown[-1]]}.{shown[-1]}" if more else None
+    )
+
+
+def _conditions(connection: AsyncConnection, tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if wanted.text:
+        conditions.append(_holds(connection, tenant, wanted.text))
+    if wanted.status is not None:
+        conditions.append(_TABLE.status == wanted.status)
+    if wanted.model is not None:
+        conditions.append(_TABLE.model == wanted.model)
+    if wanted.saved:
+        conditions.append(_TABLE.tokens_after < _TABLE.tokens_before)
+    if wanted.failed:
+        conditions.append(_TABLE.reason.is_not(None))
+    return conditions
+
+
+def _holds(connection: AsyncConnection, tenant: str, text: str) -> ColumnElement[bool]:
+    in_id: ColumnElement[bool] = _TABLE.id.icontains(text, autoescape=True)
+    words = words_in(text)
+    return or_(in_id, _TABLE.id.in_(_told_of(connection, tenant, words))) if words else in_id
+
+
+def _told_of(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> Select[Any]:
+    """The conversations with a summary that holds every word, or one that begins with it."""
+    wanted = list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
+    latest = SUMMARIES.latest(connection, wanted, MOST_FOUND).subquery()
+    chunk = summary_chunks.c
+    return (
+        select(chunk.conversation_id)
+        .select_from(latest)
+        .join(summary_chunks, (chunk.tenant == latest.c.tenant) & (chunk.id == latest.c.id))
+        .where(chunk.tenant == tenant)
+    )
+
+
+def _read_cursor(after: str) -> tuple[int, str]:
+    key, point, id_ = after.partition(".")
+    if not point or not key.removeprefix("-").isdecimal() or len(key) > 18:
+        raise UnknownCursor(f"The list holds no {after!r:.100} to continue after.")
+    return int(key), id_
+
+
+def _listed(row: Row[Any]) -> ListedConversation:
+    columns = {name: getattr(row, name) for name in _SHOWN}
+    return ListedConversation(**columns, created_at=moment(row.created_at), updated_at=moment(row.updated_at))
