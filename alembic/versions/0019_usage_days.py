@@ -4,7 +4,7 @@ from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, PrimaryKeyConstraint, Text
 
 revision = "0019"
-down_revision = "0016"
+down_revision = "0017"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 COUNTS = (
