@@ -17,6 +17,7 @@
       FormatNotSpoken         404  format_not_spoken
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
+      SummaryNotActive        409  summary_not_active
       MessagesNotKept         404  messages_not_kept
       InvalidRequest          400  invalid_request
       InvalidReference        400  invalid_encrypted_content
@@ -151,6 +152,12 @@ class ConversationNotFound(_RequestError):
 
 class SummaryNotFound(_RequestError):
     status, code = 404, "summary_not_found"
+
+
+class SummaryNotActive(_RequestError):
+    """It was replaced or deactivated: somebody was quicker."""
+
+    status, code = 409, "summary_not_active"
 
 
 class MessagesNotKept(_RequestError):

@@ -7,6 +7,7 @@ made is in `leased`, and in `unstored` while the database is away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -245,6 +246,11 @@ class Compactor:
         self._recaller.forget(tenant, conversation_id)
         self._memory.forget(tenant, conversation_id)
         self._paces.forget(tenant, conversation_id)
+
+    def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
+        """What is not in use any more, which the database knows. Other processes remember it for `memory.SECONDS` at
+        most, and go by that only while the database is away."""
+        self._memory.forget_chunks(tenant, ids)
 
     async def _use_store(self, progress: Progress) -> bool:
         """The line from the look at the store to the compaction. False where the database is away."""

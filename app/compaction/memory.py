@@ -51,6 +51,15 @@ class ChunkMemory:
             lambda place, held: place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
         )
 
+    def forget_chunks(self, tenant: str, ids: Iterable[str]) -> None:
+        """These and every fold over any of them."""
+        gone = set(ids)
+        own = (held.chunk for (owner, _, _), held in self._chunks.items() if owner == tenant)
+        for chunk in sorted(own, key=lambda chunk: chunk.level):
+            if not gone.isdisjoint(chunk.children):
+                gone.add(chunk.id)
+        self._chunks.drop(lambda place, _: place[0] == tenant and place[2] in gone)
+
     def _held_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> Iterator[_Remembered]:
         digests = frozenset(chain)
         for (owner, kind, _), held in self._chunks.items():

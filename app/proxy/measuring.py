@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
+from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
@@ -13,7 +14,7 @@ from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
-from app.wire.format import WireRequest
+from app.wire.format import WireFormat, WireRequest
 
 MOST_REMEMBERED = 4_096
 SECONDS = 1.0
@@ -73,6 +74,18 @@ class Measuring:
         if key is not None:
             self._measures.keep(key, (measure, provider.revision))
         return measure
+
+    def summaries_of(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
+        """By what a model's summaries are measured where there is no request. Raises `UnknownUpstream` and
+        `FormatNotSpoken`."""
+        provider = self._providers.of(model, format_.name, tenant)
+        counted_as = self._base_model(model)
+        formula = self._estimator.formula(counted_as, format_.token_rules)
+        rules = self._policies.of(provider.settings, model)
+        window = provider.windows.of(model, tenant, rules.compaction.default_window)
+        line = provider.calibrations.of(tenant, model, formula, tools=False).line
+        count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
+        return count, budget_for(window, None, rules.shares, line)
 
     def _provider(self, request: WireRequest, caller: Caller) -> Provider:
         return self._providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)

@@ -1,18 +1,62 @@
-"""REST over the dry run: what would happen to a request."""
+"""REST over plans: what would happen to a request, and what happened to the latest one."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from app.core.stages.steps import StepName
 from app.core.view.coverage import coverage_of
 from app.proxy.caller import Caller
 from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST
-from app.proxy.report import context_of
-from app.rest.dependencies import REQUEST_BODY, STATUSES, Body, Tenant, TheServices, format_of, readable
+from app.proxy.report import context_of, plan_of
+from app.rest.dependencies import (
+    REQUEST_BODY,
+    STATUSES,
+    Body,
+    ConversationId,
+    Tenant,
+    TheServices,
+    format_of,
+    known,
+    readable,
+)
+from app.rest.plan_words import in_words
+
+
+class StepOut(BaseModel):
+    step: StepName
+    outcome: str = Field(
+        description="Of stored: fits, too_large. Of mask: set, put_off. Of summarise: made, failed, in_background, ..."
+        " Of the others: sent, refused."
+    )
+    tokens: int | None = Field(description="Of the prompt with it; of summarise: of the summaries that were made.")
+    summaries: int = Field(description="How many stand in the prompt, or were made.")
+    reason: str | None
+
+
+class PlanDetailsOut(BaseModel):
+    """How a payload came about. Tokens are the provider's."""
+
+    request_id: str
+    turn: int
+    window: int
+    window_source: str = Field(description="config, provider, learnt, bundled or default.")
+    limit: int = Field(description="What the prompt may use of the window.")
+    trigger: int = Field(description="Over so many tokens a compaction is due.")
+    target: int = Field(description="What a compaction aims at.")
+    floor: int = Field(description="What nothing can take away: instructions, tools and the last user message.")
+    estimated: int = Field(description="Of what came.")
+    forwarded: int = Field(description="Of what was sent.")
+    context_status: str = Field(description=f"{STATUSES}.")
+    actions: list[str]
+    reason: str | None
+    steps: list[StepOut] = Field(description="What was looked at and tried, in order; the last one is what was sent.")
+    words: list[str] = Field(description="The same as sentences.")
 
 
 class PlanOut(BaseModel):
@@ -26,6 +70,15 @@ class PlanOut(BaseModel):
     summaries_to_make: int
     messages_to_summarize: int
     budget: dict[str, int | str]
+    plan: PlanDetailsOut | None = Field(description="What would be tried, and why; null where nothing is due.")
+
+
+class ConversationPlanOut(BaseModel):
+    conversation_id: str
+    object: Literal["conversation.plan"] = "conversation.plan"
+    plan: PlanDetailsOut | None = Field(
+        description="Of the latest request whose payload was changed, or due to be; null where there was none."
+    )
 
 
 router = APIRouter(prefix="/context", tags=["context"])
@@ -57,4 +110,17 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
             "trigger": budget.line.reported(min(budget.trigger.tokens, budget.limit)),
             "target": budget.line.reported(budget.target),
         },
+        plan=_details(await job.beside(services.work, lambda: plan_of(facts, prepared))),
     )
+
+
+@router.get("/conversations/{conversation_id}/plan")
+async def read_plan(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> ConversationPlanOut:
+    """How the latest payload that was changed, or due to be, came about: the numbers, what was tried, and why."""
+    conversation = await known(services, tenant, conversation_id)
+    stored = conversation.plan and msgspec.json.decode(conversation.plan)
+    return ConversationPlanOut(conversation_id=conversation_id, plan=_details(stored or None))
+
+
+def _details(plan: dict[str, Any] | None) -> PlanDetailsOut | None:
+    return None if plan is None else PlanDetailsOut.model_validate({**plan, "words": in_words(plan)})

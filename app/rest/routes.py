@@ -7,6 +7,7 @@ from app.rest import (
     compact,
     conversations,
     coverage,
+    edits,
     messages,
     models,
     pins,
@@ -19,7 +20,7 @@ from app.rest import (
 
 _SUBJECTS = (
     *(compact, pins, search, tenant, usage, conversations),
-    *(messages, summaries, coverage, calibration, models, plan),
+    *(messages, summaries, edits, coverage, calibration, models, plan),
 )
 
 ROUTERS = tuple(subject.router for subject in _SUBJECTS)

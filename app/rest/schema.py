@@ -13,6 +13,7 @@ from starlette.types import Scope
 from app.errors import (
     BodyTooLarge,
     ConversationNotFound,
+    FormatNotSpoken,
     HeadersTooLarge,
     HostNotAllowed,
     InvalidRequest,
@@ -23,6 +24,7 @@ from app.errors import (
     RequestTimedOut,
     StenoError,
     StorageUnavailable,
+    SummaryNotActive,
     SummaryNotFound,
     TooManyBytesInFlight,
     UnknownUpstream,
@@ -39,6 +41,8 @@ ALWAYS: Errors = (InvalidRequest, OriginNotAllowed, HostNotAllowed, HeadersTooLa
 OF_A_TENANT: Errors = (MissingCredentials, StorageUnavailable)
 WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
+OF_EDITS = ("edit_summary", "deactivate_summary", "undo_compaction")
+"""The routes, by the names of their functions, that change summaries."""
 OF_THE_ARCHIVE = ("list_messages", "search")
 """The routes, by the names of their functions, that show messages."""
 OF_A_CHAT: Errors = (
@@ -144,6 +148,8 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
         yield from WITH_A_BODY
     if operation["operationId"].startswith(OF_THE_ARCHIVE):
         yield MessagesNotKept
+    if operation["operationId"].startswith(OF_EDITS):
+        yield from (SummaryNotFound, SummaryNotActive, UnknownUpstream, FormatNotSpoken)
     for parameter in operation.get("parameters", ()):
         yield from BY_PARAMETER.get(parameter["name"], ())
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from app.core.view.chunks import SummaryChunk
 from app.errors import SummaryNotFound
+from app.proxy.services import Services
 from app.rest.dependencies import (
     ConversationId,
     Limit,
@@ -38,10 +39,12 @@ class SummaryOut(BaseModel):
     values_kept: float | None = Field(description="Share of the values that the text holds, too; null without any.")
     rules: list[str] = Field(description="Standing rules that the user set there, word for word, newest first.")
     rules_left_out: int = Field(description="Older rules there was no room for.")
-    version: int
+    version: int = Field(description="1, and one more for each edit, and each time it is made anew.")
+    active: bool = Field(description="Whether payloads may use it.")
+    deactivated_at: datetime | None = Field(description="When it was edited, deactivated or undone; null while active.")
     token_count: int
     model: str
-    prompt_version: str
+    prompt_version: str = Field(description="`edited` where somebody wrote the text.")
     created_at: datetime | None
 
 
@@ -57,7 +60,7 @@ async def list_summaries(
     after: str | None = None,
     order: Order = "asc",
 ) -> Listing[SummaryOut]:
-    """The summaries that a conversation made or uses, oldest first."""
+    """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""
     await known(services, tenant, conversation_id)
     with known_cursor():
         page = await services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
@@ -68,10 +71,15 @@ async def list_summaries(
 async def read_summary(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str
 ) -> SummaryOut:
+    return summary_out(await found_summary(services, tenant, conversation_id, summary_id))
+
+
+async def found_summary(services: Services, tenant: str, conversation_id: str, summary_id: str) -> SummaryChunk:
+    """Raises `SummaryNotFound`."""
     chunk = await services.store.summary(tenant, conversation_id, summary_id)
     if chunk is None:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
-    return summary_out(chunk)
+    return chunk
 
 
 def summary_out(chunk: SummaryChunk) -> SummaryOut:
@@ -90,6 +98,8 @@ def summary_out(chunk: SummaryChunk) -> SummaryOut:
         rules=list(chunk.rules),
         rules_left_out=chunk.rules_left_out,
         version=chunk.version,
+        active=chunk.deactivated_at is None,
+        deactivated_at=chunk.deactivated_at,
         token_count=chunk.tokens,
         model=chunk.model,
         prompt_version=chunk.prompt_version,

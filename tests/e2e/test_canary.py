@@ -183,6 +183,15 @@ def _demanding(run: Run, what: str) -> None:
     run.ask(what, b"{}", target=target)
 
 
+def _deactivating(run: Run, what: str) -> None:
+    one = "/context/conversations/undone/summaries"
+    run.ask("a compaction to undo", run.long(conversation_id="undone"))
+    run.ask("its summaries", None, target=one, method="GET")
+    [made] = run.answers["its summaries"].json["data"]
+    for name in ("a deactivation", what):
+        run.ask(name, None, target=f"{one}/{made['id']}", method="DELETE")
+
+
 def _as_stranger(*headers: bytes, host: bytes = b"steno.test") -> Callable[[Run, str], None]:
     request = request_bytes(short(), *headers, usual=False).replace(b"steno.test", host)
     return lambda run, what: run.keep(what, request)
@@ -235,6 +244,7 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
+    errors.SummaryNotActive: _deactivating,
     errors.MessagesNotKept: _asking("/context/conversations/known/messages"),
     errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
     errors.StorageUnavailable: lambda run, what: None,  # noqa: ARG005 - of the Steno whose database is away

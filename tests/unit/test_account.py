@@ -17,8 +17,7 @@ from app.core.summary.attempts import steps_to
 from app.core.summary.flow import Compaction, Outcome
 from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Pins
-from tests.unit.conversations import chunk, conversation, cost, message, turns
-from tests.unit.test_ladder import budget
+from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
 
 TALK = conversation(*turns(8, size=100), message("user", "q"))
 CHUNK = chunk(TALK, 0, 8)
