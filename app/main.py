@@ -32,7 +32,9 @@ from app.inspector.visits import Inspector
 from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
+from app.metrics.families import CACHE_BYTES, DATABASE_UP, IN_FLIGHT, PAUSED
 from app.metrics.metrics import Metrics
+from app.metrics.sampling import Gauges, Sampler
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
@@ -73,6 +75,7 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
+from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MessageReader
@@ -110,7 +113,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    app.include_router(metrics_router(metrics.table, services.store.catch_up))
+    app.include_router(metrics_router(metrics.table, services.store.catch_up, services.sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:
@@ -148,6 +151,7 @@ def gate_of(
         metrics=metrics,
         header_count=limits.header_count,
         header_bytes=limits.header_bytes,
+        verbose=settings.log.level == "debug",
     )
 
 
@@ -166,25 +170,28 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
     _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     secret = server_secret(settings)
     identity = Identity(secret)
-    store = open_store(settings)
+    store = open_store(settings, metrics.asked_database)
     providers = open_providers(settings, store, instance)
-    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back)
+    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
     ledger = Ledger(store, prices_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
-    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters)
+    tracer = open_tracer(settings)
+    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
     holder = secrets.token_hex(8)
     at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     room = BackgroundRoom(BackgroundLimits(*at_most))
     compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder)
+    in_flight = BytesInFlight(limits.in_flight_bytes)
+    readers = {each.name: _reader(identity, each, settings.identity.ignore) for each in FORMATS}
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
         store=store,
         identity=identity,
         formats=FORMATS,
-        readers={each.name: _reader(identity, each, settings.identity.ignore) for each in FORMATS},
+        readers=readers,
         estimator=estimator,
         compactor=compactor,
         background=Background(compactor, paces, room, tasks),
@@ -194,7 +201,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
         quotas=quotas,
-        in_flight=BytesInFlight(limits.in_flight_bytes),
+        in_flight=in_flight,
         work=work,
         bounds=BodyBounds(limits.values, limits.messages),
         limits=limits,
@@ -205,7 +212,31 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tell
         overflow_retries=settings.compaction.overflow_retries,
         references=References(secret),
         keeps_messages=settings.storage.messages,
+        tracer=tracer,
+        sampler=Sampler(metrics, _gauges(store, summariser, compactor, in_flight, tuple(readers.values()))),
     )
+
+
+def _gauges(
+    store: Store,
+    summariser: Summariser,
+    compactor: Compactor,
+    in_flight: BytesInFlight,
+    readers: Sequence[MessageReader],
+) -> Gauges:
+    """What a worker's metrics say of its state, and where that is found."""
+    caches: dict[str, Callable[[], int]] = {
+        "messages": lambda: sum(reader.message_bytes for reader in readers),
+        "histories": lambda: sum(reader.history_bytes for reader in readers),
+        "bodies": lambda: sum(reader.beginnings.held_bytes for reader in readers),
+        "recall": lambda: compactor.recall_bytes,
+    }
+    return {
+        (DATABASE_UP, ()): lambda: store.state == "ok",
+        (PAUSED, ()): lambda: summariser.paused,
+        (IN_FLIGHT, ()): lambda: in_flight.held_bytes,
+        **{(CACHE_BYTES, (name,)): held for name, held in caches.items()},
+    }
 
 
 def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str]) -> MessageReader:
@@ -227,8 +258,21 @@ def prices_of(settings: Settings) -> Callable[[str], Price | None]:
     return lambda model: list_price(settings.base_model(model))
 
 
-def open_store(settings: Settings) -> Store:
-    """Raises `DatabaseURLError`."""
+def open_tracer(settings: Settings) -> Tracer | None:
+    """What traces are recorded with, if they are wanted. Raises `ConfigurationError` where that is not installed."""
+    if settings.telemetry.traces == "off":
+        return None
+    try:
+        from app.tracing.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
+    except ImportError as error:
+        raise ConfigurationError(
+            "telemetry.traces is otlp, which needs OpenTelemetry. Install it with `pip install 'steno[otel]'`."
+        ) from error
+    return OtelTracer()
+
+
+def open_store(settings: Settings, took: Callable[[float], object] = lambda _: None) -> Store:
+    """Raises `DatabaseURLError`. `took` is called with the seconds of each request's call."""
     storage = settings.storage
     return Store.open(
         storage.url.get_secret_value(),
@@ -236,6 +280,7 @@ def open_store(settings: Settings) -> Store:
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         listen_notify=storage.listen_notify == "auto",
+        took=took,
     )
 
 
@@ -306,6 +351,7 @@ def _lifespan(
             raise
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers.all if tells else ()))
+        sampling = asyncio.ensure_future(services.sampler.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         heap.give_back()
@@ -317,10 +363,13 @@ def _lifespan(
             yield
         finally:
             checking.cancel()
+            sampling.cancel()
             await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()
             await services.store.close()
             await services.work.stop()
+            if services.tracer is not None:
+                await asyncio.to_thread(services.tracer.close)
 
     return lifespan

@@ -94,7 +94,7 @@ class World:
                 "status": status,
                 "reason": chance.choice((None,) * 9 + ("summariser_upstream_timeout",)),
                 "tokens_before": before,
-                "tokens_after": before // chance.randrange(1, 9),
+                "tokens_after": after,
                 "window": 128_000,
                 "forked_from": None,
                 "coverage": json.dumps(coverage(each)),

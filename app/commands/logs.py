@@ -1,8 +1,9 @@
-"""Logs: one line a decision, as JSON or text on standard output; never a message's text, never a key."""
+"""Logs: one line for each decision, as JSON or text on standard output; never a message's text, never a key."""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import traceback
@@ -11,6 +12,7 @@ from typing import Literal
 
 import structlog
 
+from app.commands.lines import Line
 from app.proxy.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
@@ -18,14 +20,22 @@ _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|Excep
 """The lines of a traceback that say where an error came from and what kind it is."""
 
 
-def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
+Shape = Literal["auto", "json", "text"]
+
+
+def is_readable(shape: Shape) -> bool:
+    """Whether lines are written for people: where it is left open, on a terminal."""
+    return shape == "text" or (shape == "auto" and sys.stdout.isatty())
+
+
+def configure_logging(level: str, shape: Shape) -> None:
     """Routes structlog and the standard library's loggers to one stream."""
-    number = logging.getLevelNamesMapping()[level.upper()]
-    render = structlog.processors.JSONRenderer() if shape == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    number, readable = logging.getLevelNamesMapping()[level.upper()], is_readable(shape)
+    render = Line(colors=_may_be_colored()) if readable else structlog.processors.JSONRenderer()
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if readable else "iso", utc=not readable),
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -51,6 +61,15 @@ def configure_logging(level: str, shape: Literal["json", "text"]) -> None:
     # The HTTP client's own lines name every request; at info they would be most of the log.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    # Says for each batch what `app.tracing` says once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    # What the server says of its start is in the banner.
+    logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)
+
+
+def _may_be_colored() -> bool:
+    """https://no-color.org"""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

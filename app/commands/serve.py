@@ -43,5 +43,9 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
         log.warning(
-            "too few open files for limits.connections", connections=connections, allowed=allowed, wanted=wanted
+            "too few open files for limits.connections",
+            connections=connections,
+            allowed=allowed,
+            wanted=wanted,
+            remedy="Raise the limit of open files (ulimit -Hn), or lower limits.connections.",
         )

@@ -17,6 +17,8 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from app import __version__
+from app.commands.banner import banner
+from app.commands.logs import is_readable
 from app.main import create_app
 from app.metrics.metrics import Metrics
 from app.proxy.protocol import protocol_within
@@ -31,13 +33,19 @@ SWITCH_SECONDS = 0.0005
 Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
+"""By which this machine reaches a server that listens at all of its addresses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
     """What is in force once it listens, as far as nobody else knows it."""
 
-    database: str
-    loop: str
-    http: str
+    database: str = ""
+    loop: str = ""
+    http: str = ""
+    estimated: tuple[str, ...] = ()
+    """Encodings whose tables are missing, so that tokens are estimated by bytes."""
 
 
 def run(
@@ -86,18 +94,29 @@ def run(
 
 
 def announce(settings: Settings, taken: list[socket.socket], started: Started) -> None:
-    """The one line that says what is in force."""
+    """Says what is in use and where: in one line, or to somebody at a terminal in a few."""
     host, port = taken[0].getsockname()[:2]
+    if is_readable(settings.log.format):
+        workers = settings.server.workers
+        runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
+        near = _ANY_ADDRESS.get(host, host)
+        sys.stdout.write(banner(settings, _url(near, port), started.database, runs_on, started.estimated))
+        sys.stdout.flush()
+        return
     log.info(
         "serving",
         version=__version__,
-        url=f"http://{f'[{host}]' if ':' in host else host}:{port}/v1",
+        url=f"{_url(host, port)}/v1",
         upstream=settings.upstream.base_url,
         database=started.database,
         workers=settings.server.workers,
         loop=started.loop,
         http=started.http,
     )
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def cannot_listen(settings: Settings, error: OSError) -> str:
@@ -147,7 +166,9 @@ class _Server(uvicorn.Server):
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
         http = self.config.http_protocol_class.__name__
-        self._on_start(Started(self._services.store.place, type(loop).__module__.partition(".")[0], http))
+        estimated = tuple(self._services.estimator.heuristics)
+        place = self._services.store.place
+        self._on_start(Started(place, type(loop).__module__.partition(".")[0], http, estimated))
 
     def _stop(self) -> None:
         """The supervisor says so, or is gone."""

@@ -93,7 +93,7 @@ class Supervisor:
         self._waking, self._woken = socket.socketpair()
         self._lasts, self._ends = CONTEXT.Pipe(duplex=False)
         """The pipe that ends when all are to stop."""
-        self._started = Started("", "", "")
+        self._started = Started()
 
     def run(self) -> str | None:
         """Serves until it is stopped. What kept it from starting, or None."""

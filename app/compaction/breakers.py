@@ -61,6 +61,14 @@ class ModelBreaker:
         self._failing.keep((model, tenant), replace(failing, until=self._clock() + OPEN_SECONDS))
         return True
 
+    @property
+    def open(self) -> int:
+        """Models that some tenant does not ask now."""
+        now = self._clock()
+        return len(
+            {model for (model, _), each in self._failing.items() if each.failures >= FAILURES and now < each.until}
+        )
+
     def why(self, model: Hashable, tenant: str) -> Reasons | None:
         """Why it failed the last time, if it did not answer since."""
         failing = self._failing.get((model, tenant))

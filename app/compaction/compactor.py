@@ -80,6 +80,7 @@ class Compactor:
         self._tasks = tasks
         self._work = work
         self._quotas = quotas
+        self._metrics = metrics
         self._paces = paces
         self._room = room
         self._setbacks = Setbacks()
@@ -121,6 +122,7 @@ class Compactor:
                 break
         await self._judge(progress)
         decision = await self._settle(progress)
+        self._metrics.reused(_reused(progress, decision))
         if progress.without_store:
             decision = replace(decision, why=decision.why or because(Code.STORAGE))
         return await self._finished(job, decision)
@@ -240,6 +242,11 @@ class Compactor:
     async def _finished(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
         """With what is recalled, and as its provider takes it; a dry run keeps nothing."""
         return await self._ties.tied(job, await self._recaller.recalled(job, decision), keep=keep)
+
+    @property
+    def recall_bytes(self) -> int:
+        """That are held to find what is to be recalled."""
+        return self._recaller.held_bytes
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, also at another process, or of all."""
@@ -388,6 +395,12 @@ class Compactor:
             return replace(settled, steps=(*before, *settled.steps), budget=case.budget)
 
         return await progress.beside(decide)
+
+
+def _reused(progress: Progress, decision: Decision) -> int:
+    """How many of its summaries were there before it."""
+    made = {chunk.id for chunk in progress.made}
+    return sum(chunk.id not in made for chunk in decision.view.chunks) if decision.view else 0
 
 
 def _goes_on(compaction: Compaction) -> bool:

@@ -25,7 +25,7 @@ import structlog
 
 from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory
-from app.compaction.performer import Performer, log_compaction
+from app.compaction.performer import Performer
 from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.setbacks import Setbacks
@@ -110,6 +110,13 @@ class LeasedCompaction:
 
     async def _wait(self, progress: Progress, plan: Plan) -> Compaction:
         """Waits for the result of somebody else's compaction, not for the lease."""
+        began = monotonic()
+        try:
+            return await self._awaited(progress, plan)
+        finally:
+            self._performer.metrics.waited_for_lease(monotonic() - began)
+
+    async def _awaited(self, progress: Progress, plan: Plan) -> Compaction:
         place = (*progress.job.place, plan.range, progress.job.conversation.chain.positions)
         progress.waited = True
         while progress.seconds_left:
@@ -145,8 +152,7 @@ class LeasedCompaction:
             compaction = Compaction((), Outcome.DELETED)
             self._memory.forget(*job.place)
         self._setbacks.learn(job.undertaking(plan), compaction)
-        self._performer.metrics.compacted(compaction.outcome)
-        log_compaction(job, plan, compaction, began)
+        self._performer.ended(job, plan, compaction, began)
         return compaction
 
     async def _perform(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Compaction:

@@ -13,6 +13,7 @@ import structlog
 from app.compaction.job import Job
 from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
+from app.compaction.remedies import remedy_for
 from app.compaction.summariser import PAUSED, Summariser
 from app.compaction.under_way import UnderWay
 from app.core.reasons import Code, Reason, joined
@@ -102,6 +103,12 @@ class Performer:
         finally:
             settle()
 
+    def ended(self, job: Job, plan: Plan, compaction: Compaction, began: float, *, stored: bool = True) -> None:
+        """A compaction came to an end: counted and logged. `began` is the monotonic clock's."""
+        seconds = monotonic() - began
+        self.metrics.compacted(job.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
+        _log_compaction(job, plan, compaction, seconds, stored=stored)
+
     async def _together(self, flows: Sequence[Flow], job: Job, keep: Keep) -> tuple[Compaction, ...]:
         free = asyncio.Semaphore(SIDE_BY_SIDE)
 
@@ -120,6 +127,7 @@ class Performer:
         began = monotonic()
         deadline = began + self._summariser.timeout_seconds * ATTEMPTS
         reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
+        self.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began
             self._paces.summarised((reply.upstream, reply.model), seconds)
@@ -171,8 +179,7 @@ class _Answered:
         )
 
 
-def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *, stored: bool = True) -> None:
-    """`began` is the monotonic clock's."""
+def _log_compaction(job: Job, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
     reasons = compaction.reasons
     if reasons == (PAUSED,):
         return  # The summariser tells of it, once, with a count.
@@ -184,7 +191,8 @@ def log_compaction(job: Job, plan: Plan, compaction: Compaction, began: float, *
         model=job.summary.model,
         messages=plan.messages,
         chunks=len(compaction.made),
-        seconds=round(monotonic() - began, 2),
+        seconds=round(seconds, 2),
         purpose=job.purpose,
         reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
+        remedy=None if compaction.is_whole else remedy_for(reasons),
     )

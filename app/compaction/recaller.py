@@ -37,6 +37,11 @@ class Recaller:
         )
         """By conversation and model: by each, notes have other sizes."""
 
+    @property
+    def held_bytes(self) -> int:
+        """That are held."""
+        return self._held.held_bytes
+
     async def recalled(self, job: Job, decision: Decision) -> Decision:
         """The decision with what the current message is about, quoted from what its view leaves out."""
         policy, view = job.policy.recall, decision.view

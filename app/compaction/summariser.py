@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from app.compaction.breakers import ModelBreaker
+from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
@@ -19,6 +20,7 @@ from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
+from app.tracing.spans import Tracer
 from app.wire.format import AnswerReader, Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
@@ -52,6 +54,8 @@ class Route:
     """Complete for the call: the caller's own, or with the operator's key."""
     name: str = ""
     """What the settings call the upstream."""
+    host: str = ""
+    """Of the upstream."""
     is_own: bool = False
     """Whether the conversation itself goes there, too, and in the same format."""
     continues: bool = True
@@ -120,8 +124,10 @@ class Summariser:
         reasoning_allowance: int,
         parameters: Mapping[str, Any],
         clock: Callable[[], float] = monotonic,
+        tracer: Tracer | None = None,
     ) -> None:
         """`parameters` are further members of each call, such as a temperature."""
+        self._tracer = tracer
         self.timeout_seconds = timeout_seconds
         """For one call; `ask` may make several."""
         self._reasoning_allowance = reasoning_allowance
@@ -136,6 +142,11 @@ class Summariser:
         """What each model wants its cap to be called."""
         self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
         """The members that each model does not take."""
+
+    @property
+    def paused(self) -> int:
+        """Models that some tenant does not ask now."""
+        return self._breaker.open
 
     async def ask(
         self,
@@ -205,7 +216,12 @@ class Summariser:
     def _fails(self, call: _Call, why: Reasons) -> None:
         if (times := self._repeats.again((call.key, call.tenant))) is not None:
             log.warning(
-                "summariser fails", upstream=call.route.name, model=call.route.model, reason=joined(why), times=times
+                "summariser fails",
+                upstream=call.route.name,
+                model=call.route.model,
+                reason=joined(why),
+                remedy=remedy_for(why),
+                times=times,
             )
 
     def _works(self, call: _Call) -> None:
@@ -221,11 +237,29 @@ class Summariser:
             )
 
     async def _send(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
+        """One call. In the trace of the request it is made for, whose headers it carries."""
+        headers = call.route.headers
+        if self._tracer is None:
+            return await self._exchange(call, body, headers)
+        span = self._tracer.begins(call.route.dialect.target, headers)
+        try:
+            span.names(call.route.model, call.route.host)
+            span.says("steno.summary_call", value=True)
+            reply = await self._exchange(call, body, span.parent_of(headers))
+            if isinstance(reply, SummaryAnswer):
+                span.used(reply.usage)
+            else:
+                span.failed(joined(reply.failure.why) or "unknown")
+            return reply
+        finally:
+            span.ends()
+
+    async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
         dialect = call.route.dialect
         reader = dialect.reader()
         try:
-            async with call.route.upstream.completion(dialect.target, body, call.route.headers, seconds) as answering:
+            async with call.route.upstream.completion(dialect.target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)

@@ -12,7 +12,7 @@ from time import monotonic
 
 from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory
-from app.compaction.performer import Performer, log_compaction
+from app.compaction.performer import Performer
 from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.setbacks import Setbacks
@@ -106,6 +106,5 @@ class UnstoredCompaction:
         began = monotonic()
         compaction = await self._performer.perform(flow, job, keep, announce)
         self._setbacks.learn(undertaking, compaction)
-        self._performer.metrics.compacted(compaction.outcome)
-        log_compaction(job, plan, compaction, began, stored=False)
+        self._performer.ended(job, plan, compaction, began, stored=False)
         return compaction

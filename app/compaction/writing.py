@@ -90,6 +90,7 @@ class Writing:
             format_.summaries,
             with_missing(self._shown_to(provider, headers), format_.summaries.headers),
             provider.name,
+            provider.host,
             is_own=provider is self.provider and format_ is self.format,
             continues=format_ is self.format,
             missing=partial(provider.lacks, format_.name, self.tenant),

@@ -10,13 +10,20 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.core.reasons import Code
-from app.errors import StenoError
-from app.inspector.conversation import TheConversation, formats_of, page_of, request_made_of, whole_history
+from app.errors import StenoError, SummaryNotFound
+from app.inspector.conversation import (
+    TheConversation,
+    formats_of,
+    page_of,
+    request_made_of,
+    summary_page,
+    whole_history,
+)
 from app.inspector.curl import key_header
 from app.inspector.pages import address, segment
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
 from app.inspector.why import meanings
-from app.rest import compact, conversations, pins
+from app.rest import compact, conversations, edits, pins
 from app.store import StoredConversation
 from app.wire.members import RawObject
 
@@ -74,6 +81,33 @@ async def _compacted(visit: Visit, conversation: StoredConversation, made: Await
     reason = told["context"]["reason"] or str(Code.NOTHING_TO_SUMMARISE)
     why = "; ".join(meaning for _, meaning in meanings(reason)) or reason
     return await page_of(visit, conversation, problem=f"No summary was made: {why}.", status=409)
+
+
+@router.post("/summaries/{summary_id}")
+async def change_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
+    """Another text as a new version, or, where the form says so, no use of it any more."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    try:
+        if "deactivate" in form:
+            await edits.deactivate_summary(services, tenant, id_, summary_id)
+            return _back(conversation, "deactivated", "summaries")
+        # A form sends lines with a carriage return.
+        text = form.get("text", "").replace("\r\n", "\n")
+        edited = await edits.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
+    except SummaryNotFound as error:
+        raise NoSuchPage from error
+    except StenoError as error:
+        return await summary_page(visit, conversation, summary_id, problem=error.message, status=error.status)
+    return redirected(f"/ui/conversations/{segment(id_)}/summaries/{edited.id}?done=edited")
+
+
+@router.post("/undo")
+async def undo_compaction(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
+    try:
+        await edits.undo_compaction(visit.services, visit.tenant, conversation.id)
+    except StenoError as error:
+        return await page_of(visit, conversation, problem=error.message, status=error.status)
+    return _back(conversation, "undone", "summaries")
 
 
 @router.get("/delete")

@@ -40,6 +40,7 @@ DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
     "compacted": "The summaries are made and stored, for the next request that needs them.",
     "edited": "The text is saved as a new version, and used from the next request on.",
+    "deactivated": "The summary is not used any more: its messages are sent again, or summarised anew.",
     "undone": "The last compaction is undone: its messages are sent again, or summarised anew when that is due.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
@@ -215,7 +216,7 @@ async def show_payload(visit: TheVisit, conversation: TheConversation) -> Respon
     """The latest payload as it went out, and the client's request as a command."""
     services, parts = visit.services, parts_of(conversation)
     archived = await _archived(visit, conversation, parts) if services.keeps_messages else {}
-    chunks = {chunk.id: chunk for chunk in await services.store.summaries_named(visit.tenant, conversation.summaries)}
+    chunks = {chunk.id: chunk for chunk in await services.store.chunks_named(visit.tenant, conversation.summaries)}
     entries = list(entries_of(parts, archived, chunks, formats_of(services)))
     return visit.page(
         "payload.html",
@@ -319,7 +320,7 @@ async def summary_page(
         conversation=conversation,
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
-        children=await store.summaries_named(tenant, chunk.children),
+        children=await store.chunks_named(tenant, chunk.children),
         versions=[],
         sources=[(message.position, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),

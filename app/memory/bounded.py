@@ -43,7 +43,8 @@ class BoundedMap(Generic[K, V]):
         self._most = most
         self._most_bytes = most_bytes
         self._size = size
-        self._bytes = 0
+        self.held_bytes = 0
+        """Of all entries, by `size`."""
         self._seconds = seconds
         self._clock = clock
         self._until: dict[K, float] = {}
@@ -67,14 +68,14 @@ class BoundedMap(Generic[K, V]):
         held = self._held
         if self._size is not None:
             if (before := held.get(key)) is not None:
-                self._bytes -= self._size(before)
-            self._bytes += self._size(value)
+                self.held_bytes -= self._size(before)
+            self.held_bytes += self._size(value)
         if self._seconds is not None:
             self._until[key] = self._clock() + self._seconds
         held[key] = value
         held.move_to_end(key)
         while (self._most is not None and len(held) > self._most) or (
-            self._most_bytes is not None and self._bytes > self._most_bytes and len(held) > 1
+            self._most_bytes is not None and self.held_bytes > self._most_bytes and len(held) > 1
         ):
             self._push_out()
 
@@ -95,7 +96,7 @@ class BoundedMap(Generic[K, V]):
     def clear(self) -> None:
         self._held.clear()
         self._until.clear()
-        self._bytes = 0
+        self.held_bytes = 0
 
     def items(self) -> Iterator[tuple[K, V]]:
         """The next to go first."""
@@ -131,5 +132,5 @@ class BoundedMap(Generic[K, V]):
 
     def _forget_beside(self, key: K, value: V | None) -> None:
         if self._size is not None and value is not None:
-            self._bytes -= self._size(value)
+            self.held_bytes -= self._size(value)
         self._until.pop(key, None)

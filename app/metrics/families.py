@@ -1,4 +1,4 @@
-"""Families: every metric, with all that its labels may say. So each number has its place before anything is counted."""
+"""Families: every metric with all values of its labels. So each number has its place before anything is counted."""
 
 from __future__ import annotations
 
@@ -8,32 +8,54 @@ from itertools import product
 from math import inf, prod
 from typing import Literal, get_args
 
+from app.core.reasons import Code
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 
-SAVED = "saved"
-"""A kind of tokens beside those that a provider reports: what was not sent, by Steno's estimate."""
+ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
+"""Kinds of tokens beside those that a provider reports: Steno's own estimates of what came, of what was sent instead,
+and of the difference."""
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
+ANSWERED = "answered"
+"""What came of a summary call that brought an answer."""
+CACHES = ("messages", "histories", "bodies", "recall")
+ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
+"""What a compaction that was begun may come to. The other outcomes are those of requests."""
+_ROUTES = ("chat", "passthrough", "own", "refused")
 _STATUSES = ("400", "401", "403", "404", "408", "409", "413", "422", "429", "500", "502", "503", "504", "529")
 _ERRORS = tuple(each.code for each in (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected, UpstreamUnreadable))
+_REASONS = tuple(map(str, Code))
+_OF_SUMMARISERS = tuple(reason for reason in _REASONS if reason.startswith("summariser_"))
+_SUMMARISING: tuple[Purpose, ...] = ("summary", "background")
+
+_QUEUEING = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
+_ANSWERING = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, inf)
+_SUMMARY = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, inf)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Family:
     kind: Literal["counter", "gauge", "histogram"]
     name: str
-    """A counter's is told with `_total` behind it."""
+    """A counter is exposed with `_total` after it."""
     meaning: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What each may say."""
+    """The values that each may have."""
     bounds: tuple[float, ...] = ()
-    """Of a histogram: the upper ends of its buckets. It has no labels."""
+    """Of a histogram: the upper ends of its buckets."""
+    is_each: bool = False
+    """Of a gauge: each worker has its own number, labelled `worker`; otherwise all are added up."""
+
+    @property
+    def numbers(self) -> int:
+        """That one series needs: of a histogram one for each bucket, and the sum."""
+        return len(self.bounds) + 1 if self.bounds else 1
 
     @property
     def width(self) -> int:
-        """Numbers it needs: of a histogram one for each bucket, and the sum."""
-        return len(self.bounds) + 1 if self.bounds else prod(map(len, self.labels.values()))
+        """Numbers that all series need."""
+        return self.numbers * prod(map(len, self.labels.values()))
 
     @property
     def series(self) -> tuple[tuple[str, ...], ...]:
@@ -41,41 +63,33 @@ class Family:
         return tuple(product(*self.labels.values()))
 
 
+# Requests
+
 REQUESTS = Family(
     "counter",
     "steno_requests",
     "Requests that were answered, by what became of them and the status' class.",
-    {"route": ("chat", "passthrough", "own", "refused"), "status": ("1xx", "2xx", "3xx", "4xx", "5xx")},
+    {"route": _ROUTES, "status": ("1xx", "2xx", "3xx", "4xx", "5xx")},
 )
-PAYLOADS = Family(
-    "counter",
-    "steno_payloads",
-    "Chat payloads that were made for a provider, by what was done to the context.",
-    {"context_status": ("full", "summarized", "trimmed", "bypassed")},
-)
-TOKENS = Family(
-    "counter",
-    "steno_tokens",
-    "Tokens of answered calls, as providers reported them, and what was saved.",
-    {"purpose": get_args(Purpose), "kind": (*(each.name for each in fields(Tokens)), SAVED)},
-)
-COMPACTIONS = Family(
-    "counter",
-    "steno_compactions",
-    "Compactions that ended, by what came of them.",
-    {"outcome": tuple(outcome.name.lower() for outcome in Outcome)},
-)
-WAITS = Family(
+REQUEST_SECONDS = Family(
     "histogram",
-    "steno_summary_wait_seconds",
-    "Seconds that chat requests waited because a summary was being made.",
-    bounds=(1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, inf),
+    "steno_request_duration_seconds",
+    "Seconds from a request's head to the end of its answer.",
+    {"route": _ROUTES},
+    _ANSWERING,
 )
-VALUES_KEPT = Family(
+FIRST_BYTE = Family(
     "histogram",
-    "steno_summary_values_kept",
-    "Share of the exact values of its messages that a summary's own text holds.",
-    bounds=(0.25, 0.5, 0.75, 0.9, 1.0, inf),
+    "steno_request_first_byte_seconds",
+    "Seconds from a request's head to the first byte of its answer, the provider's time included.",
+    {"route": _ROUTES},
+    _ANSWERING,
+)
+UPSTREAM_FIRST_BYTE = Family(
+    "histogram",
+    "steno_upstream_first_byte_seconds",
+    "Seconds from sending a client's request to the provider to the first byte of its answer.",
+    bounds=_ANSWERING,
 )
 UPSTREAM_ERRORS = Family(
     "counter",
@@ -83,7 +97,120 @@ UPSTREAM_ERRORS = Family(
     "Client requests that a provider refused, did not answer, or answered in part.",
     {"code": (*_STATUSES, OTHER_4XX, OTHER_5XX, *_ERRORS)},
 )
+
+# What is done to the context
+
+PAYLOADS = Family(
+    "counter",
+    "steno_payloads",
+    "Chat payloads that were made for a provider, by what was done to the context.",
+    {"context_status": ("full", "summarized", "trimmed", "bypassed")},
+)
+PAYLOAD_REASONS = Family(
+    "counter",
+    "steno_payload_reasons",
+    "Chat payloads for which something due was not done, by the first reason.",
+    {"reason": _REASONS},
+)
+TOKENS = Family(
+    "counter",
+    "steno_tokens",
+    "Tokens of answered calls, as providers reported them, and by Steno's estimate.",
+    {"purpose": get_args(Purpose), "kind": (*(each.name for each in fields(Tokens)), ESTIMATED, FORWARDED, SAVED)},
+)
+RECALLED = Family("counter", "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
+COST = Family(
+    "counter", "steno_cost", "Cost of answered calls in the currency of the prices.", {"purpose": get_args(Purpose)}
+)
+ESTIMATE_RATIO = Family(
+    "histogram",
+    "steno_estimate_ratio",
+    "Prompt tokens that the provider reported, divided by Steno's estimate of them.",
+    bounds=(0.5, 0.75, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, inf),
+)
+
+# Compactions
+
+COMPACTIONS = Family(
+    "counter",
+    "steno_compactions",
+    "Compactions that ended, by what came of them and whether a request needed them.",
+    {"outcome": tuple(outcome.name.lower() for outcome in ENDS), "purpose": _SUMMARISING},
+)
+COMPACTION_FAILURES = Family(
+    "counter",
+    "steno_compaction_failures",
+    "Compactions that ended without all that was planned, by the first reason.",
+    {"reason": _REASONS},
+)
+COMPACTION_SECONDS = Family(
+    "histogram",
+    "steno_compaction_duration_seconds",
+    "Seconds that compactions took, whatever came of them.",
+    {"purpose": _SUMMARISING},
+    _SUMMARY,
+)
+CHUNKS = Family(
+    "counter",
+    "steno_chunks",
+    "Summaries that were made, and those made earlier that a payload used again.",
+    {"result": ("new", "reused")},
+)
+SUMMARY_CALLS = Family(
+    "counter",
+    "steno_summary_calls",
+    "Summaries that summarisers were asked for, by what came of it.",
+    {"result": (ANSWERED, *_OF_SUMMARISERS)},
+)
+VALUES_KEPT = Family(
+    "histogram",
+    "steno_summary_values_kept",
+    "Share of the exact values of its messages that a summary's own text holds.",
+    bounds=(0.25, 0.5, 0.75, 0.9, 1.0, inf),
+)
+
+# Waits
+
+WAITS = Family(
+    "histogram",
+    "steno_summary_wait_seconds",
+    "Seconds that chat requests waited because a summary was being made.",
+    bounds=_SUMMARY,
+)
+LEASE_WAITS = Family(
+    "histogram",
+    "steno_lease_wait_seconds",
+    "Seconds that requests waited for a compaction that another request, or another replica, was making.",
+    bounds=_SUMMARY,
+)
+THREAD_WAITS = Family(
+    "histogram",
+    "steno_thread_wait_seconds",
+    "Seconds that long bodies and histories waited for a thread.",
+    bounds=_QUEUEING,
+)
+DATABASE_SECONDS = Family(
+    "histogram",
+    "steno_database_call_seconds",
+    "Seconds that requests' calls to the database took, with the wait for their turn.",
+    bounds=_QUEUEING,
+)
+
+# State
+
+DATABASE_UP = Family("gauge", "steno_database_up", "Whether a worker uses the database: 1, or 0.", is_each=True)
+PAUSED = Family("gauge", "steno_summarisers_paused", "Models that a worker asks for no summaries now.", is_each=True)
+IN_FLIGHT = Family("gauge", "steno_in_flight_bytes", "Bytes of the chat requests that are being served.", is_each=True)
+CACHE_BYTES = Family(
+    "gauge", "steno_cache_bytes", "Bytes that a worker's caches hold.", {"cache": CACHES}, is_each=True
+)
 WORKERS = Family("gauge", "steno_workers", "Workers that are alive.")
 RESTARTS = Family("counter", "steno_worker_restarts", "Workers that were started in place of one that ended.")
 
-FAMILIES = (REQUESTS, PAYLOADS, TOKENS, COMPACTIONS, WAITS, VALUES_KEPT, UPSTREAM_ERRORS, WORKERS, RESTARTS)
+FAMILIES = (
+    *(REQUESTS, REQUEST_SECONDS, FIRST_BYTE, UPSTREAM_FIRST_BYTE, UPSTREAM_ERRORS),
+    *(PAYLOADS, PAYLOAD_REASONS, TOKENS, RECALLED, COST, ESTIMATE_RATIO),
+    *(COMPACTIONS, COMPACTION_FAILURES, COMPACTION_SECONDS, CHUNKS, SUMMARY_CALLS, VALUES_KEPT),
+    *(WAITS, LEASE_WAITS, THREAD_WAITS, DATABASE_SECONDS),
+    *(DATABASE_UP, PAUSED, IN_FLIGHT, CACHE_BYTES, WORKERS, RESTARTS),
+)

@@ -6,18 +6,37 @@ import os
 from bisect import bisect_left
 from collections.abc import Mapping
 
+from app.core.reasons import Reasons
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
 from app.metrics.families import (
+    ANSWERED,
+    CHUNKS,
+    COMPACTION_FAILURES,
+    COMPACTION_SECONDS,
     COMPACTIONS,
+    COST,
+    DATABASE_SECONDS,
+    ENDS,
+    ESTIMATE_RATIO,
+    ESTIMATED,
+    FIRST_BYTE,
+    FORWARDED,
+    LEASE_WAITS,
     OTHER_4XX,
     OTHER_5XX,
+    PAYLOAD_REASONS,
     PAYLOADS,
+    RECALLED,
+    REQUEST_SECONDS,
     REQUESTS,
     RESTARTS,
     SAVED,
+    SUMMARY_CALLS,
+    THREAD_WAITS,
     TOKENS,
     UPSTREAM_ERRORS,
+    UPSTREAM_FIRST_BYTE,
     VALUES_KEPT,
     WAITS,
     WORKERS,
@@ -27,8 +46,13 @@ from app.metrics.table import PROCESS, Table, place_of
 
 
 def _places(family: Family) -> Mapping[tuple[str, ...], int]:
-    """Where each series has its number in a row."""
-    return {labels: place_of(family) + number for number, labels in enumerate(family.series)}
+    """Where the numbers of each series begin in a row."""
+    return {labels: place_of(family) + number * family.numbers for number, labels in enumerate(family.series)}
+
+
+def _single(family: Family) -> Mapping[str, int]:
+    """Likewise, of a family with one label."""
+    return {label: place for (label,), place in _places(family).items()}
 
 
 _REQUESTS = {
@@ -36,14 +60,17 @@ _REQUESTS = {
     for route in REQUESTS.labels["route"]
 }
 """By route, and by a status' hundreds: a provider may answer with 999."""
-_PAYLOADS = {status: place for (status,), place in _places(PAYLOADS).items()}
 _TOKENS = {
-    purpose: [(kind, place) for (of, kind), place in _places(TOKENS).items() if of == purpose]
+    purpose: {kind: place for (of, kind), place in _places(TOKENS).items() if of == purpose}
     for purpose in TOKENS.labels["purpose"]
 }
-_COMPACTIONS, _ERRORS = _places(COMPACTIONS), _places(UPSTREAM_ERRORS)
-_WAITS, _WAITED = place_of(WAITS), place_of(WAITS) + len(WAITS.bounds)
-_KEPT, _KEPT_SUM = place_of(VALUES_KEPT), place_of(VALUES_KEPT) + len(VALUES_KEPT.bounds)
+_FIRST_BYTE, _REQUEST_SECONDS = _single(FIRST_BYTE), _single(REQUEST_SECONDS)
+_ANSWERING, _LAST = FIRST_BYTE.bounds, len(FIRST_BYTE.bounds)
+_PAYLOADS, _REASONS, _CHUNKS = _single(PAYLOADS), _single(PAYLOAD_REASONS), _single(CHUNKS)
+_COMPACTIONS, _FAILURES = _places(COMPACTIONS), _single(COMPACTION_FAILURES)
+_COMPACTION_SECONDS, _SUMMARY_CALLS = _single(COMPACTION_SECONDS), _single(SUMMARY_CALLS)
+_ERRORS, _COST = _single(UPSTREAM_ERRORS), _single(COST)
+_UPSTREAM_FIRST_BYTE, _RECALLED = place_of(UPSTREAM_FIRST_BYTE), place_of(RECALLED)
 _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
 
 
@@ -62,39 +89,115 @@ class Metrics:
         SupervisorMetrics(table, 0).alive(1)
         return cls(table, 0)
 
-    def answered(self, route: str, status: int) -> None:
-        """A request, as soon as its status is known."""
-        self._row[_REQUESTS[route][status // 100]] += 1
+    # On every request's path: written out, because a call more is felt there.
+
+    def begun(self, route: str, status: int, seconds: float) -> None:
+        """The status of an answer, so long after its request's head came."""
+        row, place = self._row, _FIRST_BYTE[route]
+        row[_REQUESTS[route][status // 100]] += 1
+        row[place + bisect_left(_ANSWERING, seconds)] += 1
+        row[place + _LAST] += seconds
+
+    def ended(self, route: str, seconds: float) -> None:
+        """An answer, so long after its request's head came."""
+        row, place = self._row, _REQUEST_SECONDS[route]
+        row[place + bisect_left(_ANSWERING, seconds)] += 1
+        row[place + _LAST] += seconds
+
+    def upstream_began(self, seconds: float) -> None:
+        """A provider's answer, so long after it was sent the request."""
+        row = self._row
+        row[_UPSTREAM_FIRST_BYTE + bisect_left(_ANSWERING, seconds)] += 1
+        row[_UPSTREAM_FIRST_BYTE + _LAST] += seconds
 
     def payload(self, context_status: str) -> None:
         self._row[_PAYLOADS[context_status]] += 1
 
-    def called(self, purpose: Purpose, tokens: Tokens, saved: int) -> None:
+    # Beside it, or where something is done.
+
+    def not_done(self, why: Reasons) -> None:
+        """For a payload something was due that was not done."""
+        self._row[_REASONS[why[0].code]] += 1
+
+    def recalled(self, tokens: int) -> None:
+        """As the provider counts them."""
+        self._row[_RECALLED] += tokens
+
+    def called(
+        self,
+        purpose: Purpose,
+        tokens: Tokens,
+        saved: int,
+        estimated: int | None = None,
+        forwarded: int | None = None,
+        cost: float | None = None,
+    ) -> None:
         """A call that a provider answered."""
-        row = self._row
-        for kind, place in _TOKENS[purpose]:
-            if number := saved if kind == SAVED else getattr(tokens, kind):
-                row[place] += number
+        row, places = self._row, _TOKENS[purpose]
+        row[places["prompt"]] += tokens.prompt or 0
+        row[places["completion"]] += tokens.completion or 0
+        row[places["cached"]] += tokens.cached or 0
+        row[places["reasoning"]] += tokens.reasoning or 0
+        row[places["written"]] += tokens.written or 0
+        row[places[ESTIMATED]] += estimated or 0
+        row[places[FORWARDED]] += forwarded or 0
+        row[places[SAVED]] += saved
+        row[_COST[purpose]] += cost or 0.0
+        if tokens.prompt and forwarded:
+            self._observe(ESTIMATE_RATIO, tokens.prompt / forwarded)
 
-    def compacted(self, outcome: Outcome) -> None:
-        self._row[_COMPACTIONS[outcome.name.lower(),]] += 1
+    def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
+        """A compaction ended, with so many new chunks."""
+        of_work: Purpose = "background" if purpose == "background" else "summary"
+        end = outcome if outcome in ENDS else Outcome.FAILED
+        self._row[_COMPACTIONS[end.name.lower(), of_work]] += 1
+        self._row[_CHUNKS["new"]] += chunks
+        if outcome is not Outcome.MADE and why:
+            self._row[_FAILURES[why[0].code]] += 1
+        self._observe(COMPACTION_SECONDS, seconds, _COMPACTION_SECONDS[of_work])
 
-    def waited(self, seconds: float) -> None:
-        """A chat request, because a summary was being made."""
-        self._row[_WAITS + bisect_left(WAITS.bounds, seconds)] += 1
-        self._row[_WAITED] += seconds
+    def reused(self, chunks: int) -> None:
+        """Chunks of earlier compactions, in one payload."""
+        self._row[_CHUNKS["reused"]] += chunks
+
+    def summary_called(self, why: Reasons = ()) -> None:
+        """A summariser was asked; `why` it gave no answer."""
+        result = str(why[0].code) if why else ANSWERED
+        if (place := _SUMMARY_CALLS.get(result)) is not None:
+            self._row[place] += 1
 
     def summarised(self, values_kept: float) -> None:
         """A summary with exact values beside it; the share of them that it holds itself."""
-        self._row[_KEPT + bisect_left(VALUES_KEPT.bounds, values_kept)] += 1
-        self._row[_KEPT_SUM] += values_kept
+        self._observe(VALUES_KEPT, values_kept)
+
+    def waited(self, seconds: float) -> None:
+        """A chat request, because a summary was being made."""
+        self._observe(WAITS, seconds)
+
+    def waited_for_lease(self, seconds: float) -> None:
+        self._observe(LEASE_WAITS, seconds)
+
+    def waited_for_thread(self, seconds: float) -> None:
+        self._observe(THREAD_WAITS, seconds)
+
+    def asked_database(self, seconds: float) -> None:
+        self._observe(DATABASE_SECONDS, seconds)
 
     def upstream_error(self, code: str | int) -> None:
         """A status from 400 on, or one of our own codes for a provider that is away."""
-        place = _ERRORS.get((str(code),))
+        place = _ERRORS.get(str(code))
         if place is None:
-            place = _ERRORS[OTHER_4XX if str(code).startswith("4") else OTHER_5XX,]
+            place = _ERRORS[OTHER_4XX if str(code).startswith("4") else OTHER_5XX]
         self._row[place] += 1
+
+    def measured(self, gauge: Family, number: float, *labels: str) -> None:
+        """What a gauge of this worker shows from now on."""
+        self._row[_places(gauge)[labels]] = number
+
+    def _observe(self, histogram: Family, number: float, place: int | None = None) -> None:
+        place = place_of(histogram) if place is None else place
+        self._row[place + bisect_left(histogram.bounds, number)] += 1
+        self._row[place + len(histogram.bounds)] += number
 
 
 class SupervisorMetrics:

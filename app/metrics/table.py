@@ -1,6 +1,6 @@
 """The table: what all processes of one Steno counted, a row for each.
 
-Theory: counting has to cost a request next to nothing, and whichever worker is asked has to tell what all of them
+Theory: counting has to cost a request next to nothing, and whichever worker is asked has to report what all of them
 counted, those that died included. So the rows lie in memory that the processes share. Only the owner of a row writes
 there, with one addition and without a lock; whoever reads adds the rows up. A worker that takes another one's place
 goes on with its row, and no counter ever goes back. That wants a number's place to be known beforehand (`families`),
@@ -58,9 +58,13 @@ class Table:
 
     def sums(self, family: Family) -> list[float]:
         """Its numbers, added up over all processes."""
-        place = place_of(family)
-        rows = (self.row(number)[place : place + family.width] for number in range(len(self.cells) // WIDTH))
+        rows = (self.numbers(family, number) for number in range(len(self.cells) // WIDTH))
         return [sum(numbers) for numbers in zip(*rows, strict=True)]
+
+    def numbers(self, family: Family, row: int) -> memoryview[float]:
+        """Those of one process."""
+        place = place_of(family)
+        return self.row(row)[place : place + family.width]
 
     def processes(self) -> Iterator[tuple[int, int]]:
         """The workers that are alive, and their processes' ids."""

@@ -168,7 +168,8 @@ class Calibrations:
                 learnt = await self._store.learn(flushed)
             except StatementRefused as error:
                 self.dropped += _number_of(flushed)
-                log.warning("samples not stored", reason=error.reason)
+                if (times := self._repeats.again("refused")) is not None:
+                    log.warning("samples not stored", reason=error.reason, times=times)
                 return
             except Exception:
                 for key, samples in self._waiting.items():
@@ -198,7 +199,8 @@ class Calibrations:
                     "calibrations wait for the database", upstream=self._upstream, reason=error.reason, times=times
                 )
         except Exception:  # This process would learn nothing more from others, nor they from it.
-            log.exception("calibrations wait for the database")
+            if (times := self._repeats.again("exchange")) is not None:
+                log.exception("calibrations wait for the database", upstream=self._upstream, times=times)
         else:
             if (ended := self._repeats.over("exchange")) is not None:
                 log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])

@@ -94,7 +94,9 @@ class Ledger:
         try:
             self._note(call)
             record = self._record(call)
-            self._metrics.called(record.purpose, record.tokens, record.saved)
+            self._metrics.called(
+                record.purpose, record.tokens, record.saved, record.estimated, record.forwarded, record.cost
+            )
             if record.values_kept is not None:
                 self._metrics.summarised(record.values_kept)
             self._store.record_usage(record)

@@ -46,6 +46,7 @@ from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
 from app.proxy.services import Services
+from app.tracing.spans import Tracer
 from app.wire.format import WireRequest
 from app.wire.members import Unreadable
 from app.wire.native import Referred
@@ -74,6 +75,8 @@ class ChatEndpoint:
         with services.in_flight.counted() as count:
             try:
                 caller = self._caller(scope)  # Before a body is taken for nobody.
+                if services.tracer is not None:
+                    caller = _traced(services.tracer, caller, record)
                 headers: Headers = scope["headers"]
                 body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
                 exchange = self._exchange(services, answer, caller, record, body)
@@ -99,6 +102,13 @@ class ChatEndpoint:
         if admission is not None:
             admission.caller = caller
         return caller
+
+
+def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
+    """With the request's span in place of the client's own: whatever is sent for it continues from there."""
+    record.span = tracer.begins(caller.target, caller.headers)
+    record.span.says("steno.request.id", record.request_id)
+    return replace(caller, headers=record.span.parent_of(caller.headers))
 
 
 @dataclass(slots=True)
@@ -225,6 +235,8 @@ class Exchange:
                 self._over(facts, milestones)
 
     def _over(self, facts: Facts, milestones: Milestones) -> None:
+        if self.record.span is not None and milestones.observed:
+            self.record.span.used(milestones.observed[-1].reported)
         self.services.store.soon(partial(_note, self.services, facts, milestones))
         if (decision := milestones.decision) is not None:
             self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)

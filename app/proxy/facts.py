@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from app.compaction.job import Job
 from app.core.history.recognition import Recognition
 from app.core.limits.budget import Window
 from app.core.stages.ladder import Decision
 from app.core.values import value
+from app.core.view.view import Note, Recalled
 from app.providers.providers import Provider
 from app.proxy.conversations import Heads
 from app.proxy.measuring import Measure
@@ -52,6 +55,10 @@ class Facts:
         reported = self.job.budget.line.reported
         before = reported(self.job.conversation.tokens)
         return before, reported(decision.view.tokens) if decision.view else before
+
+    def recalled(self, notes: Iterable[Note | Recalled]) -> int:
+        """Tokens of all that is brought back, as the provider counts them."""
+        return round(self.job.budget.line.ratio * sum(note.tokens for note in notes))
 
     def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
         """The bytes for the provider: the client's own where nothing was changed."""

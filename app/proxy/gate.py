@@ -72,7 +72,9 @@ class Gate:
         metrics: Metrics,
         header_count: int,
         header_bytes: int,
+        verbose: bool,
     ) -> None:
+        """`verbose`: whether the log has a line for each chat request."""
         self._own = _with_head(app)
         self._chat = chat
         self._counting = counting
@@ -92,10 +94,17 @@ class Gate:
         self._metrics = metrics
         self._header_count = header_count
         self._header_bytes = header_bytes
+        self._verbose = verbose
         self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics)
+        record = scope[REQUEST] = _record_of(scope, self._repeats, self._metrics, self._verbose)
+        try:
+            await self._serve(record, scope, receive, send)
+        finally:
+            record.ends()
+
+    async def _serve(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["headers"]
         memory: dict[str, Any] = scope.get(MEMORY, {})
         head, known = head_of(scope), memory.get(ADMISSION)
@@ -242,6 +251,6 @@ def leaves_its_place(path: bytes) -> bool:
     return True
 
 
-def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics) -> RequestRecord:
+def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics, verbose: bool) -> RequestRecord:
     path = scope["raw_path"][:LONGEST_PATH].decode("latin-1")
-    return RequestRecord(new_request_id(), scope["method"], path, repeats, metrics)
+    return RequestRecord(new_request_id(), scope["method"], path, repeats, metrics, verbose)

@@ -10,19 +10,19 @@ from app.errors import TooManyBytesInFlight
 class BytesInFlight:
     def __init__(self, at_most: int) -> None:
         self._at_most = at_most
-        self._bytes = 0
+        self.held_bytes = 0
 
     def counted(self) -> Counted:
         return Counted(self)
 
     def take(self, size: int) -> None:
         """Raises `TooManyBytesInFlight`; they are taken all the same."""
-        self._bytes += size
-        if self._bytes > self._at_most:
+        self.held_bytes += size
+        if self.held_bytes > self._at_most:
             raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
 
     def give_back(self, size: int) -> None:
-        self._bytes -= size
+        self.held_bytes -= size
 
 
 class Counted:

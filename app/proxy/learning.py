@@ -83,6 +83,12 @@ class Observation:
         """Our estimate of what was sent."""
         return self.facts.forwarded(self.decision)
 
+    @property
+    def reported(self) -> Tokens:
+        """What the latest call took, as far as that was reported and is not in the ledger yet."""
+        latest = self._answered[-1].usage if self._answered else None
+        return latest.tokens if latest else Tokens()
+
     def payload(self) -> bytes:
         """What is sent."""
         return self.facts.payload(self.decision, ask_usage=self.asks_usage)
@@ -141,7 +147,7 @@ class Observation:
         if self.asks_usage and refusal.status in (400, 422) and spoken.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
-            log.info("the provider tells no usage in streams", model=model)
+            log.info("the provider reports no usage in streams", model=model)
             return True
         if self._goes_without(refusal):
             log.info("the provider is asked to drop thoughts that it refused", model=model)

@@ -5,11 +5,12 @@ Names, numbers and codes; never a message's text, never a key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 import structlog
 
+from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
@@ -20,6 +21,8 @@ from app.metrics.metrics import Metrics
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
+from app.proxy.remedies import remedy_for_error, remedy_for_status
+from app.tracing.spans import Span
 
 log = structlog.get_logger("steno.requests")
 
@@ -42,40 +45,79 @@ class RequestRecord:
     repeats: Repeats
     """Of the providers."""
     metrics: Metrics
+    verbose: bool = False
+    """Whether there is a line for what needed no decision, too."""
+    arrived: float = field(default_factory=monotonic)
+    """When its head came, by the monotonic clock, as `sent` is."""
     route: str = "refused"
     """Where the gate sent it, as the metrics have it."""
+    status: int = 0
+    """Of its answer; 0 before that has begun."""
+    sent: float = 0.0
+    """When the provider was sent it last."""
     upstream: str | None = None
     model: str | None = None
+    span: Span | None = None
+    """Its trace, where traces are wanted."""
     has_waited: bool = False
     """For a summary: it is counted once."""
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
-        self.upstream, self.model = provider.name, model and model[:LONGEST_MODEL]
+        """It is about to be sent there."""
+        self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
+        if self.span is not None:
+            self.span.names(self.model or "unknown", provider.host)
 
     def begins(self, status: int) -> None:
-        """The client is told a status."""
-        self.metrics.answered(self.route, status)
+        """The client is sent a status."""
+        self.status = status
+        self.metrics.begun(self.route, status, monotonic() - self.arrived)
+
+    def ends(self) -> None:
+        """Nothing more is sent to the client."""
+        if self.status:
+            self.metrics.ended(self.route, monotonic() - self.arrived)
+        if self.span is not None:
+            self.span.says("http.response.status_code", self.status or None)
+            self.span.ends()
 
     def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
         """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
         None where it took no time; `waited`: a summary was being made meanwhile."""
         self.metrics.payload(decision.status)
+        if self.span is not None:
+            _describe(self.span, facts, decision)
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
             self.metrics.waited(monotonic() - began)
         if decision.view is None and not decision.why:
+            if self.verbose:
+                log.debug(
+                    "payload untouched",
+                    request_id=self.request_id,
+                    conversation_id=facts.job.conversation_id,
+                    upstream=facts.provider.name,
+                    model=facts.job.model[:LONGEST_MODEL],
+                    window=facts.window.context,
+                )
             return
+        if decision.why:
+            self.metrics.not_done(decision.why)
+        if decision.view is not None and decision.view.recalled:
+            self.metrics.recalled(facts.recalled(decision.view.recalled))
         before, after = facts.tokens(decision)
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
-            "payload left" if decision.view is None else "payload changed",
+            "payload unchanged" if decision.view is None else "payload changed",
             request_id=self.request_id,
             conversation_id=facts.job.conversation_id,
             upstream=facts.provider.name,
             model=facts.job.model[:LONGEST_MODEL],
+            context_status=decision.status,
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
             reason=decision.reason,
+            remedy=None if decision.why in _NO_FAILURE else remedy_for(decision.why),
             tokens_before=before,
             tokens_after=after,
             window=facts.window.context,
@@ -84,8 +126,12 @@ class RequestRecord:
 
     def answered(self, answering: UpstreamAnswer) -> None:
         """The provider's status is there."""
+        self.metrics.upstream_began(monotonic() - self.sent)
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
+        if self.span is not None:
+            self.span.says("gen_ai.response.time_to_first_chunk", monotonic() - self.arrived)
+            self.span.failed(str(answering.status) if answering.status >= FIRST_ERROR else None)
         if answering.status >= FIRST_ERROR:
             self.metrics.upstream_error(answering.status)
             log.warning(
@@ -95,10 +141,13 @@ class RequestRecord:
                 upstream=self.upstream,
                 model=self.model,
                 status=answering.status,
+                remedy=remedy_for_status(answering.status),
             )
 
     def failed(self, error: StenoError) -> None:
-        """The client gets an error of ours. A provider that is away is told of once, and then once a minute."""
+        """The client gets an error of ours. A provider that is away is logged once, and then once a minute."""
+        if self.span is not None:
+            self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
         if not isinstance(error, _ABOUT_PROVIDER):
@@ -119,10 +168,27 @@ class RequestRecord:
                 status=error.status,
                 code=error.code,
                 times=times,
+                remedy=remedy_for_error(error),
             )
 
     def cut(self, error: StenoError) -> None:
         """An answer ended in its middle."""
+        if self.span is not None:
+            self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
         log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)
+
+
+def _describe(span: Span, facts: Facts, decision: Decision) -> None:
+    """What a trace says of a decision: names, numbers and codes, as the log does."""
+    before, after = facts.tokens(decision)
+    span.says("gen_ai.conversation.id", facts.job.conversation_id)
+    span.says("gen_ai.request.stream", facts.request.stream)
+    span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # Only where it is true.
+    span.says("steno.context.status", decision.status)
+    span.says("steno.context.actions", decision.actions or None)
+    span.says("steno.context.reason", decision.reason)
+    span.says("steno.tokens.before", before)
+    span.says("steno.tokens.after", after)
+    span.says("steno.window", facts.window.context)

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from app.compaction.job import CompactionStart
-from app.core.limits.budget import Line
 from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
@@ -30,7 +29,7 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
     before, after = facts.tokens(decision)
     window = facts.window.context
     changed = decision.view.changed if decision.view else {}
-    recalled = _recalled(decision.view.recalled, facts.job.budget.line) if decision.view else {}
+    recalled = _recalled(facts, decision.view.recalled) if decision.view else {}
     return {
         "conversation_id": facts.job.conversation_id,
         "status": decision.status,
@@ -43,11 +42,10 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _recalled(notes: Sequence[Recalled | Note], line: Line) -> Mapping[str, int]:
+def _recalled(facts: Facts, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
     """How many messages are quoted, and the provider's tokens of all that is brought back; empty where nothing is."""
     quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
-    tokens = round(line.ratio * sum(note.tokens for note in notes))
-    return {"messages": len(quoted), "tokens": tokens} if notes else {}
+    return {"messages": len(quoted), "tokens": facts.recalled(notes)} if notes else {}
 
 
 def status_member(decision: Decision) -> bytes:

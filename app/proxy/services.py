@@ -12,6 +12,7 @@ from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
+from app.metrics.sampling import Sampler
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.conversations import Conversations
@@ -24,6 +25,7 @@ from app.store import Store
 from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
+from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.reader import MessageReader
 
@@ -62,6 +64,9 @@ class Services:
     references: References
     keeps_messages: bool
     """Whether they are archived."""
+    sampler: Sampler
+    tracer: Tracer | None
+    """None where no traces are wanted."""
 
     @property
     def format(self) -> WireFormat:

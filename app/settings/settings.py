@@ -15,7 +15,13 @@ from app.settings.addresses import leads_to
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
-from app.settings.sections.server import InspectorSettings, LimitSettings, LogSettings, ServerSettings
+from app.settings.sections.server import (
+    InspectorSettings,
+    LimitSettings,
+    LogSettings,
+    ServerSettings,
+    TelemetrySettings,
+)
 from app.settings.sections.storage import StorageSettings
 from app.settings.sections.summary import SummarySettings
 from app.settings.sections.upstreams import (
@@ -60,6 +66,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     inspector: InspectorSettings = InspectorSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
 

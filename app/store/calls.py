@@ -42,11 +42,19 @@ class Calls:
     """What all calls share, and the three ways to make one: for a request, for the REST API, in the background."""
 
     def __init__(
-        self, database: Database, timeout: float, lease_ttl: float, retention_days: int | None, *, listen: bool
+        self,
+        database: Database,
+        timeout: float,
+        lease_ttl: float,
+        retention_days: int | None,
+        *,
+        listen: bool,
+        took: Callable[[float], object],
     ) -> None:
-        """`timeout` bounds a request's calls, in seconds, as `lease_ttl` is."""
+        """`timeout` bounds a request's calls, in seconds, as `lease_ttl` is; `took` is called with those of each."""
         self._database = database
         self._timeout = timeout
+        self._took = took
         self._ttl_ms = round(lease_ttl * 1000)
         self._kept_ms = None if retention_days is None else retention_days * DAY_MS
         self._guard = Guard(self._ping, opened=database.doubt_idle)
@@ -105,15 +113,22 @@ class Calls:
     async def _guarded(self, tenant: str, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
         """On a request's path: through the breaker, within the request's timeout. `late`: see `Guard.call`."""
         self._require_ready()
-        # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
-        async with self._request_slots.taken(tenant):
-            began = monotonic()
-            while True:
-                try:
-                    return await self._guard.call(work, self._timeout, late)
-                except Queued:
-                    if monotonic() - began > QUEUE_SECONDS:
-                        raise
+        came = monotonic()
+        try:
+            # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
+            async with self._request_slots.taken(tenant):
+                return await self._patiently(work, late)
+        finally:
+            self._took(monotonic() - came)
+
+    async def _patiently(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None) -> T:
+        began = monotonic()
+        while True:
+            try:
+                return await self._guard.call(work, self._timeout, late)
+            except Queued:
+                if monotonic() - began > QUEUE_SECONDS:
+                    raise
 
     async def _rest(self, tenant: str, work: Work[T]) -> T:
         """For the REST API: whoever looks after a request sees what the request showed.

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.reasons import Code
 from app.core.values import value
 from app.store.clock import moment
 from app.store.errors import UnknownCursor
@@ -21,6 +22,12 @@ Sorting = Literal["updated", "created", "saved", "size", "requests"]
 SORTINGS: tuple[Sorting, ...] = get_args(Sorting)
 MOST_FOUND = 2_000
 """Summaries that hold the words of a search: the latest ones, so that a word that stands everywhere costs no more."""
+
+AS_INTENDED: tuple[str, ...] = (
+    *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
+    *(Code.PROMPT_TEMPLATE, Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION, Code.SUMMARY_CALL),
+)
+"""Reasons of what somebody asked for, or what is on its way."""
 
 _TABLE = conversations.c
 _KEYS: Mapping[Sorting, ColumnElement[int]] = {
@@ -56,7 +63,7 @@ class Wanted:
     saved: bool = False
     """Less was sent than came."""
     failed: bool = False
-    """Something could not be done: it has a reason."""
+    """Something could not be done: it has a reason, and none that is as intended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,11 @@ class ListedConversation:
     @property
     def saved(self) -> int:
         return self.tokens_before - self.tokens_after
+
+    @property
+    def failed(self) -> bool:
+        """As `Wanted` has it."""
+        return self.reason is not None and self.reason not in AS_INTENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ def _conditions(connection: AsyncConnection, tenant: str, wanted: Wanted) -> lis
     if wanted.saved:
         conditions.append(_TABLE.tokens_after < _TABLE.tokens_before)
     if wanted.failed:
-        conditions.append(_TABLE.reason.is_not(None))
+        conditions.append(_TABLE.reason.not_in(AS_INTENDED))
     return conditions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,15 +56,17 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
         listen_notify: bool = True,
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
+        took: Callable[[float], object] = lambda _: None,
     ) -> Store:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept.
+        seconds; without `retention_days` everything is kept. `took` is called with the seconds of each request's call.
 
         `statement_cache=False` is for PgBouncer in transaction mode, behind which nothing is heard either.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        return cls(database, timeout, lease_ttl, retention_days, listen=listen_notify and statement_cache)
+        listens = listen_notify and statement_cache
+        return cls(database, timeout, lease_ttl, retention_days, listen=listens, took=took)
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import structlog
 
+from app.memory.repeats import Repeats
 from app.store.errors import DATABASE_ERRORS, Contended, StatementRefused, StoreUnavailable, describe, unavailable
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ PROBE_SECONDS = 1.0
 SLICES = 10
 """Parts in which a call's time is measured: each ends late where the loop is held up."""
 LOOK_SECONDS = 0.25
+REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
 PATIENT_PROBES = 2
 """Probes that may fail before nobody waits for the database any more: some ten seconds, in which a restart is over."""
 
@@ -54,6 +56,7 @@ class Guard:
         """Calls, since it was set aside."""
         self._abandoned: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
+        self._repeats = Repeats()
         self.reason: str | None = None
         """Why the breaker is open; None while it is closed."""
 
@@ -141,7 +144,7 @@ class Guard:
             return
         self.reason, self._failed_probes = reason, 0
         self._opened_at, self._refused = monotonic(), 0
-        log.warning("database away", reason=reason)
+        log.warning("database away", reason=reason, remedy=REMEDY)
         self._probing = asyncio.ensure_future(self._probe_until_well())
 
     async def _probe_until_well(self) -> None:
@@ -155,10 +158,12 @@ class Guard:
                 self.reason = error.reason
                 self._failed_probes += 1
             except Exception:  # Otherwise the breaker would be open for ever.
-                log.exception("probing the database failed")
+                if (times := self._repeats.again("probe")) is not None:
+                    log.exception("probing the database failed", times=times)
                 self._failed_probes += 1
             else:
                 self.reason = None
+                self._repeats.over("probe")
                 self._count_answer()
                 log.info("database back", refused=self._refused, seconds=round(monotonic() - self._opened_at, 1))
             self._probed.set()

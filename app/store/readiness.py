@@ -8,7 +8,9 @@ from time import monotonic
 
 import structlog
 
+from app.memory.repeats import Repeats
 from app.store.errors import DatabaseUnusable, StoreUnavailable
+from app.store.guard import REMEDY
 
 log = structlog.get_logger("steno.store")
 
@@ -22,6 +24,7 @@ class Readiness:
     def __init__(self, connect: Callable[[], Awaitable[object]]) -> None:
         self._connect = connect
         self._retrying: asyncio.Task[None] | None = None
+        self._repeats = Repeats()
         self.ready = asyncio.Event()
         self.reason: str | None = "not started"
 
@@ -57,10 +60,11 @@ class Readiness:
                 # Requests are being served by now: go on without a store, and say why.
                 self._note(str(error))
             except Exception:
-                log.exception("connecting to the database failed")
+                if (times := self._repeats.again("connect")) is not None:
+                    log.exception("connecting to the database failed", times=times)
         log.info("database ready", seconds=round(monotonic() - began, 1))
 
     def _note(self, reason: str) -> None:
         if reason != self.reason:
-            log.warning("database away", reason=reason)
+            log.warning("database away", reason=reason, remedy=REMEDY)
         self.reason = reason

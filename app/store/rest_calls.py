@@ -107,10 +107,6 @@ class RestCalls(Calls):
             tenant, self._read(chunks.list_summaries, tenant, conversation_id, limit=limit, after=after, order=order)
         )
 
-    async def summaries_named(self, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
-        """Those of the tenant's that are there, in the order of their ids."""
-        return await self._rest(tenant, self._read(chunks.chunks_named, tenant, ids))
-
     async def summary(self, tenant: str, conversation_id: str, chunk_id: str) -> SummaryChunk | None:
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))

@@ -101,12 +101,12 @@ class Wakeups:
             except _LISTENER_ERRORS as error:
                 why = error.reason if isinstance(error, StoreUnavailable) else describe(error)
                 if (times := self._repeats.again(self)) is not None:
-                    log.warning("waiters poll", reason=why, times=times)
+                    log.warning("polling for other replicas", reason=why, times=times)
                 await asyncio.sleep(RECONNECT_SECONDS * random.uniform(0.5, 1.5))
 
     def _woken_again(self) -> None:
         if (ended := self._repeats.over(self)) is not None:
-            log.info("waiters woken again", times=ended[0], seconds=ended[1])
+            log.info("notified by other replicas again", times=ended[0], seconds=ended[1])
 
     async def _keep(self, connection: Listener, lost: asyncio.Event) -> None:
         """Until it breaks, or nobody has waited for a while."""
@@ -126,7 +126,7 @@ class Wakeups:
                     await self._guard.bounded(connection.close, BOUND_SECONDS)
             except StoreUnavailable as error:
                 if (times := self._repeats.again(self)) is not None:
-                    log.warning("waiters poll", reason=error.reason, times=times)
+                    log.warning("polling for other replicas", reason=error.reason, times=times)
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _follow(self, connection: AsyncConnection) -> None:

@@ -207,7 +207,8 @@ class WriteBehind:
                 if (times := self._repeats.again("flush")) is not None:
                     log.warning("records wait to be stored", reason=error.reason, times=times)
             except Exception:  # Whatever it was, what waits must not wait for ever.
-                log.exception("records wait to be stored")
+                if (times := self._repeats.again("flush")) is not None:
+                    log.exception("records wait to be stored", times=times)
             else:
                 if (ended := self._repeats.over("flush")) is not None:
                     log.info("records stored again", times=ended[0], seconds=ended[1])
@@ -252,7 +253,8 @@ class WriteBehind:
                 if is_unreachable(error):
                     raise
                 drop(entry)
-                log.warning("record not stored", reason=describe(error))
+                if (times := self._repeats.again("drop")) is not None:
+                    log.warning("record not stored", reason=describe(error), times=times)
 
     async def _store(self, entries: Sequence[T], write: Write[T]) -> None:
         async with self._database.writing(patient=True) as connection:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,15 +24,22 @@ REST_SECONDS = 1.0
 class _Piece:
     work: Callable[[], Any]
     result: asyncio.Future[Any]
+    since: float
+    """When it came, by the monotonic clock."""
 
 
 class Work:
     """Tenants take turns: whoever has a hundred pieces waits for his own."""
 
     def __init__(
-        self, threads: int = THREADS, at_once: int = AT_ONCE, afterwards: Callable[[], object] | None = None
+        self,
+        threads: int = THREADS,
+        at_once: int = AT_ONCE,
+        afterwards: Callable[[], object] | None = None,
+        waited: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """`afterwards` is done in a thread when there was nothing to do for a while."""
+        """`afterwards` is done in a thread when there was nothing to do for a while; `waited` is called with the
+        seconds that each piece waited for its thread."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._free = threads
         self._at_once = at_once
@@ -39,12 +47,13 @@ class Work:
         """By tenant; whose turn it is comes first."""
         self._running: Counter[str] = Counter()
         self._afterwards = afterwards
+        self._waited = waited
         self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
         """The work's result. Who is cancelled meanwhile is not waited for, but what has begun goes on to its end."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(_Piece(work, result))
+        self._waiting.setdefault(tenant, deque()).append(_Piece(work, result, monotonic()))
         self._begin()
         return await result
 
@@ -69,6 +78,7 @@ class Work:
     def _start(self, tenant: str, piece: _Piece) -> None:
         self._free -= 1
         self._running[tenant] += 1
+        self._waited(monotonic() - piece.since)
         loop = piece.result.get_loop()
         self._pool.submit(piece.work).add_done_callback(
             lambda done: loop.call_soon_threadsafe(self._end, tenant, piece, done)

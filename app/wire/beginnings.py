@@ -75,6 +75,11 @@ class Beginnings:
         self.envelopes: Envelopes[Any] = Envelopes()
         """Of shorter bodies, which are read where the event loop runs."""
 
+    @property
+    def held_bytes(self) -> int:
+        """That are held."""
+        return self._kept.held_bytes + self.envelopes.held_bytes
+
     def find(self, body: bytes) -> Beginning | None:
         """The longest one that the body goes on from."""
         with self._lock:

@@ -45,6 +45,11 @@ class Envelopes(Generic[R]):
         self._kept: BoundedMap[bytes, tuple[_Envelope[R], ...]] = BoundedMap(most_bytes=MOST_BYTES, size=_held_bytes)
         """By what stands before the array's name."""
 
+    @property
+    def held_bytes(self) -> int:
+        """That are held."""
+        return self._kept.held_bytes
+
     def find(self, body: bytes, name: str, most_values: int) -> Enveloped[R] | None:
         """None where such an envelope was not seen, or holds no array that can be read."""
         if len(body) >= SHORT or holds_more_values(body, most_values):

@@ -74,6 +74,16 @@ class MessageReader:
         """Of the bodies that the messages came in: whoever reads those may use them."""
         self._lock = Lock()  # Long histories are read in worker threads.
 
+    @property
+    def message_bytes(self) -> int:
+        """That the messages which are held take."""
+        return self._messages.held_bytes
+
+    @property
+    def history_bytes(self) -> int:
+        """Likewise the histories."""
+        return self._histories.held_bytes
+
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
         """Size of the messages that would have to be read."""
         known = self._longest_known(raw_messages).length

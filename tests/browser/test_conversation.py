@@ -280,9 +280,7 @@ async def test_a_conversation_is_compacted_on_demand_with_a_key_for_that_once(
     shop: Shop, open_at: OpenAt, format_: str
 ) -> None:
     name = f"asked {format_}"
-    {"chat_completions": ask_chat, "messages": ask_messages, "responses": ask_responses}[format_](
-        shop.keeping, 3, name
-    )
+    {"chat_completions": ask_chat, "messages": ask_messages, "responses": ask_responses}[format_](shop.keeping, 3, name)
     made = len(shop.simulator.summaries)
     page = await open_at(shop.keeping, shop.path(name))
     await page.get_by_label("Compact now").fill("order numbers")
@@ -305,6 +303,49 @@ async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at:
     await page.get_by_label("Key for the provider").fill(KEY)
     await page.get_by_role("button", name="Summarise what is before the tail").click()
     await expect(page.get_by_role("alert")).to_contain_text("No summary was made: the verbatim tail is all there is.")
+
+
+async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at: OpenAt) -> None:
+    name = "edited"
+    ask(shop.keeping, talk(17), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await page.locator("#summaries .chunk-head a").first.click()
+    before = page.url.rsplit("/", 1)[1]
+    await page.get_by_text("Edit the text").click()
+    await page.get_by_label("Text of the summary").fill("The clerk says <b>yes</b> to all.\nAnd that is it.")
+    await page.get_by_role("button", name="Save as version 2").click()
+    await expect(page.get_by_text("saved as a new version")).to_be_visible()
+    await expect(page.locator(".beside .whole").first).to_have_text(
+        "The clerk says <b>yes</b> to all.\nAnd that is it."
+    )
+    old = rest(shop.keeping, f"/summaries/{before}", name)
+    assert (old["version"], old["active"]) == (1, False)
+    ask(shop.keeping, talk(17), name=name)
+    assert "<b>yes</b> to all." in json.dumps(shop.simulator.chats[-1].payload)
+    await page.goto(f"{shop.path(name)}/summaries/{before}")
+    await expect(page.get_by_text("not used any more")).to_be_visible()
+    assert await page.get_by_text("Edit the text").count() == 0
+
+
+async def test_an_edit_that_cannot_be_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    await page.locator("#summaries .chunk-head a").first.click()
+    await page.get_by_text("Edit the text").click()
+    await page.get_by_label("Text of the summary").fill("word " * 3_000)
+    await page.get_by_role("button", name="Save as version 2").click()
+    await expect(page.get_by_role("alert")).to_contain_text("it may take")
+
+
+async def test_the_last_compaction_is_undone(shop: Shop, open_at: OpenAt) -> None:
+    name = "undone"
+    ask(shop.keeping, talk(17), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await page.get_by_role("button", name="Undo the last compaction").click()
+    await expect(page.get_by_text("The last compaction is undone")).to_be_visible()
+    summaries = rest(shop.keeping, "/summaries", name)["data"]
+    assert [each["active"] for each in summaries] == [False] * len(summaries)
+    assert summaries
+    assert await page.get_by_role("button", name="Undo the last compaction").count() == 0
 
 
 async def test_deleting_asks_first(shop: Shop, open_at: OpenAt) -> None:

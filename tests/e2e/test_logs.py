@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, MutableMapping
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from app.simulator import Simulator
+from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
@@ -41,6 +49,43 @@ def log() -> Iterator[Log]:
         yield Log(lines)
 
 
+# On a terminal
+
+
+def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tmp_path: Path) -> None:
+    """And says nothing as JSON, nor twice what the banner says."""
+    ours, theirs = pty.openpty()
+    arguments = ["serve", "--port", "0", "--upstream", "http://127.0.0.1:9/v1"]
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-m", "app.commands.cli", *arguments],
+        cwd=tmp_path,
+        env=commands.environment({"STENO_SECRET": commands.SECRET, "DATABASE_URL": "memory", "NO_COLOR": "1"}),
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    shown = ""
+    with closing(os.fdopen(ours, "rb", buffering=0)) as terminal:
+        try:
+            while "check failed" not in shown:
+                shown += terminal.read(4096).decode()
+            process.send_signal(signal.SIGTERM)
+            with suppress(OSError):  # So ends a terminal that nobody writes to any more.
+                while piece := terminal.read(4096):
+                    shown += piece.decode()
+            assert process.wait(commands.START_SECONDS) == 0
+        finally:
+            process.kill()
+    head, _, rest = shown.replace("\r\n", "\n").partition("Stop it with Ctrl-C.")
+    address = head.partition("OPENAI_BASE_URL=")[2].partition("\n")[0]
+    assert address.startswith("http://127.0.0.1:")
+    assert f"ANTHROPIC_BASE_URL={address.removesuffix('/v1')}\n" in head
+    assert "default: http://127.0.0.1:9/v1" in head
+    assert "warning check failed" in rest
+    assert "{" not in shown
+    assert "serving" not in rest
+
+
 # Decisions
 
 
@@ -57,9 +102,11 @@ def test_a_changed_payload_is_one_line_with_the_ids_that_header_and_ledger_have(
         "conversation_id": "order-4711",
         "upstream": "default",
         "model": "gpt-4o",
+        "context_status": "summarized",
         "actions": ["summarized"],
         "messages": {},
         "reason": None,
+        "remedy": None,
         "tokens_before": tokens["estimated"],
         "tokens_after": tokens["forwarded"],
         "window": tokens["window"],
@@ -81,7 +128,7 @@ def test_a_stored_summary_that_is_used_again_is_a_decision_like_others(steno: St
 
 def test_what_is_left_over_the_trigger_is_a_line_that_says_why(steno: StartSteno, log: Log) -> None:
     answered = post(steno().url, chat(long_history()), b"x-context-compaction: off")
-    [line] = log.of("payload left")
+    [line] = log.of("payload unchanged")
     assert (line["log_level"], line["reason"], line["actions"]) == ("info", "compaction_off", [])
     assert line["tokens_before"] == line["tokens_after"] > 5_600
     assert line["request_id"] == answered.header("x-context-request-id")
@@ -89,7 +136,14 @@ def test_what_is_left_over_the_trigger_is_a_line_that_says_why(steno: StartSteno
 
 def test_what_needs_no_decision_is_no_line(steno: StartSteno, log: Log) -> None:
     post(steno().url, chat())
-    assert log.of("payload left", "payload changed", "compacted") == []
+    assert log.of("payload unchanged", "payload changed", "compacted") == []
+
+
+def test_what_needs_no_decision_is_a_line_for_who_asks_for_all(steno: StartSteno, log: Log) -> None:
+    answered = post(steno(log={"level": "debug"}).url, chat(), b"x-conversation-id: order-4711")
+    [line] = log.of("payload untouched")
+    assert (line["log_level"], line["conversation_id"], line["window"]) == ("debug", "order-4711", 8_000)
+    assert line["request_id"] == answered.header("x-context-request-id")
 
 
 def test_messages_that_are_left_out_are_counted_and_a_warning(
@@ -105,6 +159,8 @@ def test_messages_that_are_left_out_are_counted_and_a_warning(
     assert line["reason"].startswith("summariser_")
     [failed] = log.of("compaction failed")
     assert (failed["log_level"], failed["request_id"]) == ("warning", line["request_id"])
+    assert "summary.fallbacks" in failed["remedy"]
+    assert line["remedy"] == failed["remedy"]
 
 
 def test_a_request_that_is_made_smaller_after_a_refusal_is_a_line_of_its_own(
@@ -144,6 +200,7 @@ def test_each_refusal_of_a_provider_is_a_line_without_its_text(
     assert [line["request_id"] for line in lines] == [given.header("x-context-request-id") for given in answered]
     assert {given.header("x-request-id") for given in answered} == {"req_theirs"}
     assert lines[0]["provider_request_id"] == "req_theirs"
+    assert ["rate limit" in line["remedy"] for line in lines] == [True, False]
     assert lines[0]["model"] == ("gpt-4o" if "chat" in target else None)
     assert {line["log_level"] for line in lines} == {"warning"}
     assert "canary" not in log.text
@@ -180,6 +237,7 @@ def test_a_provider_that_is_away_is_told_of_once_and_once_more_when_it_is_back(
         assert post(steno.url, chat()).status == 502
     [failed] = log.of("provider failed")
     assert (failed["upstream"], failed["code"], failed["times"]) == ("default", "upstream_disconnected", 1)
+    assert failed["remedy"]
     assert log.of("provider answers again") == []
     assert post(steno.url, chat()).status == 200
     [back] = log.of("provider answers again")

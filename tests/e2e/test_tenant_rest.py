@@ -55,7 +55,7 @@ def test_everything_of_a_caller_is_exported_and_nothing_of_others(used: Steno) -
     other = as_other(used.url, target="/context/tenant").json["id"]
     *rows, end = export(used.url)
     assert end == {"object": "export.end", "tenant": me, "rows": len(rows)}
-    kept = {"conversations", "heads", "leases", "pins", "summary_chunks", "usage_records"}
+    kept = {"conversations", "heads", "leases", "pins", "summary_chunks", "usage_days", "usage_records"}
     assert {row["object"] for row in rows} == kept
     [summary] = get(used.url, "/context/conversations/one/summaries").json["data"]
     assert [row["text"] for row in rows if row["object"] == "summary_chunks"] == [summary["text"]]

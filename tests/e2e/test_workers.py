@@ -364,7 +364,7 @@ def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, t
         assert metrics['steno_requests_total{route="chat",status="2xx"}'] == 3
         assert metrics['steno_payloads_total{context_status="full"}'] == 2
         assert metrics['steno_payloads_total{context_status="summarized"}'] == 1
-        assert metrics['steno_compactions_total{outcome="made"}'] == 1
+        assert metrics['steno_compactions_total{outcome="made",purpose="summary"}'] == 1
         assert metrics["steno_summary_wait_seconds_count"] == 1
         assert metrics['steno_tokens_total{kind="prompt",purpose="summary"}'] > 0
         assert metrics['steno_tokens_total{kind="saved",purpose="message"}'] > 0

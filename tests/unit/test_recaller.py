@@ -89,7 +89,7 @@ def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
         assert recalled(roomy, asked) == recalled(tight, asked)
     assert len(tight._held._held) == 1
     assert len(roomy._held._held) == 2
-    assert roomy._held._bytes == sum(held.recollection.size for held in roomy._held._held.values())
+    assert roomy._held.held_bytes == sum(held.recollection.size for held in roomy._held._held.values())
 
 
 def test_branches_and_models_of_a_conversation_are_read_apart() -> None:

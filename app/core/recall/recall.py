@@ -12,7 +12,7 @@ passages do. It stands behind the summaries and changes with them only.
 Whether the quotations of an earlier turn stay is a matter of the provider's prompt cache. Without them the next prompt
 differs from where they stood, and all of the turn behind them is read anew; with them every prompt has them, for as
 long as the view has this form. So they stay where the turn behind them is about as large as they are: those of an
-agent's turn do, those in a chat of short remarks do not. Together they take no more than the room for one message has.
+agent's turn do, those in a chat of short remarks do not. Together they take at most twice the room for one message.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ FIRST_TURNS = 10
 """By the beginnings of whose messages the language is known."""
 READ_CHARACTERS = 1_000
 RATIO_STEP = 0.25
+KEPT_TURN = 0.5
+"""Share of the room for one message. Behind a smaller turn its quotations do not stay."""
+KEPT_ROOMS = 2
+"""The quotations that stay take at most so many times the room for one message."""
 LEAST_TOKENS = 20
 """Less room than this is not used."""
 
@@ -214,9 +218,9 @@ class _Recaller:
         starts = transcript.turn_starts
         turns = starts[max(0, bisect_left(starts, self._origin) - 1) :] or starts[-1:]
         notes: dict[int, Recalled] = {}
-        left = self._room
+        left = KEPT_ROOMS * self._room
         for turn, then in pairwise((*turns, len(transcript))):
-            if turn != turns[-1] and 2 * transcript.tokens(turn, then) <= self._room:
+            if turn != turns[-1] and transcript.tokens(turn, then) <= KEPT_TURN * self._room:
                 continue
             note, shown = self._note(turn) or (None, ())
             if note is None:

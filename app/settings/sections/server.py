@@ -103,8 +103,13 @@ class InspectorSettings(Section):
     """Serve the inspector's pages, at `/` and under `/ui`."""
 
 
+class TelemetrySettings(Section):
+    traces: Literal["off", "otlp"] = "off"
+    """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
-    format: Literal["json", "text"] = "json"
-    """Shape of log lines on standard output."""
+    format: Literal["auto", "json", "text"] = "auto"
+    """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""

@@ -1,0 +1,294 @@
+"""The inspector: who may look, and that nobody sees what is another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from app.inspector.links import operator_link
+from app.inspector.session import COOKIE, Sessions
+from app.proxy.tenants import ANONYMOUS
+from tests.e2e.histories import turns
+from tests.e2e.running import StartSteno, Steno
+
+SECRET = "a secret for the end-to-end tests"
+KEYS = ("sk-first-person", "sk-second-person")
+CANARIES = ("firstzebra", "secondzebra")
+ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
+"""A request that came through a proxy is not from this machine."""
+NAVIGATION = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document", "sec-fetch-mode": "navigate"}
+AWKWARD = "<script>alert('id')</script>\"&/ü"
+AWKWARD_MODEL = "<img src=x onerror=alert('model')>"
+
+
+def browser(url: str, **options: Any) -> httpx2.Client:
+    return httpx2.Client(base_url=url, timeout=30.0, **options)
+
+
+def say(url: str, key: str | None, conversation: str, canary: str = "", number: int = 8, model: str = "gpt-4o") -> None:
+    history = turns(number, 400)
+    for message in history:
+        message["content"] = f"{canary} {message['content']}"
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    body = {"model": model, "messages": history, "conversation_id": conversation}
+    httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30.0)
+
+
+@pytest.fixture
+def used(steno: StartSteno) -> Steno:
+    """Two people with a conversation of the same name and one of their own each; nobody without a key."""
+    started = steno(storage={"messages": True}, secret=SECRET)
+    for key, canary in zip(KEYS, CANARIES, strict=True):
+        say(started.url, key, "shared-name", canary)
+        say(started.url, key, f"of-{canary}", canary)
+    return started
+
+
+@contextmanager
+def signed_in(url: str, key: str) -> Iterator[httpx2.Client]:
+    with browser(url, headers=ELSEWHERE) as client:
+        answer = client.post("/ui/sign-in", data={"key": key})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
+        yield client
+
+
+@contextmanager
+def operator(url: str) -> Iterator[httpx2.Client]:
+    with browser(url, headers=ELSEWHERE) as client:
+        answer = client.get(operator_link(SECRET.encode(), url))
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
+        yield client
+
+
+def form_token(client: httpx2.Client) -> str:
+    return client.get("/ui").text.partition('name="form_token" value="')[2].partition('"')[0]
+
+
+def pages(person: int) -> list[str]:
+    """All that can be asked for, with what belongs to the other person in every place that takes a name."""
+    other = CANARIES[1 - person]
+    return [
+        "/",
+        "/ui",
+        "/ui?days=30",
+        "/ui/conversations",
+        "/ui/conversations?sort=saved",
+        "/ui/conversations?status=summarized",
+        f"/ui/conversations?q={other}",
+        f"/ui/conversations?after=0.of-{other}",
+        f"/ui/conversations?after=9999999999999.of-{other}",
+        f"/ui/conversations/of-{other}",
+        "/ui/conversations/shared-name",
+        "/ui/tenants",
+    ]
+
+
+@pytest.mark.parametrize("path", ["/ui", "/ui/conversations", "/ui/conversations/shared-name", "/ui/tenants"])
+def test_a_stranger_is_led_to_the_sign_in(path: str, used: Steno) -> None:
+    with browser(used.url, headers=ELSEWHERE) as stranger:
+        answer = stranger.get(path)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_stranger_sees_on_the_landing_page_what_is_public_alone(used: Steno) -> None:
+    with browser(used.url, headers=ELSEWHERE) as stranger:
+        shown = stranger.get("/").text
+    assert f"{used.url}/v1" in shown
+    for hidden in (*CANARIES, "shared-name", used.services.providers.default.settings.base_url):
+        assert hidden not in shown
+
+
+@pytest.mark.parametrize("person", [0, 1])
+def test_a_person_sees_what_is_the_persons_and_never_another_ones(person: int, used: Steno) -> None:
+    with signed_in(used.url, KEYS[person]) as client:
+        assert f"of-{CANARIES[person]}" in client.get("/ui/conversations").text
+        for path in pages(person):
+            # What was asked for is repeated in the search field and in links.
+            shown = client.get(path).text.replace(f"of-{CANARIES[1 - person]}", "")
+            if "q=" not in path:
+                assert CANARIES[1 - person] not in shown, path
+        assert "No conversation is like that" in client.get(f"/ui/conversations?q={CANARIES[1 - person]}").text
+        assert client.get(f"/ui/conversations/of-{CANARIES[1 - person]}").status_code == 404
+        assert client.get("/ui/tenants").status_code == 404
+
+
+def test_a_pasted_key_is_kept_nowhere(used: Steno) -> None:
+    with signed_in(used.url, KEYS[0]) as client:
+        cookie = client.cookies[COOKIE]
+        session = Sessions(SECRET.encode()).unseal(cookie)
+        assert session is not None
+        assert session.tenant == used.services.identity.tenant(KEYS[0].encode())
+        assert KEYS[0] not in repr(session)
+        assert all(KEYS[0] not in client.get(path).text for path in pages(0))
+
+
+def test_the_cookie_is_for_this_site_and_its_server_alone(used: Steno) -> None:
+    with browser(used.url, headers=ELSEWHERE) as client:
+        plain = client.post("/ui/sign-in", data={"key": KEYS[0]}).headers["set-cookie"]
+        over_tls = {"x-forwarded-proto": "https"}
+        secure = client.post("/ui/sign-in", data={"key": KEYS[0]}, headers=over_tls).headers["set-cookie"]
+    for attribute in ("HttpOnly", "SameSite=strict", "Max-Age=43200", "Path=/"):
+        assert attribute in plain
+    assert "Secure" not in plain
+    assert "Secure" in secure
+
+
+def test_the_operators_link_becomes_a_cookie_and_leaves_the_address(used: Steno) -> None:
+    with operator(used.url) as client:
+        shown = client.get("/ui/tenants").text
+        for key in KEYS:
+            assert used.services.identity.tenant(key.encode()) in shown
+        assert "of-secondzebra" in client.get("/ui/conversations").text, "the tenant that was seen last"
+
+
+def test_an_operator_sees_one_tenant_at_a_time(used: Steno) -> None:
+    with operator(used.url) as client:
+        first = used.services.identity.tenant(KEYS[0].encode())
+        chosen = client.post("/ui/tenants", data={"form_token": form_token(client), "tenant": first})
+        assert chosen.status_code == 303
+        shown = client.get("/ui/conversations").text
+        assert "of-firstzebra" in shown
+        assert "of-secondzebra" not in shown
+
+
+def test_a_wrong_link_opens_nothing(used: Steno) -> None:
+    with browser(used.url, headers=ELSEWHERE) as client:
+        answer = client.get("/ui?token=" + "0" * 48)
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+
+
+def test_forged_expired_and_foreign_cookies_are_none(used: Steno) -> None:
+    tenant = used.services.identity.tenant(KEYS[0].encode())
+    real = Sessions(SECRET.encode())
+    expired = Sessions(SECRET.encode(), clock=lambda: 1_000_000.0)
+    foreign = Sessions(b"another server's secret")
+    for cookie in (
+        foreign.seal(foreign.opened(tenant)),
+        foreign.seal(foreign.opened("", operator=True)),
+        expired.seal(expired.opened(tenant)),
+        real.seal(real.opened(tenant))[:-4] + "AAAA",
+        "",
+    ):
+        with browser(used.url, headers=ELSEWHERE, cookies={COOKIE: cookie}) as client:
+            assert client.get("/ui/conversations").status_code == 303
+
+
+def test_nobody_who_needs_no_key_is_somebody_else_from_another_machine(used: Steno) -> None:
+    say(used.url, None, "of-nobody")
+    with browser(used.url) as local:
+        assert "of-nobody" in local.get("/ui/conversations").text
+        cookie = local.cookies[COOKIE]
+    session = Sessions(SECRET.encode()).unseal(cookie)
+    assert session is not None
+    assert session.tenant == ANONYMOUS
+    with browser(used.url, headers=ELSEWHERE, cookies={COOKIE: cookie}) as elsewhere:
+        assert elsewhere.get("/ui/conversations").status_code == 303
+
+
+def test_a_form_of_another_page_does_nothing(used: Steno) -> None:
+    first = used.services.identity.tenant(KEYS[0].encode())
+    with operator(used.url) as client, operator(used.url) as other:
+        for token in ("", form_token(other)):
+            answer = client.post("/ui/tenants", data={"form_token": token, "tenant": first})
+            assert answer.status_code == 403
+            assert "set-cookie" not in answer.headers
+            assert client.post("/ui/sign-out", data={"form_token": token}).status_code == 403
+        assert "of-secondzebra" in client.get("/ui/conversations").text
+
+
+def test_another_page_cannot_sign_anybody_in(used: Steno) -> None:
+    """One of this machine may call Steno, but this."""
+    with browser(used.url, headers=ELSEWHERE) as client:
+        page = {"origin": "http://localhost:3000"}
+        answer = client.post("/ui/sign-in", data={"key": KEYS[0]}, headers=page)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_signing_out_ends_it(used: Steno) -> None:
+    with signed_in(used.url, KEYS[0]) as client:
+        answer = client.post("/ui/sign-out", data={"form_token": form_token(client)})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
+        assert client.get("/ui").status_code == 303
+
+
+def test_a_link_on_another_site_leads_on_once_the_cookie_may_come_along(used: Steno) -> None:
+    with browser(used.url, headers=ELSEWHERE | NAVIGATION) as client:
+        answer = client.get("/ui/conversations")
+    assert answer.status_code == 200
+    assert '<meta http-equiv="refresh" content="0">' in answer.text
+    assert "shared-name" not in answer.text
+
+
+def test_what_clients_name_comes_out_as_text(used: Steno) -> None:
+    say(used.url, KEYS[0], AWKWARD, model=AWKWARD_MODEL)
+    with signed_in(used.url, KEYS[0]) as client:
+        for path in (
+            "/",
+            "/ui",
+            "/ui/conversations",
+            f"/ui/conversations?q={quote(AWKWARD)}",
+            f"/ui/conversations?model={quote(AWKWARD_MODEL)}&status={quote(AWKWARD)}",
+            f"/ui/conversations/{quote(AWKWARD, safe='')}",
+        ):
+            answer = client.get(path)
+            assert answer.status_code == 200
+            assert "<script>alert" not in answer.text, path
+            assert "<img src=x" not in answer.text, path
+        assert "&lt;img src=x onerror=alert(&#39;model&#39;)&gt;" in client.get("/ui").text
+        answer = client.get("/ui/conversations")
+        assert "&lt;script&gt;alert(&#39;id&#39;)" in answer.text
+
+
+def test_every_page_keeps_to_itself(used: Steno) -> None:
+    with operator(used.url) as client:
+        for path in (*pages(0), "/ui/sign-in", "/ui/nothing"):
+            headers = client.get(path).headers
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            told = [headers[name] for name in ("x-content-type-options", "referrer-policy", "cache-control")]
+            assert told == ["nosniff", "no-referrer", "no-store"]
+
+
+def test_a_file_is_sent_once(used: Steno) -> None:
+    with browser(used.url, headers=ELSEWHERE) as client:
+        page = client.get("/").text
+        address = page.partition('rel="stylesheet" href="')[2].partition('"')[0]
+        first = client.get(address)
+        assert (first.status_code, first.headers["content-type"]) == (200, "text/css; charset=utf-8")
+        again = client.get(address, headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        for nothing in ("/ui/static/none.css", "/ui/static/..%2fpages.py", "/ui/static/%2e%2e/pages.py"):
+            assert client.get(nothing).status_code == 404
+
+
+def test_without_its_database_it_says_so(steno: StartSteno) -> None:
+    started = steno(storage={"url": "postgresql://nobody@127.0.0.1:9/none"}, secret=SECRET)
+    with browser(started.url) as client:
+        answer = client.get("/ui/conversations")
+        assert answer.status_code == 503
+        assert "The database cannot be used" in answer.text
+        landing = client.get("/")
+        assert landing.status_code == 200
+        assert "cannot be used" in landing.text
+
+
+def test_switched_off_it_is_not_there(steno: StartSteno) -> None:
+    started = steno(inspector={"enabled": False})
+    with browser(started.url) as client:
+        assert [client.get(path).status_code for path in ("/", "/ui", "/ui/sign-in")] == [404, 404, 404]
+
+
+def test_a_provider_still_has_its_own_paths(used: Steno) -> None:
+    """`/u/{name}/v1` begins as `/ui` does."""
+    with browser(used.url) as client:
+        assert client.get("/u/i/v1/models").json()["error"]["code"] == "unknown_upstream"
+        assert client.get("/v1/models").json()["object"] == "list"

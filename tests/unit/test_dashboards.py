@@ -1,0 +1,152 @@
+"""The dashboard and the alert rules ask for metrics, labels and values that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.metrics.exposition import exposed
+from app.metrics.metrics import Metrics
+from tests.unit.promql import RATES, asked
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "config" / "grafana" / "steno.json").read_text())
+ALERTS = ROOT / "config" / "prometheus" / "alerts.yml"
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+]
+OF_TARGETS = {"job", "instance"}
+"""Labels that Prometheus gives every series."""
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? \S+$", re.MULTILINE)
+
+
+def exposed_labels() -> dict[str, dict[str, set[str]]]:
+    """Each series' name with the values of its labels."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name, labels in _SAMPLE.findall(exposed(Metrics.of_one().table).decode()):
+        for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
+            found[name][label].add(value)
+        found[name].update({})
+    return {name: dict(labels) for name, labels in found.items()} | {"up": {}}
+
+
+KNOWN = exposed_labels()
+OPEN = {"version", "python", "worker"}
+"""Labels whose values are the installation's."""
+
+
+def plain(expression: str) -> str:
+    """Without Grafana's variables."""
+    return expression.replace("$__rate_interval", "5m").replace("$instance", ".*")
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    return (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
+
+
+TARGETS = [(panel["title"], target) for panel in panels() for target in panel["targets"]]
+EXPRESSIONS = [(title, plain(target["expr"])) for title, target in TARGETS] + [
+    (rule["alert"], rule["expr"]) for rule in RULES
+]
+
+
+@pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
+def test_every_expression_asks_for_metrics_labels_and_values_that_there_are(title: str, expression: str) -> None:
+    query = asked(expression)
+    assert query.selectors, title
+    labels = set(OF_TARGETS)
+    for selector in query.selectors:
+        assert selector.metric in KNOWN, selector.metric
+        own = KNOWN[selector.metric]
+        labels |= own.keys()
+        for label, operator, value in selector.matchers:
+            assert label in own.keys() | OF_TARGETS, f"{selector.metric} has no label {label}"
+            if label in OF_TARGETS | OPEN:
+                continue
+            wanted = value.split("|") if operator in ("=~", "!~") else [value]
+            assert set(wanted) <= own[label], f"{selector.metric} is never {label}={value}"
+    assert set(query.grouped) <= labels
+
+
+@pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
+def test_counters_are_asked_for_their_growth_and_gauges_for_what_they_are(title: str, expression: str) -> None:
+    for selector in asked(expression).selectors:
+        counts = selector.metric.endswith(("_total", "_bucket", "_sum", "_count"))
+        assert (selector.is_range, selector.function in RATES) == (counts, counts), f"{title}: {selector.metric}"
+
+
+@pytest.mark.parametrize(("title", "target"), TARGETS)
+def test_legends_name_labels_that_are_left(title: str, target: dict[str, str]) -> None:
+    query = asked(plain(target["expr"]))
+    left = set(query.grouped) or {label for each in query.selectors for label in KNOWN[each.metric]} | OF_TARGETS
+    assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= left, title
+
+
+def test_panels_are_told_apart_and_do_not_overlap() -> None:
+    everything = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in everything}) == len(everything)
+    taken: set[tuple[int, int]] = set()
+    for panel in everything:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_every_metric_of_ours_is_on_the_dashboard_or_in_an_alert() -> None:
+    shown = {selector.metric for _, expression in EXPRESSIONS for selector in asked(expression).selectors}
+    shown |= {name for name in KNOWN if name in str(DASHBOARD["templating"])}
+    bare = {re.sub("_(bucket|count|sum)$", "", name) for name in KNOWN if name.startswith("steno_")}
+    assert bare == {re.sub("_(bucket|count|sum)$", "", name) for name in shown if name.startswith("steno_")}
+
+
+def headings(page: Path) -> set[str]:
+    """As GitHub and the site link to them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
+def test_each_alert_says_who_how_bad_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["annotations"]["summary"].endswith(".")
+    path, _, section = rule["annotations"]["runbook"].partition("#")
+    assert section in headings(ROOT / path)
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= OF_TARGETS
+
+
+def test_there_is_a_section_for_each_alert_and_no_other() -> None:
+    alerts = (ROOT / "docs" / "metrics.md").read_text().partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^### (\w+)$", alerts, re.MULTILINE) == [rule["alert"] for rule in RULES]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ['rate(steno_requests_total{route="chat"}[5m]', "rate steno_workers", "[5m]", "steno_workers $", 'a{b="c"'],
+)
+def test_what_is_no_expression_is_not_taken_for_one(broken: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        assert asked(broken).selectors
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian's package prometheus)")
+def test_promtool_takes_the_rules_and_every_expression_of_the_dashboard(tmp_path: Path) -> None:
+    rules = [{"record": f"panel:number{number}", "expr": expr} for number, (_, expr) in enumerate(EXPRESSIONS)]
+    (tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    for path in (ALERTS, tmp_path / "panels.yml"):
+        ended = subprocess.run(["promtool", "check", "rules", str(path)], capture_output=True, check=False, text=True)  # noqa: S603, S607
+        assert ended.returncode == 0, ended.stderr

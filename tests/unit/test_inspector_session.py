@@ -1,0 +1,84 @@
+"""Sessions: what this server sealed counts for twelve hours, and nothing else does."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import pytest
+
+from app.inspector.links import is_operator_token, operator_link, operator_token
+from app.inspector.session import LASTS_SECONDS, Session, Sessions
+
+SECRET = b"a secret"
+NOW = 1_800_000_000.0
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock: Clock) -> Sessions:
+    return Sessions(SECRET, clock)
+
+
+def test_what_was_sealed_is_read_again_by_every_worker(sessions: Sessions, clock: Clock) -> None:
+    session = sessions.at(sessions.opened("", operator=True), "a tenant")
+    assert Sessions(SECRET, clock).unseal(sessions.seal(session)) == session
+    assert (session.tenant, session.operator, session.expires) == ("a tenant", True, int(NOW) + LASTS_SECONDS)
+
+
+def test_a_session_ends_after_twelve_hours(sessions: Sessions, clock: Clock) -> None:
+    sealed = sessions.seal(sessions.opened("a tenant"))
+    clock.now += 12 * 3600 - 1
+    assert sessions.unseal(sealed) is not None
+    clock.now += 1
+    assert sessions.unseal(sealed) is None
+
+
+def test_a_cookie_of_another_secret_does_not_count(sessions: Sessions) -> None:
+    assert sessions.unseal(Sessions(b"another secret").seal(sessions.opened("a tenant"))) is None
+
+
+def test_no_byte_of_a_cookie_can_be_changed(sessions: Sessions) -> None:
+    sealed = urlsafe_b64decode(sessions.seal(sessions.opened("a tenant")) + "==")
+    for place in range(len(sealed)):
+        forged = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
+        assert sessions.unseal(urlsafe_b64encode(forged).decode()) is None
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "é", "A" * 10_000, "-", "====", "\x00"])
+def test_what_is_no_cookie_of_ours_is_none(cookie: str, sessions: Sessions) -> None:
+    assert sessions.unseal(cookie) is None
+
+
+def test_a_form_belongs_to_its_session_and_to_no_other(sessions: Sessions) -> None:
+    mine, others = sessions.opened("a tenant"), sessions.opened("a tenant")
+    token = sessions.form_token(mine)
+    assert sessions.sent_from_form(mine, token)
+    assert sessions.sent_from_form(sessions.at(mine, "another tenant"), token)
+    for wrong in (sessions.form_token(others), "", token[:-1], "é"):
+        assert not sessions.sent_from_form(mine, wrong)
+
+
+def test_the_operators_link_is_the_same_on_every_replica_and_for_no_other_secret() -> None:
+    token = operator_token(SECRET)
+    assert operator_link(SECRET, "http://127.0.0.1:8080/") == f"http://127.0.0.1:8080/ui?token={token}"
+    assert is_operator_token(SECRET, token)
+    for wrong in (operator_token(b"another secret"), token.upper(), token[:-1], "", "é"):
+        assert not is_operator_token(SECRET, wrong)
+
+
+def test_the_operators_token_opens_a_session_that_may_choose_its_tenant(sessions: Sessions) -> None:
+    session = sessions.opened_by(operator_token(SECRET))
+    assert isinstance(session, Session)
+    assert (session.operator, session.tenant) == (True, "")
+    assert sessions.opened_by("wrong") is None
