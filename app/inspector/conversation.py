@@ -33,6 +33,8 @@ CALLS = 3 * TEETH
 LONGEST_COMMAND = 100_000
 LONGEST_DOWNLOAD = 64_000_000
 """Characters of a request that is shown as a command on a page, and in a file."""
+OUTPUT = 1_024
+"""Tokens that the answer to that request may have."""
 SUMMARIES = 20
 MESSAGES = 50
 """On a page of the timeline."""
@@ -177,7 +179,7 @@ async def _timeline(
     if services.keeps_messages:
         leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
         first = paging.first or -leading
-        found = await services.store.history(visit.tenant, conversation.id, first, paging.last)
+        found = await services.store.history_between(visit.tenant, conversation.id, first, paging.last)
         rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
     shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
     return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
@@ -233,7 +235,7 @@ async def _archived(
 ) -> dict[int, StoredMessage]:
     found: dict[int, StoredMessage] = {}
     for first, last in indexes_of(parts):
-        stored = await visit.services.store.history(visit.tenant, conversation.id, first, last)
+        stored = await visit.services.store.history_between(visit.tenant, conversation.id, first, last)
         found |= {message.position: message for message in stored}
     return found
 
@@ -260,7 +262,8 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
 
 
 def request_made_of(conversation: StoredConversation, messages: Sequence[StoredMessage], spoken: WireFormat) -> bytes:
-    return spoken.request_of(conversation.model, [message.sent.encode("utf-8", "replace") for message in messages])
+    sent = [message.sent.encode("utf-8", "replace") for message in messages]
+    return spoken.assembled(conversation.model, sent, OUTPUT)
 
 
 async def whole_history(visit: Visit, conversation: StoredConversation) -> list[StoredMessage]:
@@ -272,7 +275,7 @@ async def whole_history(visit: Visit, conversation: StoredConversation) -> list[
     last, found = Fates(parts).number - 1, list[StoredMessage]()
     first = -leading
     while first <= last:
-        page = await visit.services.store.history(visit.tenant, conversation.id, first, last)
+        page = await visit.services.store.history_between(visit.tenant, conversation.id, first, last)
         found += page
         if not page or page[0].position != first:
             return []

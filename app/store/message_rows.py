@@ -124,7 +124,7 @@ async def list_messages(
     return MessagePage(page, latest, usage)
 
 
-async def read_history(
+async def read_stretch(
     connection: AsyncConnection, tenant: str, conversation_id: str, first: int, last: int
 ) -> list[StoredMessage]:
     """The history of the latest request from one position to another, both inclusive, as far as it was kept; fewer

@@ -130,9 +130,9 @@ class RestCalls(Calls):
             self._read(message_rows.list_messages, tenant, conversation_id, limit=limit, after=after, order=order),
         )
 
-    async def history(self, tenant: str, conversation_id: str, first: int, last: int) -> list[StoredMessage]:
+    async def history_between(self, tenant: str, conversation_id: str, first: int, last: int) -> list[StoredMessage]:
         """What was kept of the latest request's history, from one position to another; fewer where they are large."""
-        return await self._rest(tenant, self._read(message_rows.read_history, tenant, conversation_id, first, last))
+        return await self._rest(tenant, self._read(message_rows.read_stretch, tenant, conversation_id, first, last))
 
     async def sources(self, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
         """What was kept of the messages that a summary stands for; fewer where they are large."""

@@ -415,9 +415,11 @@ class WireFormat(Protocol):
     def raw_of(self, alone: bytes) -> bytes:
         """The raw message that `alone` was made of."""
 
-    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """A body that asks a model to answer these, each as `alone` gave it, and says nothing else that is not
-        required."""
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+        """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
+
+        `output`: how many tokens the answer may have, for formats that want to be told.
+        """
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.

@@ -328,8 +328,8 @@ async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at:
 
 
 async def test_an_edit_that_cannot_be_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
-    page = await open_at(shop.keeping, shop.path())
-    await page.locator("#summaries .chunk-head a").first.click()
+    (latest, *_) = rest(shop.keeping, "/coverage")["parts"][1:]
+    page = await open_at(shop.keeping, f"{shop.path()}/summaries/{latest['summary_id']}")
     await page.get_by_text("Edit the text").click()
     await page.get_by_label("Text of the summary").fill("word " * 3_000)
     await page.get_by_role("button", name="Save as version 2").click()
@@ -366,13 +366,14 @@ async def test_deleting_asks_first(shop: Shop, open_at: OpenAt) -> None:
 
 async def test_a_compaction_is_seen_while_it_runs_and_its_summary_when_it_is_done(shop: Shop, open_at: OpenAt) -> None:
     name = "watched"
-    ask(shop.keeping, talk(2), name=name)
+    ask(shop.keeping, json.loads(json.dumps(talk(2)).replace("ORD-0", "ORD-1")), name=name)
     page = await open_at(shop.keeping, shop.path(name))
     await expect(page.locator(".chunk")).to_have_count(0)
     bar = page.locator(".live")
     await expect(bar).to_be_hidden()
-    shop.simulator.when(lambda record: record.kind == "summary", delay=1.5, times=4)
-    asking = asyncio.create_task(asyncio.to_thread(ask, shop.keeping, talk(17), name))
+    shop.simulator.when(lambda record: record.kind == "summary" and b"ORD-1016" in record.body, delay=1.5, times=4)
+    history = json.loads(json.dumps(talk(17)).replace("ORD-0", "ORD-1"))
+    asking = asyncio.create_task(asyncio.to_thread(ask, shop.keeping, history, name))
     await expect(bar).to_be_visible()
     await expect(bar).to_contain_text("Summarising")
     await expect(bar).to_contain_text("messages")

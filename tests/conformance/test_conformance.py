@@ -149,9 +149,9 @@ def test_a_request_made_of_messages_that_stand_for_themselves_has_the_same_histo
 ) -> None:
     request = spoken.read(samples.request)
     alone = [spoken.alone(raw) for raw in request.raw_messages]
-    anew = spoken.read(spoken.request_of('a "model"', alone))
+    anew = spoken.read(spoken.assembled('a "model"', alone))
     assert (anew.model, anew.raw_messages, anew.has_tools) == ('a "model"', request.raw_messages, False)
-    only_said = spoken.read(spoken.request_of("m", alone[samples.instructions :]))
+    only_said = spoken.read(spoken.assembled("m", alone[samples.instructions :]))
     assert only_said.raw_messages == request.raw_messages[samples.instructions :]
 
 

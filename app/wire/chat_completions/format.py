@@ -69,7 +69,7 @@ class ChatCompletions:
     def raw_of(self, alone: bytes) -> bytes:
         return alone
 
-    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - nobody has to say
         return b'{"model":%b,"messages":[%b]}' % (msgspec.json.encode(model), b",".join(messages))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:

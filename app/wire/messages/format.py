@@ -39,9 +39,6 @@ from app.wire.messages.tokens import token_rules
 from app.wire.model import model_in
 from app.wire.native import NativeCompaction
 
-USUAL_ANSWER = 1_024
-"""Tokens that an answer may have where nobody says otherwise."""
-
 
 class Messages:
     name = "messages"
@@ -71,15 +68,13 @@ class Messages:
     def raw_of(self, alone: bytes) -> bytes:
         return alone
 
-    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """The format wants to be told how long the answer may be."""
-        shown = b'{"model":%b,"max_tokens":%d' % (msgspec.json.encode(model), USUAL_ANSWER)
-        beside, others = messages[:1], messages[1:]
-        if beside and is_beside(beside[0]):
-            shown += b',"system":%b' % beside[0]
-        else:
-            others = messages
-        return shown + b',"messages":[%b]}' % b",".join(others)
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+        shown = b'{"model":%b' % msgspec.json.encode(model)
+        if output is not None:
+            shown += b',"max_tokens":%d' % output
+        if messages and is_beside(messages[0]):
+            shown += b',"system":%b' % messages[0]
+        return shown + b',"messages":[%b]}' % b",".join(raw for raw in messages if not is_beside(raw))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

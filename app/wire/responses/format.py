@@ -69,7 +69,7 @@ class Responses:
     def raw_of(self, alone: bytes) -> bytes:
         return alone[1:-1] if stands_beside(alone) else alone
 
-    def request_of(self, model: str, messages: Sequence[bytes]) -> bytes:
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - nobody has to say
         members = [b'"model":%b' % msgspec.json.encode(model)]
         if messages and stands_beside(messages[0]):
             members.append(messages[0][1:-1])
