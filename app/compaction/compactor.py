@@ -142,15 +142,19 @@ class Compactor:
             return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
 
-    async def compact_asked(self, job: Job, on_start: OnStart = nobody) -> tuple[Path | None, Reasons]:
-        """Summaries of everything before the last unit, because somebody asked for them: with those that are stored,
-        and whatever they free. None, and why, where they could not be made. Raises `StoreUnavailable`: what is not
-        stored cannot be referred to."""
+    async def compact_asked(
+        self, job: Job, on_start: OnStart = nobody, position: int | None = None
+    ) -> tuple[Path | None, Reasons]:
+        """Summaries of everything before the last unit, or of what is before a position, because somebody asked for
+        them: with those that are stored, and whatever they free. None, and why, where they could not be made.
+
+        Raises `StoreUnavailable`: what is not stored cannot be referred to.
+        """
         progress = await begin(job, self._work, on_start)
         while True:
             await self._read(progress)
-            if (plan := await progress.asked_plan()) is None:
-                path = await progress.beside(lambda: progress.case.widest_path)
+            if (plan := await progress.asked_plan(position)) is None:
+                path = await progress.asked_path(position)
                 return (path, ()) if path.chunks else (None, because(Code.NOTHING_TO_SUMMARISE))
             last = progress.own[-1] if progress.own else None
             if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):

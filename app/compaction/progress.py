@@ -14,9 +14,10 @@ from app.core.stages.masking import due_mask
 from app.core.stages.steps import Step
 from app.core.summary.attempts import steps_to
 from app.core.summary.flow import Compaction, Outcome
-from app.core.summary.plan import Plan, plan_asked, plan_compaction
+from app.core.summary.plan import Plan, cut_at, last_cut, plan_asked, plan_compaction
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
+from app.core.view.reading import Path
 from app.tasks.threads import Work
 
 T = TypeVar("T")
@@ -129,14 +130,28 @@ class Progress:
             lambda: plan_compaction(case.conversation, case.widest_path, case.budget, summary, series)
         )
 
-    async def asked_plan(self) -> Plan | None:
-        """Of everything before the last unit, whatever is due."""
+    async def asked_plan(self, position: int | None) -> Plan | None:
+        """Of everything before the last unit, or before a position, whatever is due."""
         case, summary, series = self.case, self.job.summary, self.job.series
-        return await self.beside(lambda: plan_asked(case.conversation, case.widest_path, summary, series))
+
+        def plan() -> Plan | None:
+            cut = _asked_cut(case, position)
+            return plan_asked(case.conversation, case.widest_path_to(cut), summary, series, cut)
+
+        return await self.beside(plan)
+
+    async def asked_path(self, position: int | None) -> Path:
+        """What is stored of that."""
+        case = self.case
+        return await self.beside(lambda: case.widest_path_to(_asked_cut(case, position)))
 
     async def beside(self, step: Callable[[], T]) -> T:
         """Works something out; in a worker thread where the history is long."""
         return await self.job.beside(self.work, step)
+
+
+def _asked_cut(case: Case, position: int | None) -> int:
+    return last_cut(case.conversation) if position is None else cut_at(case.conversation, case.chunks, position)
 
 
 async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, goes_on: bool = False) -> Progress:

@@ -11,28 +11,22 @@ from fastapi.responses import Response
 
 from app.core.reasons import Code
 from app.errors import StenoError, SummaryNotFound
-from app.inspector.conversation import (
+from app.inspector.conversation import TheConversation, formats_of, page_of, parts_of, summary_page
     TheConversation,
     formats_of,
     page_of,
-    request_made_of,
     summary_page,
-    whole_history,
 )
 from app.inspector.curl import key_header
 from app.inspector.pages import address, segment
+from app.inspector.timeline import Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
 from app.inspector.why import meanings
 from app.rest import compact, conversations, edits, pins
 from app.store import StoredConversation
-from app.wire.members import RawObject
 
 LONGEST_FOCUS = 2_000
 """Characters."""
-NOT_WHOLE = (
-    "The archive does not hold the whole history of the latest request: it was switched on later, or a message was too"
-    " much to keep. Send the messages to POST /context/conversations/{id}/compact instead."
-)
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
 
@@ -53,20 +47,22 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
 
 @router.post("/compact")
 async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """As `POST /context/conversations/{id}/compact`, with the messages from the archive. The key is this request's."""
-    messages = await whole_history(visit, conversation)
-    if not messages:
-        return await page_of(visit, conversation, problem=NOT_WHOLE, status=409)
-    spoken = formats_of(visit.services)[messages[-1].format]
-    focus = form.get("focus", "").strip()[:LONGEST_FOCUS]
-    asked: dict[str, Any] = {"format": spoken.name} | ({"context": {"instructions": focus}} if focus else {})
-    body = RawObject(request_made_of(conversation, messages, spoken)).spliced(add=msgspec.json.encode(asked)[1:-1])
+    """As `POST /context/conversations/{id}/compact` without messages, which takes them from the archive. The key is for
+    this one request."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    asked: dict[str, Any] = {}
+    if focus := form.get("focus", "").strip()[:LONGEST_FOCUS]:
+        asked["context"] = {"instructions": focus}
+    if through := form.get("through", ""):
+        asked["through"] = _number(through)
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
-        name, before = key_header(spoken)
+        last = Fates(parts_of(conversation)).number - 1
+        written = [message.format for message in await services.store.history_between(tenant, id_, last, last)]
+        name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)
-    made = compact.compact_conversation(asking, visit.services, visit.tenant, conversation.id, body)
+    made = compact.compact_conversation(asking, services, tenant, id_, msgspec.json.encode(asked))
     return await _compacted(visit, conversation, made)
 
 

@@ -23,7 +23,6 @@ from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
 from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
-from app.wire.format import WireFormat
 
 TEETH = 200
 """Requests that the sawtooth shows, and what a narrow screen has room for."""
@@ -115,9 +114,10 @@ async def show_conversation(
     visit: TheVisit,
     conversation: TheConversation,
     at: Annotated[int | None, Query()] = None,
+    through: Annotated[int | None, Query(ge=0)] = None,
     done: Annotated[str, Query()] = "",
 ) -> Response:
-    return await page_of(visit, conversation, at=at, done=DONE.get(done))
+    return await page_of(visit, conversation, at=at, through=through, done=DONE.get(done))
 
 
 async def page_of(
@@ -125,11 +125,13 @@ async def page_of(
     conversation: StoredConversation,
     *,
     at: int | None = None,
+    through: int | None = None,
     done: str | None = None,
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    """The page, with what an action came to: `done` or a `problem`."""
+    """The page, with what an action came to: `done` or a `problem`. `through`: the message up to which its form is to
+    compact."""
     store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
     ledger = await store.latest_usage(tenant, conversation.id, CALLS)
     summaries = await store.summaries(tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
@@ -141,6 +143,7 @@ async def page_of(
         conversation=conversation,
         done=done,
         problem=problem,
+        through=through,
         usage=ledger.sums,
         teeth=teeth,
         plots=[plot for plot in (plot_of(teeth, WIDE), plot_of(teeth[-NARROW_TEETH:], NARROW)) if plot],
@@ -252,35 +255,16 @@ async def read_request(visit: TheVisit, conversation: TheConversation) -> Respon
 
 async def _command(visit: Visit, conversation: StoredConversation, longest: int = LONGEST_COMMAND) -> str:
     """Empty where it is longer, or the archive has not all of it."""
-    messages = await whole_history(visit, conversation)
-    if not messages or sum(len(message.sent) for message in messages) > longest:
+    services = visit.services
+    if not services.keeps_messages:
         return ""
-    spoken = formats_of(visit.services)[messages[-1].format]
+    kept = await services.store.history(visit.tenant, conversation.id, services.bounds.messages, longest)
+    if kept is None or (spoken := formats_of(services).get(kept.format)) is None:
+        return ""
     url = visit.request.base_url
-    body = request_made_of(conversation, messages, spoken)
+    sent = [message.encode("utf-8", "replace") for message in kept.sent]
+    body = spoken.assembled(conversation.model, sent, OUTPUT)
     return curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
-
-
-def request_made_of(conversation: StoredConversation, messages: Sequence[StoredMessage], spoken: WireFormat) -> bytes:
-    sent = [message.sent.encode("utf-8", "replace") for message in messages]
-    return spoken.assembled(conversation.model, sent, OUTPUT)
-
-
-async def whole_history(visit: Visit, conversation: StoredConversation) -> list[StoredMessage]:
-    """What the archive has of the latest request, from its first instruction on; empty unless it has all of it."""
-    if not visit.services.keeps_messages:
-        return []
-    parts = parts_of(conversation)
-    leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
-    last, found = Fates(parts).number - 1, list[StoredMessage]()
-    first = -leading
-    while first <= last:
-        page = await visit.services.store.history_between(visit.tenant, conversation.id, first, last)
-        found += page
-        if not page or page[0].position != first:
-            return []
-        first = page[-1].position + 1
-    return found
 
 
 @router.get("/ui/conversations/{conversation_id}/events")

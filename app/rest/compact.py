@@ -13,11 +13,12 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from app.core.reasons import Code
+from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, widest_path
-from app.errors import InvalidRequest, TooManyCompactions
+from app.core.view.view import Conversation
+from app.errors import NothingToCompact, TooManyCompactions
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
@@ -26,6 +27,7 @@ from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
 from app.proxy.services import Services
+from app.rest.asked import Asked, check_archived, position_in, read_asked
 from app.rest.dependencies import (
     REQUEST_BODY,
     Body,
@@ -35,11 +37,9 @@ from app.rest.dependencies import (
     format_of,
     known,
     readable,
+    request_body,
 )
 from app.rest.summaries import SummaryOut, summary_out
-from app.wire.format import WireFormat, WireRequest
-from app.wire.members import RawObject, Unreadable
-from app.wire.options import read_focus
 
 
 class CompactionOut(BaseModel):
@@ -53,14 +53,18 @@ class CompactionOut(BaseModel):
     context: dict[str, Any]
 
 
+class ThroughOut(BaseModel):
+    index: int = Field(description="The last message they stand for, counted after the instructions, from 0.")
+    turn: int = Field(description="Turns that have begun by then.")
+
+
 class ForcedCompactionOut(CompactionOut):
     summaries: list[SummaryOut] = Field(description="Those that were made for it.")
+    through: ThroughOut | None = Field(
+        description="Where the summaries end, which is where it was asked for or at the nearest place before it; null"
+        " where nothing was asked for."
+    )
 
-
-NO_MESSAGES = (
-    "Steno does not keep messages, so it can only compact those you send:"
-    ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
-)
 
 router = APIRouter(prefix="/context", tags=["context"])
 
@@ -79,36 +83,86 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     return _answer(await facts.job.beside(services.work, lambda: _compaction(facts, decision)))
 
 
-@router.post("/conversations/{conversation_id}/compact", openapi_extra=REQUEST_BODY, response_model=ForcedCompactionOut)
+@router.post(
+    "/conversations/{conversation_id}/compact",
+    openapi_extra=request_body(
+        through={"type": "integer", "minimum": 0}, through_turn={"type": "integer", "minimum": 1}
+    ),
+    response_model=ForcedCompactionOut,
+)
 async def compact_conversation(
     request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Response:
-    """Summarises now what would be summarised when the window is full. The body is a request, in chat
-    completions unless its `format` says otherwise; `context.instructions` says what the summary is to look after, and
-    in chat completions `instructions`, too."""
+    """Summarises now what would be summarised when the window is full, or what stands before the end of `through`, a
+    message, or of `through_turn`. The body is a request, in chat completions unless its `format` says otherwise;
+    without messages it is about those that the archive has. `context.instructions` says what the summary is to look
+    after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
-    await known(services, tenant, conversation_id)
-    format_ = await format_of(services, tenant, body)
-    asked = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
+    conversation = await known(services, tenant, conversation_id)
+    asked = await read_asked(services, tenant, conversation, body)
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(tenant, headers, format_)
-    with readable(format_):
-        facts = await take_in(services, asked, caller, record.request_id)
+    caller = Caller(tenant, headers, asked.format)
+    with readable(asked.format):
+        facts = await take_in(services, asked.request, caller, record.request_id)
+    check_archived(asked, facts)
     await count(services, tenant, facts.job.conversation, facts.prompt)
     held = await _chunks(services, facts)
-    threshold = await facts.job.beside(services.work, partial(_threshold, facts, held.values()))
-    with readable(format_):
-        facts = await take_in(services, asked.asking(threshold=threshold), caller, record.request_id)
-    # Masking alone would do for the numbers, but what was asked for is a summary.
-    job = facts.job
-    facts = replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))
-    decision = await _prepare(services, facts, record)
+    through = None
+    if (position := position_in(facts.job.conversation, asked)) is None:
+        facts = await _due_now(services, facts, asked, caller, record, held.values())
+        decision = await _prepare(services, facts, record)
+    else:
+        decision, covered = await _up_to(services, facts, record, position)
+        through = covered and {"index": covered - 1, "turn": facts.job.conversation.transcript.turn_at(covered)}
     made = [chunk for id_, chunk in (await _chunks(services, facts)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
-    shown = await job.beside(services.work, lambda: _compaction(facts, decision))
-    return _answer({**shown, "summaries": summaries})
+    shown = await facts.job.beside(services.work, lambda: _compaction(facts, decision))
+    return _answer({**shown, "summaries": summaries, "through": through or None})
+
+
+async def _due_now(
+    services: Services,
+    facts: Facts,
+    asked: Asked,
+    caller: Caller,
+    record: RequestRecord,
+    held: Iterable[SummaryChunk],
+) -> Facts:
+    """The request as one for which a compaction is due."""
+    threshold = await facts.job.beside(services.work, partial(_threshold, facts, held))
+    with readable(asked.format):
+        facts = await take_in(services, asked.request.asking(threshold=threshold), caller, record.request_id)
+    # Masking alone would do for the numbers, but what was asked for is a summary.
+    job = facts.job
+    return replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))
+
+
+async def _up_to(services: Services, facts: Facts, record: RequestRecord, position: int) -> tuple[Decision, int]:
+    """With summaries of what stands before a position, or as near before it as they can end, and how many messages that
+    is; 0 where none could be made. Raises `NothingToCompact`, and `StorageUnavailable` by the store's error."""
+    began, job = monotonic(), facts.job
+    if not job.policy.summarises or not job.compaction:
+        return Decision(None, why=because(Code.COMPACTION_OFF)), 0
+    path, why = await services.compactor.compact_asked(job, position=position)
+    if path is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in why):
+        raise NothingToCompact(_no_cut(job.conversation, position), "through")
+    if path is None:
+        decision = Decision(None, why=why)
+    else:
+        view = await job.beside(services.work, lambda: build_view(job.conversation, path))
+        decision = Decision(view, view.actions)
+    await _keep(services, facts, record, decision, began)
+    return decision, path.covered if path else 0
+
+
+def _no_cut(conversation: Conversation, position: int) -> str:
+    first = next((cut for cut in conversation.transcript.cuts if cut), None)
+    can = "none can end anywhere" if first is None else f"the first one can end with message {first - 1}"
+    return (
+        f"No summary can end with message {position - 1} or before it: {can}, counted after the instructions, from 0."
+    )
 
 
 def _count(services: Services, tenant: str) -> None:
@@ -120,30 +174,6 @@ def _count(services: Services, tenant: str) -> None:
             f" (limits.forced_compactions_per_minute). Ask again in {ceil(seconds)} s.",
             seconds,
         )
-
-
-def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
-    """Raises `InvalidRequest`."""
-    is_first = format_ is services.format
-    try:
-        asked = format_.read(body, services.bounds)
-    except Unreadable as error:
-        if is_first and error.reason is Code.UNREADABLE and _lacks_messages(body):
-            raise InvalidRequest(NO_MESSAGES, "messages") from error
-        with readable(format_):
-            raise
-    if not asked.raw_messages:
-        raise InvalidRequest(NO_MESSAGES, "messages")
-    if not is_first:  # There `instructions` may be a member of its own.
-        return asked
-    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or asked.focus)
-
-
-def _lacks_messages(body: bytes) -> bool:
-    try:
-        return RawObject(body).value("messages") is None
-    except Unreadable:
-        return True
 
 
 def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
@@ -168,11 +198,16 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
     began = monotonic()
     decision = await services.compactor.prepare(facts.job)
     await count(services, facts.job.tenant, facts.job.conversation, facts.prompt)
+    await _keep(services, facts, record, decision, began)
+    return decision
+
+
+async def _keep(services: Services, facts: Facts, record: RequestRecord, decision: Decision, began: float) -> None:
+    """What the request showed. `began` is the monotonic clock's."""
     record.decided(facts, decision, began, waited=False)
     services.store.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
     if services.keeps_messages:
         archive(services, facts)
-    return decision
 
 
 def _compaction(facts: Facts, decision: Decision) -> dict[str, Any]:

@@ -28,9 +28,15 @@ Order = Literal["asc", "desc"]
 STATUSES = ", ".join(get_args(Status))
 """Every `context_status`, for the schema."""
 _FORMAT = {"type": "string", "enum": list(FORMAT_NAMES), "default": FORMAT_NAMES[0]}
-_REQUEST = {"type": "object", "properties": {"format": _FORMAT}}
-REQUEST_BODY: dict[str, Any] = {"requestBody": {"content": {"application/json": {"schema": _REQUEST}}}}
-"""How a route that reads its body itself says so in the schema."""
+
+
+def request_body(**properties: dict[str, Any]) -> dict[str, Any]:
+    """How a route that reads a request itself says so in the schema; `properties`: what it takes beside the request."""
+    schema = {"type": "object", "properties": {"format": _FORMAT, **properties}}
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+
+
+REQUEST_BODY = request_body()
 
 
 class Listing(BaseModel, Generic[T]):

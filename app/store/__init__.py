@@ -18,7 +18,7 @@ from app.store.errors import (
 from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
-from app.store.message_rows import MessagePage, StoredMessage
+from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, message_id
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
@@ -50,6 +50,7 @@ __all__ = [
     "DaySums",
     "DayUsage",
     "Grouping",
+    "KeptHistory",
     "LearnedWindow",
     "Lease",
     "ListedConversation",
@@ -83,5 +84,6 @@ __all__ = [
     "UsageSum",
     "UsageSums",
     "Wanted",
+    "message_id",
     "words_in",
 ]

@@ -152,6 +152,36 @@ async def _within_size(
     return list(page.data)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptHistory:
+    """The history of a conversation's latest request, as far as it is kept."""
+
+    format: str
+    sent: Sequence[str]
+    """The JSON of each message, what leads as instructions first."""
+    last_id: str
+    """Of its last message."""
+
+
+async def find_history(
+    connection: AsyncConnection, tenant: str, conversation_id: str, most_messages: int, most_characters: int
+) -> KeptHistory | None:
+    """None where nothing is kept of it, or more than that."""
+    own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id
+    last = await connection.scalar(select(_last_message(tenant, conversation_id)))
+    leading = await connection.scalar(select(_latest_instruction(tenant, conversation_id)))
+    step = select(messages.c.id, messages.c.previous_id, messages.c.position, _size()).where(*own)
+    path = step.where(messages.c.id.in_([last or "", leading or ""])).cte("path", recursive=True)
+    path = path.union_all(step.join(path, messages.c.id == path.c.previous_id))
+    found = (await connection.execute(select(path).order_by(path.c.position).limit(most_messages + 1))).all()
+    if not found or found[-1].id != last:
+        return None
+    if len(found) > most_messages or sum(row.size for row in found) > most_characters:
+        return None
+    kept = await messages_named(connection, tenant, [row.id for row in found])
+    return KeptHistory(kept[last].format, [kept[row.id].sent for row in found], last)
+
+
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
     """Those of the tenant's that are there."""
     found: dict[str, StoredMessage] = {}
@@ -232,7 +262,8 @@ def _last_message(tenant: str, conversation_id: str) -> ScalarSelect[str]:
 
 
 def _latest_instruction(tenant: str, conversation_id: str) -> ScalarSelect[str]:
-    """The last of the instructions that led the latest request which brought any anew."""
+    """The last of the instructions that led the latest request which brought any anew: which of them led the latest one
+    of all nobody notes, as no summary depends on them."""
     own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id, messages.c.position == -1
     newest = select(messages.c.id).where(*own).order_by(messages.c.created_at.desc(), messages.c.id.desc())
     return newest.limit(1).scalar_subquery()

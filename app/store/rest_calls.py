@@ -23,7 +23,7 @@ from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_lists import ConversationList, Sorting, Wanted
 from app.store.conversation_rows import Pulse, StoredConversation
-from app.store.message_rows import MessagePage, StoredMessage
+from app.store.message_rows import KeptHistory, MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
 from app.store.search import Searched
@@ -142,6 +142,13 @@ class RestCalls(Calls):
         """What may have changed since it was shown; of what waits to be stored nothing is known yet."""
         look = self._read(conversation_rows.read_pulse, tenant, conversation_id, self._ttl_ms)
         return await self._bounded(look, REST_SECONDS)
+
+    async def history(
+        self, tenant: str, conversation_id: str, most_messages: int, most_characters: int
+    ) -> KeptHistory | None:
+        """Of its latest request; None where nothing is kept of it, or more than that."""
+        find = message_rows.find_history
+        return await self._rest(tenant, self._read(find, tenant, conversation_id, most_messages, most_characters))
 
     async def search(
         self,

@@ -337,6 +337,37 @@ async def test_a_history_of_large_messages_is_cut(store: Store, monkeypatch: pyt
     assert len(await store.history_between(TENANT, "c1", 0, 3)) == 2
 
 
+async def test_the_latest_history_is_read_with_its_instructions_and_without_other_branches(store: Store) -> None:
+    show(store, *TALK[:4])
+    show(store, *TALK[:2], "another question")
+    rules = strand("the first rules", "and more")
+    for leading in (strand("old rules"), rules):
+        store.record_messages(replace(leading, first=-len(leading.messages)))
+    await store.flush()
+    found = await store.history(TENANT, "c1", 100, 10_000)
+    assert found is not None
+    told = ["the first rules", "and more", *TALK[:2], "another question"]
+    assert [text_of(sent) for sent in found.sent] == told
+    [last] = [message for message in (await kept_messages(store)) if text_of(message.sent) == "another question"]
+    assert (found.format, found.last_id) == ("chat_completions", last.id)
+    assert await store.history(TENANT, "c1", 5, 10_000) == found
+    assert await store.history(TENANT, "c1", 4, 10_000) is None
+    assert await store.history(TENANT, "c1", 5, 60) is None
+    assert await store.history(TENANT, "none", 5, 10_000) is None
+    assert await store.history(STRANGER, "c1", 5, 10_000) is None
+
+
+async def test_a_history_of_which_the_last_message_is_not_kept_is_none(store: Store) -> None:
+    show(store, *TALK[:2])
+    store.record(seen(heads=((strand(*TALK[:4]).places[-1], 2),)))
+    await store.flush()
+    assert await store.history(TENANT, "c1", 100, 10_000) is None
+
+
+async def kept_messages(store: Store) -> list[Any]:
+    return list((await store.messages(TENANT, "c1", limit=100, after=None, order="asc")).page.data)
+
+
 async def test_what_a_request_took_stands_beside_what_it_brought(store: Store) -> None:
     show(store, *TALK[:1], request_id="r")
     show(store, *TALK[:3], request_id="r2")

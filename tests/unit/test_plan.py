@@ -7,7 +7,7 @@ import pytest
 from app.core.limits.trigger import Condition, Trigger
 from app.core.stages.policy import Strategy
 from app.core.summary.cut import choose_cut
-from app.core.summary.plan import MOST_PARTS, plan_asked
+from app.core.summary.plan import MOST_PARTS, cut_at, last_cut, plan_asked
 from app.core.summary.spans import Span, halves, split_span
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
@@ -15,6 +15,7 @@ from app.core.view.view import Conversation, Pins
 from tests.unit.conversations import (
     SETTINGS,
     budget,
+    case,
     chunk,
     conversation,
     message,
@@ -409,6 +410,26 @@ def test_what_is_asked_for_goes_on_from_what_there_is() -> None:
     assert whole is not None
     assert whole.spans == (Span(0, 8),)
     assert whole.range.from_digest == talk.chain[0]
+
+
+def test_what_is_asked_for_up_to_a_place_ends_there_or_before() -> None:
+    talk = conversation(*turns(4, size=40), QUESTION)
+    plan = plan_asked(talk, Path(), SETTINGS, "additive", cut_at(talk, (), 5))
+    assert plan is not None
+    assert plan.spans == (Span(0, cut_at(talk, (), 5)),)
+    assert cut_at(talk, (), 4) == 4
+    assert cut_at(talk, (), 999) == last_cut(talk) == 8
+    assert cut_at(talk, (), 0) == cut_at(conversation(), (), 3) == last_cut(conversation()) == 0
+    base = case(talk, chunk(talk, 0, 4), chunk(talk, 4, 8)).widest_path_to(7)
+    assert base.covered == 4
+    assert plan_asked(talk, base, SETTINGS, "additive", 4) is None
+
+
+def test_what_is_asked_for_does_not_end_between_summaries_that_are_used_together() -> None:
+    talk = conversation(*turns(4, size=40), QUESTION)
+    parts = [chunk(talk, 0, 4, continued=True), chunk(talk, 4, 8)]
+    assert cut_at(talk, parts, 4) < 4
+    assert cut_at(talk, parts, 8) == 8
 
 
 def test_nothing_is_planned_where_all_is_summarised_or_there_is_nothing() -> None:

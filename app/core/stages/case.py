@@ -75,6 +75,10 @@ class Case:
         """What a compaction extends."""
         return widest_path(self.paths)
 
+    def widest_path_to(self, cut: int) -> Path:
+        """The path that covers most and ends there or before."""
+        return widest_path(path for path in self.paths if path.covered <= cut)
+
     @lazy
     def least_view(self) -> View | None:
         """The view that does not fire the trigger and changes least, or None if a compaction is due."""

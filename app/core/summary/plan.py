@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import FOLD_MINIMUM, choose_cut, expected_view
 from app.core.summary.spans import SMALLEST_PART, Span, replaced_tokens, split_span, summary_tokens
-from app.core.view.chunks import ChunkRange
+from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.reading import Path, build_view, size_after, unmasked_tokens
 from app.core.view.view import Conversation
 
@@ -64,9 +64,25 @@ def plan_compaction(
     return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
 
 
-def plan_asked(conversation: Conversation, base: Path, summary: SummaryBrief, series: str) -> Plan | None:
-    """The compaction of everything before the last unit, or as much of it as one makes; None where nothing is left."""
-    cut = conversation.transcript.cuts[-1] if conversation.transcript.cuts else 0
+def last_cut(conversation: Conversation) -> int:
+    """Where the last unit begins, which no summary stands for."""
+    return conversation.transcript.cuts[-1] if conversation.transcript.cuts else 0
+
+
+def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position: int) -> int:
+    """Where a compaction can end that was asked for up to a position: there, or at the nearest cut before it; 0 for
+    nowhere. Not between summaries that are used together."""
+    positions = conversation.chain.positions
+    inside = {positions.get(chunk.through_digest) for chunk in chunks if chunk.continued}
+    return max((cut for cut in conversation.transcript.cuts if cut <= position and cut not in inside), default=0)
+
+
+def plan_asked(
+    conversation: Conversation, base: Path, summary: SummaryBrief, series: str, cut: int | None = None
+) -> Plan | None:
+    """The compaction of everything before a cut, by default the last one, or as much of it as one makes; None where
+    nothing is left."""
+    cut = last_cut(conversation) if cut is None else cut
     if cut <= base.covered:
         return None
     start = 0 if summary.strategy == "full" else base.covered

@@ -1,0 +1,154 @@
+"""What a compaction on demand is asked with: a request or the archived messages, what to look after, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.reasons import Code
+from app.core.view.view import Conversation
+from app.errors import InvalidRequest
+from app.proxy.facts import Facts
+from app.proxy.services import Services
+from app.rest.dependencies import format_of, readable
+from app.store import StoredConversation, message_id
+from app.wire.format import WireFormat, WireRequest
+from app.wire.members import RawObject, Unreadable
+from app.wire.options import read_focus
+
+NO_MESSAGES = (
+    "Steno does not keep messages, so it can only compact those you send:"
+    ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
+)
+NOT_KEPT = (
+    "The archive does not have all messages of the conversation's latest request, or they are more than"
+    " limits.messages or limits.body_bytes allow. Send them."
+)
+_THROUGH = ("through", "through_turn")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    format: WireFormat
+    request: WireRequest
+    through: int | None = None
+    """The last message that is to be summarised, counted after the instructions, from 0."""
+    through_turn: int | None = None
+    """Or the turn that it ends, counted from 1."""
+    last_id: str | None = None
+    """Of the last message, where the archive had them."""
+
+
+async def read_asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
+    """Raises `InvalidRequest`."""
+    members = await services.work.do(tenant, lambda: _members(body))
+    through, through_turn = (_whole(name, members, least) for name, least in zip(_THROUGH, (0, 1), strict=True))
+    if through is not None and through_turn is not None:
+        raise InvalidRequest("Send through or through_turn, not both.", "through")
+    if services.keeps_messages and members.keys().isdisjoint(("messages", "input")) and "broken" not in members:
+        format_, request, last_id = await _archived(services, tenant, conversation, members)
+    else:
+        format_, last_id = await format_of(services, tenant, body), None
+        request = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
+    return Asked(format_, request, through, through_turn, last_id)
+
+
+def check_archived(asked: Asked, facts: Facts) -> None:
+    """What the database could not keep letter by letter would get a summary that fits no request. Raises
+    `InvalidRequest`."""
+    place = facts.heads[-1][0] if facts.heads else b""
+    if asked.last_id not in (None, message_id(facts.job.conversation_id, place)):
+        raise InvalidRequest(NOT_KEPT, "messages")
+
+
+def position_in(conversation: Conversation, asked: Asked) -> int | None:
+    """Before which message the summaries are to end; None where nothing was said. Raises `InvalidRequest`."""
+    transcript = conversation.transcript
+    if asked.through is not None:
+        if asked.through >= len(transcript):
+            raise InvalidRequest(
+                f"The history has {len(transcript)} messages after the instructions, counted from 0; through is"
+                f" {asked.through}.",
+                "through",
+            )
+        return asked.through + 1
+    if asked.through_turn is None:
+        return None
+    starts = (*transcript.turn_starts, len(transcript))
+    if asked.through_turn >= len(starts):
+        raise InvalidRequest(
+            f"The history has {len(starts) - 1} turns; through_turn is {asked.through_turn}.", "through_turn"
+        )
+    return starts[asked.through_turn]
+
+
+def _members(body: bytes) -> dict[str, Any]:
+    """What stands beside the messages; `broken` where it cannot be read, which whoever reads all of it says."""
+    if not body.strip():
+        return {}
+    try:
+        source = RawObject(body)
+        named = ("model", "instructions", *_THROUGH)
+        members = {name: source.value(name) for name in named if name in source}
+        members |= {name: None for name in ("messages", "input") if name in source}
+        return members | ({"context": source.raw("context")} if "context" in source else {})
+    except Unreadable:
+        return {"broken": True}
+
+
+def _whole(name: str, members: dict[str, Any], least: int) -> int | None:
+    """Raises `InvalidRequest`."""
+    given = members.get(name)
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        raise InvalidRequest(f"{name} is a whole number from {least} on; it is {given!r:.100}.", name)
+    return given
+
+
+async def _archived(
+    services: Services, tenant: str, conversation: StoredConversation, members: dict[str, Any]
+) -> tuple[WireFormat, WireRequest, str]:
+    """A request of what is kept of the latest one, in its format, and the id of its last message."""
+    limits = services.limits
+    kept = await services.store.history(tenant, conversation.id, services.bounds.messages, limits.body_bytes)
+    format_ = next((each for each in services.formats if kept and each.name == kept.format), None)
+    if kept is None or format_ is None:
+        raise InvalidRequest(NOT_KEPT, "messages")
+    model = members.get("model")
+    named = model if isinstance(model, str) else conversation.model
+
+    def read() -> WireRequest:
+        body = format_.assembled(named, [sent.encode() for sent in kept.sent])
+        if context := members.get("context"):
+            body = RawObject(body).spliced(add=b'"context":' + context)
+        return format_.read(body, services.bounds)
+
+    with readable(format_):
+        request = await services.work.do(tenant, read)
+    focus = read_focus(members.get("instructions"), "instructions")
+    return format_, request.asking(focus=focus or request.focus), kept.last_id
+
+
+def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
+    """Raises `InvalidRequest`."""
+    is_first = format_ is services.format
+    try:
+        asked = format_.read(body, services.bounds)
+    except Unreadable as error:
+        if is_first and error.reason is Code.UNREADABLE and _lacks_messages(body):
+            raise InvalidRequest(NO_MESSAGES, "messages") from error
+        with readable(format_):
+            raise
+    if not asked.raw_messages:
+        raise InvalidRequest(NO_MESSAGES, "messages")
+    if not is_first:  # There `instructions` may be a member of its own.
+        return asked
+    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or asked.focus)
+
+
+def _lacks_messages(body: bytes) -> bool:
+    try:
+        return RawObject(body).value("messages") is None
+    except Unreadable:
+        return True
