@@ -12,11 +12,6 @@ from fastapi.responses import Response
 from app.core.reasons import Code
 from app.errors import StenoError, SummaryNotFound
 from app.inspector.conversation import TheConversation, formats_of, page_of, parts_of, summary_page
-    TheConversation,
-    formats_of,
-    page_of,
-    summary_page,
-)
 from app.inspector.curl import key_header
 from app.inspector.pages import address, segment
 from app.inspector.timeline import Fates
