@@ -301,13 +301,13 @@ async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: Open
     name = "up to here"
     ask(shop.keeping, talk(5), name=name)
     page = await open_at(shop.keeping, shop.path(name))
-    await page.get_by_role("link", name="Compact to here, message 6", exact=True).click()
+    await page.get_by_role("link", name="Compact up to message 6", exact=True).click()
     await page.get_by_label("Key for the provider").fill(KEY)
     await page.get_by_role("button", name="Summarise up to #6").click()
     await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
     (made,) = rest(shop.keeping, "/summaries", name)["data"]
     assert (made["first_index"], made["last_index"]) == (0, 6)
-    await expect(page.locator("#m6")).to_contain_text("in a summary")
+    await expect(page.locator("#m5")).to_contain_text("in a summary")
 
 
 async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
