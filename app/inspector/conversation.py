@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from app.core.values import value
+from app.core.view.chunks import SummaryChunk
 from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
 from app.inspector.pages import HEADERS
@@ -150,7 +152,7 @@ async def page_of(
         latest=latest,
         grid=grid_of(parts, conversation.window, latest.limit if latest else None),
         **_why(conversation, parts, latest),
-        summaries=summaries,
+        summaries=replace(summaries, data=sorted(summaries.data, key=_newest_first)),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
         needs_key=needs_key(visit.services, tenant, conversation.model),
@@ -205,6 +207,11 @@ def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: s
 def needs_key(services: Services, tenant: str, model: str) -> bool:
     """Whether the model's upstream has no key of its own to ask for summaries with."""
     return services.providers.of(model, None, tenant).settings.api_key is None
+
+
+def _newest_first(chunk: SummaryChunk) -> tuple[int, int, int]:
+    """Those of the latest messages first: what one compaction made in parts was stored in any order."""
+    return -chunk.last_index, -chunk.level, -chunk.version
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:

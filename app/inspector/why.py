@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from app.core.reasons import Code
-from app.inspector.formats import whole, words
+from app.inspector.formats import whole
+from app.rest.plan_words import step_in_words
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]
@@ -22,15 +23,6 @@ SOURCES = {
     "default": "assumed: nobody says how large it is",
 }
 """Where a window is from."""
-VIEWS = {
-    "least": "The smallest view that fits",
-    "widest": "Every summary and mask in use",
-    "fit": "Large texts shortened",
-    "prune": "The oldest messages left out",
-    "truncate": "Every text truncated",
-    "unchanged": "The history as it came",
-}
-"""What may be sent, by the name of the step that tries it."""
 
 
 class Explained(NamedTuple):
@@ -62,48 +54,34 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
         f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
         f" A compaction aims at {whole(plan['target'])}.",
     )
-    for step in plan["steps"]:
-        yield _tried(step)
+    yield from map(_tried, plan["steps"])
     if stands := _stands_for(parts):
         yield stands
+    if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values")):
+        yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
     spared = came - went
     yield Explained("Went out", f"{whole(went)} tokens" + (f", {whole(spared)} fewer." if spared > 0 else "."), "done")
 
 
 def _tried(step: Mapping[str, Any]) -> Explained:
-    name, outcome, tokens, summaries = step["step"], step["outcome"], step["tokens"], step["summaries"]
-    size = f"{whole(tokens)} tokens" if tokens is not None else ""
-    because = f" Why: {step['reason']}." if step["reason"] else ""
-    if name == "stored":
-        held = f"With {_number(summaries)} that {'is' if summaries == 1 else 'are'} stored" if summaries else "As it is"
-        fits = "that fits" if outcome == "fits" else "still too many"
-        return Explained("Looked", f"{held} it takes {size}: {fits}.", "plain" if outcome == "fits" else "over")
-    if name == "mask":
-        done = "Answered tool results were cut to head and tail." if outcome == "set" else _MASK_PUT_OFF
-        return Explained(
-            "Masked" if outcome == "set" else "Mask put off", done, "done" if outcome == "set" else "plain"
-        )
-    if name == "summarise":
-        if outcome == "made":
-            return Explained("Summarised", f"{_number(summaries)} made, {size}.{because}", "done")
-        if outcome in _OTHERWISE:
-            title, text = _OTHERWISE[outcome]
-            return Explained(title, f"{text}{because}")
-        return Explained("Not summarised", f"The compaction came to this: {words(outcome)}.{because}", "bad")
-    view = VIEWS.get(name, words(name))
-    if outcome == "sent":
-        return Explained("Chosen", f"{view}: {size}.{because}", "done")
-    return Explained("Refused", f"{view}{': ' + size if size else ''}.{because}", "bad")
+    name, outcome = step["step"], step["outcome"]
+    title, tone = _TRIED.get((name, outcome)) or _ENDED.get(outcome, ("Not summarised", "bad"))
+    return Explained(title, step_in_words(step), tone)
 
 
-_OTHERWISE = {
-    "awaited": ("Waited", "Another request was making the summary; this one waited for it."),
-    "in_background": ("Put off", "The request still fitted well: the summary is made after its answer."),
-    "takes_too_long": ("Went on", "The summary was not done in time: it is stored when it is, for later requests."),
-    "lease_lost": ("Overtaken", "Another replica made the summary; this one looked for it."),
+_TRIED: Mapping[tuple[str, str], tuple[str, Tone]] = {
+    ("stored", "fits"): ("Looked", "plain"),
+    ("stored", "too_large"): ("Looked", "over"),
+    ("mask", "set"): ("Masked", "done"),
+    ("mask", "put_off"): ("Mask put off", "plain"),
+    ("summarise", "made"): ("Summarised", "done"),
+    ("summarise", "awaited"): ("Waited", "plain"),
+    ("summarise", "in_background"): ("Put off", "plain"),
+    ("summarise", "takes_too_long"): ("Went on", "plain"),
+    ("summarise", "lease_lost"): ("Overtaken", "plain"),
 }
-"""Outcomes that are no failure."""
-_MASK_PUT_OFF = "It would have cost more than it saves over the next requests."
+_ENDED: Mapping[str, tuple[str, Tone]] = {"sent": ("Chosen", "done"), "refused": ("Not enough", "bad")}
+"""For every view that may be sent."""
 
 
 def _stands_for(parts: Sequence[Mapping[str, Any]]) -> Explained | None:
