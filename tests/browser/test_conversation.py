@@ -166,7 +166,7 @@ async def test_every_part_of_the_page_is_there_and_fits(shop: Shop, open_at: Ope
 
 async def test_what_fills_the_window_adds_up_to_it(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path())
-    shown = await page.locator(".legend td:first-of-type").all_inner_texts()
+    shown = await page.locator(".fillings td:first-of-type").all_inner_texts()
     assert sum(int(number.replace(",", "")) for number in shown) == WINDOW
     assert await page.locator(".cells rect").count() == 200
 
