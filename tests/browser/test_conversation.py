@@ -384,7 +384,7 @@ async def test_a_compaction_is_seen_while_it_runs_and_its_summary_when_it_is_don
     await expect(page.locator(".chunk")).to_have_count(0)
     bar = page.locator(".live")
     await expect(bar).to_be_hidden()
-    shop.simulator.when(lambda record: record.kind == "summary" and b"ORD-1016" in record.body, delay=1.5, times=4)
+    shop.simulator.when(lambda record: record.kind == "summary" and b"ORD-1" in record.body, delay=1.5)
     history = json.loads(json.dumps(talk(17)).replace("ORD-0", "ORD-1"))
     asking = asyncio.create_task(asyncio.to_thread(ask, shop.keeping, history, name))
     await expect(bar).to_be_visible()
