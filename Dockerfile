@@ -8,6 +8,8 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 # The slow layers first; they change only with the lock files.
 COPY requirements/ requirements/
 COPY scripts/fetch_tables.py scripts/
+COPY app/__init__.py app/
+COPY app/tokens/__init__.py app/tokens/tables.py app/tokens/
 RUN python3 -m venv /opt/steno \
     && /opt/steno/bin/pip install --only-binary :all: --require-hashes -r requirements/run.txt \
     && /opt/steno/bin/python scripts/fetch_tables.py /opt/tables \
@@ -33,7 +35,7 @@ USER 65532:65532
 ENV PATH=/opt/steno/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    DATABASE_URL=sqlite+aiosqlite:////data/steno.db \
+    STENO_HOME=/data \
     STENO_SERVER__HOST=0.0.0.0 \
     STENO_SERVER__PORT=8080 \
     STENO_TOKENIZER__DIRECTORY=/opt/tables

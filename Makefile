@@ -13,6 +13,7 @@ CHAIN ?=
 BACKGROUND ?=
 PRESETS ?= default
 WINDOWS ?= 8000
+WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
 HOURS ?= 1
@@ -38,23 +39,29 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint format lock models image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 # DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
 # and an address may hold a password.
+# The checkout keeps a database of its own; elsewhere it is in the user's data folder.
+run doctor: export STENO_HOME ?= $(CURDIR)/.run
+
 run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=127.0.0.1 CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(HOST),--host '$(HOST)') \
 		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
 
+simulator: run-env ## a provider on this machine, to try Steno with; needs no key; options: PORT=9000 WINDOW=8000
+	@exec $(VENV)/python -m app.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
+
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) demo
 
-doctor: run-env ## what is in force and whether it works; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
+doctor: run-env ## whether it works, and what to do if it does not; options: UPSTREAM=URL CONFIG=FILE DATABASE_URL=URL
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(STENO) doctor $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(if $(CONFIG),--config '$(CONFIG)')
 
@@ -100,6 +107,13 @@ coverage: dev-env ## the unit tests, which have to cover app/core to the last br
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
+
+openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from docs/rest.md and docs/streams
+	PYTHONPATH=. $(VENV)/python scripts/write_openapi.py
+
+recordings: dev-env ## record the streams in docs/streams anew, in each format and for each shape of events
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.e2e.stream_recordings
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
@@ -151,7 +165,9 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@mkdir -p .clients && cp tests/clients/package.json .clients && npm install --prefix .clients --no-audit --no-fund
 	@test -d .clients/venv || $(VENV)/python -m venv .clients/venv
 	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
-	$(VENV)/python -m pytest tests/e2e/test_other_clients.py $(PYTEST_ARGS)
+	@test -d .clients/older || $(VENV)/python -m venv .clients/older
+	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
+	$(VENV)/python -m pytest tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -200,7 +216,7 @@ slow: dev-env ## turns that wait where a summary takes three of them; options: F
 	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
-lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile
+lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
@@ -210,10 +226,16 @@ lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAM
 	$(VENV)/typos
 	$(VENV)/yamllint --strict .
 	$(VENV)/hadolint Dockerfile
+	$(VENV)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(VENV)/kubernetes-validate --quiet --strict config/kubernetes/*.yaml
 
-format: dev-env ## put the code into shape
+docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
+	@$(VENV)/python scripts/build_docs.py
+
+format: dev-env ## put the code into shape, and write the index of docs/settings.md anew
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
+	$(VENV)/python scripts/index_settings.py
 
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
 	sh scripts/lock.sh $(LOCK_ARGS)
@@ -222,11 +244,16 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
 	$(VENV)/python scripts/generate_models.py
 
-image: ## build the container image without Docker: see scripts/build_image.sh
+wheel: dev-env ## build dist/steno-*.whl, install it from the registry into a fresh environment, with pip and with uv, and try it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_wheel.py -n 0
+	$(VENV)/python -m hatchling build --target wheel --directory dist
+
+image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage dist build
+	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:

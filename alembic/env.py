@@ -31,7 +31,7 @@ def run(connection: Connection) -> None:
 
 async def run_by_settings() -> None:
     storage = load().storage
-    database = Database(storage.url.get_secret_value(), statement_cache=storage.statement_cache)
+    database = Database(storage.address, statement_cache=storage.statement_cache)
     log.info("Database %s", database.address.place)
     try:
         await run_alone(database, run)

@@ -106,8 +106,9 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
         title="Steno",
         version=__version__,
         summary="Keeps long conversations inside the model's context window.",
-        docs_url=None,  # Its assets would come from a public CDN.
+        docs_url=None,  # Its assets would come from a public CDN: the inspector has a page of its own.
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
         lifespan=_lifespan(services, settings.server.drain_seconds, tells=tells),
     )
@@ -166,7 +167,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
-    tokenizer = Tokenizer(settings.tokenizer.directory)
+    tokenizer = Tokenizer(settings.tokenizer.folder)
     _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
     secret = server_secret(settings)
     identity = Identity(secret)
@@ -248,7 +249,7 @@ def policies_of(settings: Settings) -> Policies:
     try:
         return Policies(settings)
     except ValidationError as error:
-        raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
+        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error)}.") from error
 
 
 def prices_of(settings: Settings) -> Callable[[str], Price | None]:
@@ -275,7 +276,7 @@ def open_store(settings: Settings, took: Callable[[float], object] = lambda _: N
     """Raises `DatabaseURLError`. `took` is called with the seconds of each request's call."""
     storage = settings.storage
     return Store.open(
-        storage.url.get_secret_value(),
+        storage.address,
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,

@@ -221,7 +221,7 @@ def _pieces(conversation: Conversation, view: View) -> list[tuple[object, int]]:
 
 
 def play(recordings: Sequence[Recording], window: int, summary_seconds: float, every: float, *, ahead: bool) -> Course:
-    estimator = Estimator(Tokenizer(load().tokenizer.directory))
+    estimator = Estimator(Tokenizer(load().tokenizer.folder))
     reader, course = MessageReader(IDENTITY, read_message, cache_bytes=1 << 30), Course()
     budget = budget_for(Window(window, "config"), None, SHARES)
     for recording in recordings:

@@ -234,7 +234,7 @@ def main() -> None:
     options = _options()
     try:
         dialogues = [recording for file in options.files for recording in read_recordings(file)]
-        columns = list(_columns(options, dialogues, Tokenizer(load().tokenizer.directory).counter(ENCODING)))
+        columns = list(_columns(options, dialogues, Tokenizer(load().tokenizer.folder).counter(ENCODING)))
     except (ConfigurationError, UnreadableRecording) as error:
         raise SystemExit(str(error)) from error
     header, *lines = zip((options.preset, *LINES), *columns, strict=True)

@@ -244,7 +244,7 @@ def _ways(text: str) -> list[str]:
 
 def main() -> None:
     options = _options()
-    count = Tokenizer(load().tokenizer.directory).counter(ENCODING)
+    count = Tokenizer(load().tokenizer.folder).counter(ENCODING)
     try:
         recordings = chain([each for file in options.files for each in read_recordings(file)], options.chain)
     except UnreadableRecording as error:

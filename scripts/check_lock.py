@@ -18,7 +18,7 @@ GROUPS = PROJECT["dependency-groups"]
 # What `make lock` compiles into each file.
 LOCKS = {
     "run": RUN,
-    "dev": [*RUN, *REPLAY, *GROUPS["test"], *GROUPS["lint"]],
+    "dev": [*RUN, *REPLAY, *GROUPS["test"], *GROUPS["lint"], *GROUPS["build"], *GROUPS["docs"]],
     "build": GROUPS["build"],
     "tables": GROUPS["tables"],
     "models": GROUPS["models"],

@@ -1,6 +1,7 @@
 """Fixtures for all tests; each plugin owns one subject."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,14 @@ pytest_plugins = ["tests.databases", "tests.shortcuts", "tests.unit.providers"]
 settings.register_profile("quick", max_examples=50, deadline=None)
 settings.register_profile("long", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test finds the developer's own database, or makes one in their home."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

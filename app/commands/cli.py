@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, demo, replay.
+"""The command line: serve, migrate, doctor, tables, demo, replay.
 
 What a command needs is imported when it runs, so that the others start fast.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -19,7 +20,8 @@ cli = typer.Typer(
     name="steno",
     help="A proxy that keeps long conversations inside the model's context window.",
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -41,14 +43,14 @@ def main() -> None:
     cli()
 
 
-def _fail(message: str) -> NoReturn:
-    """One line for the user, and exit status 1."""
+def _fail(message: str, status: int = 1) -> NoReturn:
+    """One line for the user, and the exit status."""
     typer.echo(f"steno: {message}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(status)
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
-    """The settings in force, flags first. Ends the program where they cannot be used."""
+    """The settings in effect, flags first. Ends the program where they cannot be used."""
     from app.settings import ConfigurationError, load
 
     if config:
@@ -133,6 +135,44 @@ def serve(
         _fail(problem)
 
 
+@cli.command(context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, with its arguments.")],
+    upstream: Upstream = None,
+    window: Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    preset: Annotated[str | None, typer.Option(help="How conversations are kept small: a preset.")] = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="A scripted provider: no key, no network.")] = False,
+) -> None:
+    """Run a command with Steno in front of its provider: steno run -- codex
+
+    The base URLs that OpenAI's and Anthropic's clients read are set for it. Where they were set before, requests go on
+    to there. At the end Steno says what it compacted and saved. The exit status is the command's; 125 if Steno could
+    not start, 126 or 127 if the command could not.
+    """
+    _refuse((upstream and simulated, "--upstream and --simulated exclude each other."))
+    if config:
+        os.environ["STENO_CONFIG"] = config
+    from app.commands import child
+
+    if shutil.which(command[0]) is None:
+        _fail(f"There is no command {command[0]!r}.", child.NOT_FOUND)
+    from app.commands import run as running
+    from app.settings import ConfigurationError
+    from app.store import StoreError
+
+    options = running.Options(upstream, port, window, preset, database_url, simulated)
+    try:
+        status = running.run(command, options)
+    except (ConfigurationError, StoreError) as error:
+        _fail(str(error), child.CANNOT_START)
+    except OSError as error:
+        _fail(f"{command[0]} cannot be started: {error.strerror}.", child.NOT_EXECUTABLE)
+    raise typer.Exit(child.end_like(status))
+
+
 @cli.command()
 def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
     """Bring the database to the newest schema."""
@@ -165,6 +205,23 @@ def doctor(upstream: Upstream = None, config: Config = None, database_url: Datab
 
     if not asyncio.run(examine(settings)):
         sys.exit(1)
+
+
+@cli.command()
+def tables(
+    folder: Annotated[Path | None, typer.Argument(help="Otherwise that of the settings.")] = None, config: Config = None
+) -> None:
+    """Fetch the tables that tokens are counted with; without them tokens are estimated from bytes."""
+    settings = _settings(config)
+    from app.tokens.tables import TablesUnavailable, fetch, missing_in
+
+    place = folder or settings.tokenizer.folder
+    try:
+        if missing_in(place):
+            fetch(place)
+    except TablesUnavailable as error:
+        _fail(f"The token tables cannot be fetched: {error}.")
+    typer.echo(f"Token tables {place}")
 
 
 @cli.command()

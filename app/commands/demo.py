@@ -219,7 +219,7 @@ class Chat:
 def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
     """Steno's own address, on loopback. Its database is memory and ends with it."""
     settings = load(
-        # The demo has a key of its own, and one provider: not those of the settings that are in force.
+        # The demo has a key of its own, and one provider: not those of the settings in effect.
         upstream={"base_url": upstream, "discover_windows": False, "api_key_env": None},
         models=[{"match": model, "context_window": window}],
         storage={"url": "memory", "timeout_seconds": 5.0},
@@ -230,7 +230,7 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
 
 
 def _counter(model: str) -> Callable[[str], int]:
-    return Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
+    return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
 
 
 def _client(url: str, key: str | None = None) -> httpx2.Client:

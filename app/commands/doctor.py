@@ -9,7 +9,7 @@ from contextlib import suppress
 import typer
 
 from app import __version__
-from app.commands.in_force import setting_lines
+from app.commands.setting_lines import setting_lines
 from app.headers.hops import new_instance
 from app.main import open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
@@ -27,7 +27,7 @@ _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "pro
 
 async def examine(settings: Settings) -> bool:
     """Prints the report, the verdict first. Whether nothing is wrong; warnings are not."""
-    found = check_settings(settings, Tokenizer(settings.tokenizer.directory).missing)
+    found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [*await check_services(settings, no_database=no_database), *found]
     typer.echo(verdict(found))

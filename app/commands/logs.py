@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TextIO
 
 import structlog
 
@@ -28,10 +28,11 @@ def is_readable(shape: Shape) -> bool:
     return shape == "text" or (shape == "auto" and sys.stdout.isatty())
 
 
-def configure_logging(level: str, shape: Shape) -> None:
-    """Routes structlog and the standard library's loggers to one stream."""
-    number, readable = logging.getLevelNamesMapping()[level.upper()], is_readable(shape)
-    render = Line(colors=_may_be_colored()) if readable else structlog.processors.JSONRenderer()
+def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
+    """Routes structlog and the standard library's loggers to standard output, or into a file for people."""
+    number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
+    colors = file is None and _may_be_colored()
+    render = Line(colors=colors) if readable else structlog.processors.JSONRenderer()
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -43,7 +44,7 @@ def configure_logging(level: str, shape: Shape) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(file or sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _without_words],

@@ -28,7 +28,7 @@ DEFAULT_MODEL = "gpt-4o"
 NO_KEY = "sk-replay"
 """The client wants one; the simulator takes any."""
 AS_SET = "as set"
-"""The line of a table for the settings in force, where no preset is named."""
+"""The line of a table for the settings in effect, where no preset is named."""
 
 Format = Literal["table", "json", "markdown"]
 
@@ -52,7 +52,7 @@ class Variant:
     """One line of a table: the settings with which everything is played anew."""
 
     preset: str | None
-    """None: the settings in force."""
+    """None: the settings in effect."""
     window: int
     recall_ratio: float | None = None
     """Share of the prompt's limit that recalled passages may take; None: as the preset has it."""

@@ -39,7 +39,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listene
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What is in force once it listens, as far as nobody else knows it."""
+    """What is known once it listens, and only there."""
 
     database: str = ""
     loop: str = ""

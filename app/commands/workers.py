@@ -231,7 +231,7 @@ class Supervisor:
 def _load_what_all_need(settings: Settings) -> None:
     """Before the first fork, so that it is in memory once: of what is loaded later the most."""
     heap.keep_small()
-    Tokenizer(settings.tokenizer.directory).counter(rules_for("gpt-4o").encoding)
+    Tokenizer(settings.tokenizer.folder).counter(rules_for("gpt-4o").encoding)
     # The collector would write to all of it.
     gc.collect()
     heap.give_back()

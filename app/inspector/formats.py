@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from markupsafe import Markup, escape
+
 DASH = "\N{EN DASH}"
 _UNITS = ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k"))
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -71,4 +73,10 @@ def words(code: str) -> str:
     return code.replace("_", " ")
 
 
-FILTERS = {each.__name__: each for each in (short, whole, money, percent, ago, exactly, machine, digest, words)}
+def coded(text: str) -> Markup:
+    """What stands between backticks as code, and everything escaped."""
+    pieces = str(escape(text)).split("`")
+    return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
+
+
+FILTERS = {each.__name__: each for each in (short, whole, money, percent, ago, exactly, machine, digest, words, coded)}

@@ -79,6 +79,8 @@ class Ledger:
             MOST_REMEMBERED, seconds=CACHED_SECONDS, clock=clock
         )
         self._latest = 0
+        self.heard: Callable[[UsageRecord], None] | None = None
+        """Who else hears of each record, at once and in the server's own loop."""
 
     def price_of(self, model: str) -> Price | None:
         """What a call costs now; None where nobody knows."""
@@ -100,6 +102,8 @@ class Ledger:
             if record.values_kept is not None:
                 self._metrics.summarised(record.values_kept)
             self._store.record_usage(record)
+            if self.heard is not None:
+                self.heard(record)
         except Exception:
             log.exception("a call was not recorded", request_id=call.request_id)
 

@@ -55,7 +55,7 @@ def stage(
     simulator's summaries.
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
-    count = Tokenizer(load().tokenizer.directory).counter(rules_for(model).encoding)
+    count = Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
     simulator = Simulator(window=window, models="any", count=count)
     simulator.summary_edit = summary_edit
     provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator
@@ -64,7 +64,7 @@ def stage(
         storage["secret"] = DIGEST_KEY
     with provider.serve() as behind:
         settings = load(
-            # The replay has a key of its own, and one provider: not those of the settings that are in force.
+            # The replay has a key of its own, and one provider: not those of the settings in effect.
             upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
             models=[{"match": "*", "context_window": window}],
             # What a request led to is judged with it: nothing is made beside the requests unless that is asked for.

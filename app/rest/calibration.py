@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.proxy.services import Services
-from app.rest.dependencies import Limit, Listing, Order, Tenant, TheServices, known_cursor, listing
+from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, known_cursor, listing
 from app.store import StoredCalibration
 
 
@@ -29,12 +29,12 @@ class CalibrationOut(BaseModel):
     updated_at: datetime
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["models"])
 
 
 @router.get("/calibration")
 async def list_calibrations(
-    services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
+    services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
 ) -> Listing[CalibrationOut]:
     """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()

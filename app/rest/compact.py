@@ -66,7 +66,7 @@ class ForcedCompactionOut(CompactionOut):
     )
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)

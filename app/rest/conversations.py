@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from app.rest.dependencies import (
     STATUSES,
+    After,
     ConversationId,
     Limit,
     Listing,
@@ -45,12 +46,12 @@ class DeletedOut(BaseModel):
     deleted: Literal[True] = True
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations")
 async def list_conversations(
-    services: TheServices, tenant: Tenant, limit: Limit = 20, after: str | None = None, order: Order = "desc"
+    services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
 ) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
     with known_cursor():

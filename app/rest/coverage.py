@@ -19,7 +19,7 @@ class CoverageOut(BaseModel):
     parts: list[dict[str, Any]] = Field(description="The latest payload in order, without gaps.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations/{conversation_id}/coverage")

@@ -22,8 +22,9 @@ from app.wire.paths import FORMAT_NAMES
 T = TypeVar("T")
 R = TypeVar("R")
 
-Limit = Annotated[int, Query(ge=1, le=100)]
-Order = Literal["asc", "desc"]
+Limit = Annotated[int, Query(ge=1, le=100, description="Most entries of the page.")]
+Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
+After = Annotated[str | None, Query(description="The `last_id` of the page before.")]
 
 STATUSES = ", ".join(get_args(Status))
 """Every `context_status`, for the schema."""

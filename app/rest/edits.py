@@ -38,7 +38,7 @@ class DeactivatedOut(BaseModel):
     data: list[str] = Field(description="Their ids, with those of every fold over any of them.")
 
 
-router = APIRouter(prefix="/context/conversations/{conversation_id}/summaries", tags=["context"])
+router = APIRouter(prefix="/context/conversations/{conversation_id}/summaries", tags=["summaries"])
 
 
 @router.patch(

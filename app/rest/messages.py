@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from app.errors import MessagesNotKept
 from app.proxy.services import Services
 from app.rest.dependencies import (
+    After,
     ConversationId,
     Limit,
     Listing,
@@ -57,7 +58,7 @@ class ArchivedMessageOut(MessageOut):
     usage: TotalsOut | None = Field(description="What its request took; null where the ledger has nothing of it.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations/{conversation_id}/messages", response_model=Listing[ArchivedMessageOut])
@@ -66,7 +67,7 @@ async def list_messages(
     tenant: Tenant,
     conversation_id: ConversationId,
     limit: Limit = 20,
-    after: str | None = None,
+    after: After = None,
     order: Order = "asc",
 ) -> Response:
     """Everything that was said in a conversation, its branches too, in the order in which it came."""

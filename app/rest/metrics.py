@@ -13,7 +13,7 @@ from app.metrics.table import Table
 
 def metrics_router(table: Table, *bring_up_to_date: Callable[[], None]) -> APIRouter:
     """`bring_up_to_date`: count what is over and was not counted yet, and look at the state as it is now."""
-    router = APIRouter(tags=["metrics"])
+    router = APIRouter(tags=["health"])
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:

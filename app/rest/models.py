@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from app.errors import InvalidRequest
 from app.providers.providers import Provider
 from app.proxy.services import Services
-from app.rest.dependencies import Limit, Listing, Order, Tenant, TheServices
+from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices
 from app.store import Page, StoreUnavailable
 
 
@@ -29,7 +29,7 @@ class ModelOut(BaseModel):
     listed: bool = Field(description="Whether the provider lists it.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["models"])
 
 
 @router.get("/models")
@@ -38,7 +38,7 @@ async def list_models(
     services: TheServices,
     tenant: Tenant,
     limit: Limit = 20,
-    after: str | None = None,
+    after: After = None,
     order: Order = "asc",
 ) -> Listing[ModelOut]:
     """The windows Steno goes by, and where each is from: of models that the provider lists, that the settings name, and

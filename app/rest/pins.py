@@ -46,7 +46,7 @@ _INDEXES: dict[str, Any] = {
     },
 }
 
-router = APIRouter(prefix="/context/conversations/{conversation_id}", tags=["context"])
+router = APIRouter(prefix="/context/conversations/{conversation_id}", tags=["pins"])
 
 
 @router.get("/pins")

@@ -81,7 +81,7 @@ class ConversationPlanOut(BaseModel):
     )
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/plan", openapi_extra=REQUEST_BODY)

@@ -1,10 +1,12 @@
-"""The OpenAPI schema: what FastAPI makes of the routes, the errors that really come, and the one route beside it."""
+"""The OpenAPI schema: what FastAPI makes of the routes, the errors that really come, and what the gate serves."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,14 +14,17 @@ from starlette.types import Scope
 
 from app.errors import (
     BodyTooLarge,
+    CompactionFailed,
     ConversationNotFound,
     FormatNotSpoken,
     HeadersTooLarge,
     HostNotAllowed,
+    InvalidReference,
     InvalidRequest,
     LoopDetected,
     MessagesNotKept,
     MissingCredentials,
+    NothingToCompact,
     OriginNotAllowed,
     RequestTimedOut,
     StenoError,
@@ -27,12 +32,15 @@ from app.errors import (
     SummaryNotActive,
     SummaryNotFound,
     TooManyBytesInFlight,
+    TooManyCompactions,
     UnknownUpstream,
     UnsupportedMediaType,
     UpstreamDisconnected,
     UpstreamTimedOut,
     UpstreamUnreachable,
+    UpstreamUnreadable,
 )
+from app.rest import wire_schema
 
 Schema = dict[str, Any]
 Errors = tuple[type[StenoError], ...]
@@ -52,60 +60,41 @@ OF_A_CHAT: Errors = (
     UpstreamUnreachable,
     UpstreamTimedOut,
     UpstreamDisconnected,
+    UpstreamUnreadable,
+    FormatNotSpoken,
+    InvalidReference,
+    NothingToCompact,
+    CompactionFailed,
 )
+OF_A_COMPACTION: Errors = (TooManyCompactions,)
 
-ERROR: Schema = {
-    "title": "Error",
-    "description": "As OpenAI's.",
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": "string"},
-            },
-        }
-    },
-}
 _ERROR_CONTENT: Schema = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-_OBJECT: Schema = {"application/json": {"schema": {"type": "object"}}}
 
-CHAT: Schema = {
-    "tags": ["proxy"],
-    "summary": "Chat completions",
-    "description": "OpenAI's, as the provider has it. What does not fit the window is compacted.",
-    "operationId": "chat_completions",
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["model", "messages"],
-                    "properties": {
-                        "model": {"type": "string"},
-                        "messages": {"type": "array", "items": {"type": "object"}},
-                        "stream": {"type": "boolean"},
-                        "conversation_id": {"type": "string", "description": "Steno's own: the conversation's name."},
-                        "context": {"type": "object", "description": "Steno's own: what is to be done to the context."},
-                    },
-                }
-            }
-        },
-    },
-    "responses": {
-        "200": {
-            "description": "The provider's answer, with `context_status` and `context`.",
-            "content": {**_OBJECT, "text/event-stream": {}},
-        },
-        "default": {"description": "The provider's own refusal, as it is."},
+SECURITY: Schema = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "The provider's key: it names the tenant."},
+    "key": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "x-api-key",
+        "description": "The same, as Anthropic's clients send it.",
     },
 }
+NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
+"""One of them. Or none: from the same machine, or where the settings let strangers in, it belongs to `anonymous`."""
+TAGS = (
+    ("proxied", "Requests to a provider. A history that does not fit its model's window is compacted on the way."),
+    ("conversations", "What Steno knows of a conversation, and what its latest payload was made of."),
+    ("summaries", "The summaries that stand for messages."),
+    ("compactions", "What would happen to a request, and compactions on demand."),
+    ("pins", "Messages that stay verbatim beside summaries."),
+    ("usage", "What calls took, and what was saved."),
+    ("models", "Context windows, and how a provider counts."),
+    ("tenant", "All that is stored of one key."),
+    ("health", "Whether Steno runs, for whoever watches over it."),
+)
+PARAMETERS = {"conversation_id": "order-4711", "summary_id": "chk_b2ab9f20c23cdfefa7c90af44dddb990", "q": "ORD-0001"}
+"""Examples of those that name something."""
+_EXAMPLES = Path(__file__).with_name("examples.json")
 
 _PARAMETER = re.compile(r"\\\{\w+\\\}")
 _HTTP_METHODS = frozenset({"get", "put", "post", "delete", "patch"})
@@ -116,17 +105,42 @@ def schema_of(app: FastAPI) -> Schema:
     if app.openapi_schema is None:
         # The class's own: this function is put in place of the object's.
         schema = FastAPI.openapi(app)
+        examples = json.loads(_EXAMPLES.read_bytes())
+        refusals: Schema = {}
         for path, operations in schema["paths"].items():
-            for operation in operations.values():
-                _add_errors(operation, _errors_of(path, operation))
-        chat = {**CHAT, "responses": dict(CHAT["responses"])}
-        _add_errors(chat, (*ALWAYS, *WITH_A_BODY, *OF_A_CHAT), _OBJECT)  # The provider's own may be of any form.
-        schema["paths"]["/v1/chat/completions"] = {"post": chat}
-        schemas = schema["components"]["schemas"]
-        schemas["Error"] = ERROR
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
+            for method, operation in operations.items():
+                _add_errors(operation, _errors_of(path, operation), refusals)
+                _add_examples(operation, examples.get(f"{method.upper()} {path}", {}))
+                operation["security"] = NEEDED if path.startswith("/context") else []
+        for each in wire_schema.PROXIED:
+            operation = {**wire_schema.operation_of(each, examples), "security": NEEDED}
+            _add_errors(operation, (*ALWAYS, *WITH_A_BODY, *OF_A_CHAT), refusals, *wire_schema.refused(each))
+            schema["paths"][each.path] = {"post": operation}
+        _add_components(schema["components"], refusals, examples)
+        schema["tags"] = [{"name": name, "description": description} for name, description in TAGS]
     return app.openapi_schema or {}
+
+
+def _add_components(components: Schema, refusals: Schema, examples: Mapping[str, Any]) -> None:
+    schemas = components["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas.update(wire_schema.schemas(examples))
+    components["responses"] = dict(sorted(refusals.items()))
+    components["headers"] = dict(wire_schema.HEADERS)
+    components["parameters"] = dict(wire_schema.PARAMETERS)
+    components["securitySchemes"] = SECURITY
+
+
+def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] in PARAMETERS:
+            parameter["example"] = PARAMETERS[parameter["name"]]
+    if "request" in examples:
+        operation["requestBody"]["content"]["application/json"]["example"] = examples["request"]
+    if "answer" in examples:
+        [content] = operation["responses"]["200"]["content"].values()
+        content["example"] = examples["answer"]
 
 
 def methods_of(app: FastAPI, scope: Scope) -> list[str]:
@@ -146,21 +160,34 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
         yield from OF_A_TENANT
     if "requestBody" in operation:
         yield from WITH_A_BODY
-    if operation["operationId"].startswith(OF_THE_ARCHIVE):
+    if operation["operationId"] in OF_THE_ARCHIVE:
         yield MessagesNotKept
-    if operation["operationId"].startswith(OF_EDITS):
+    if operation["operationId"] in OF_EDITS:
         yield from (SummaryNotFound, SummaryNotActive, UnknownUpstream, FormatNotSpoken)
+    if operation["operationId"].startswith("compact"):
+        yield from OF_A_COMPACTION
     for parameter in operation.get("parameters", ()):
         yield from BY_PARAMETER.get(parameter["name"], ())
 
 
-def _add_errors(operation: Schema, errors: Iterable[type[StenoError]], content: Schema = _ERROR_CONTENT) -> None:
-    """Beside the responses that the route names itself; validation answers with 400 here."""
+def _add_errors(
+    operation: Schema,
+    errors: Iterable[type[StenoError]],
+    shared: Schema,
+    kind: str = "",
+    content: Schema = _ERROR_CONTENT,
+) -> None:
+    """Beside the responses that the route names itself; validation answers with 400 here.
+
+    Each stands once in `shared`, by its codes and the `kind` of its content.
+    """
     responses = operation["responses"]
     responses.pop("422", None)
-    by_status: dict[str, list[str]] = {}
+    by_status: dict[int, list[str]] = {}
     for error in errors:
-        by_status.setdefault(str(error.status), []).append(f"`{error.code}`")
+        by_status.setdefault(error.status, []).append(error.code)
     for status, codes in sorted(by_status.items()):
-        phrase = HTTPStatus(int(status)).phrase
-        responses.setdefault(status, {"description": f"{phrase}: {', '.join(codes)}", "content": content})
+        name = ".".join(filter(None, (kind, *codes)))
+        told = f"{HTTPStatus(status).phrase}: {', '.join(f'`{code}`' for code in codes)}"
+        shared[name] = {"description": told, "content": content}
+        responses.setdefault(str(status), {"$ref": f"#/components/responses/{name}"})

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from app.core.view.chunks import SummaryChunk
 from app.errors import InvalidRequest
-from app.rest.dependencies import Limit, Listing, Tenant, TheServices, known_cursor, listing
+from app.rest.dependencies import After, Limit, Listing, Tenant, TheServices, known_cursor, listing
 from app.rest.messages import MessageOut, message_out, refuse_unless_kept, rendered
 from app.rest.summaries import SummaryOut, summary_out
 from app.store import Searched, StoredMessage, words_in
@@ -16,7 +16,7 @@ from app.store import Searched, StoredMessage, words_in
 LONGEST_QUERY = 200
 MOST_WORDS = 16
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["summaries"])
 
 
 @router.get("/search", response_model=Listing[SummaryOut | MessageOut])
@@ -26,7 +26,7 @@ async def search(
     q: str = "",
     among: Annotated[Searched, Query(alias="in")] = "summaries",
     limit: Limit = 20,
-    after: str | None = None,
+    after: After = None,
 ) -> Response:
     """The caller's summaries, or messages, or both, that hold every word of `q`, or one that begins with it; newest
     first. Messages are found where they are kept: storage.messages."""

@@ -12,6 +12,7 @@ from app.core.view.chunks import SummaryChunk
 from app.errors import SummaryNotFound
 from app.proxy.services import Services
 from app.rest.dependencies import (
+    After,
     ConversationId,
     Limit,
     Listing,
@@ -48,7 +49,7 @@ class SummaryOut(BaseModel):
     created_at: datetime | None
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["summaries"])
 
 
 @router.get("/conversations/{conversation_id}/summaries")
@@ -57,7 +58,7 @@ async def list_summaries(
     tenant: Tenant,
     conversation_id: ConversationId,
     limit: Limit = 20,
-    after: str | None = None,
+    after: After = None,
     order: Order = "asc",
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""

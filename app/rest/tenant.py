@@ -27,7 +27,7 @@ class TenantDeletedOut(BaseModel):
     deleted: Literal[True] = True
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["tenant"])
 
 
 @router.get("/tenant")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
 from app.errors import InvalidRequest
 from app.rest.dependencies import (
+    After,
     ConversationId,
     Limit,
     Listing,
@@ -153,7 +154,7 @@ class UsageReportOut(BaseModel):
     has_more: bool = Field(description="Whether there are more groups.")
 
 
-router = APIRouter(prefix="/context", tags=["context"])
+router = APIRouter(prefix="/context", tags=["usage"])
 
 
 @router.get("/usage")
@@ -186,7 +187,7 @@ async def read_usage(
     tenant: Tenant,
     conversation_id: ConversationId,
     limit: Limit = 20,
-    after: str | None = None,
+    after: After = None,
     order: Order = "desc",
 ) -> UsageListing:
     """What the conversation's calls took: in all, by turn, and each by itself, newest first."""

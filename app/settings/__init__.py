@@ -11,18 +11,15 @@ from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import BackgroundSettings, CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, entry_of
 from app.settings.sections.server import LimitSettings
-from app.settings.sections.storage import DATABASE, EARLIER_DATABASE
 from app.settings.sections.summary import FallbackSettings, PromptSettings, SummarySettings
 from app.settings.sections.trigger import AlternativeSettings, TriggerSettings
 from app.settings.sections.upstreams import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.settings.settings import Settings
-from app.settings.sources import kept_database, read_file
+from app.settings.sources import read_file
 from app.settings.types import ConfigurationError
 
 __all__ = [
-    "DATABASE",
     "DEFAULT_UPSTREAM",
-    "EARLIER_DATABASE",
     "AlternativeSettings",
     "BackgroundSettings",
     "CalibrationSettings",
@@ -42,7 +39,6 @@ __all__ = [
     "entry_of",
     "environment_name",
     "every_setting",
-    "kept_database",
     "load",
     "problems_in",
     "read_file",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from app.settings.places import earlier_database, home, sqlite_url
 from app.settings.secret import secret_beside
-from app.settings.sections.storage import DATABASE, EARLIER_DATABASE
 from app.settings.settings import Settings
 from app.store import DatabaseURLError
 from app.store.database import read_url
@@ -18,6 +19,7 @@ from app.store.files import obstacle
 
 SHORTEST_SECRET = 16
 POINT_AT_PROVIDER = "Make it the provider's address, such as https://api.openai.com/v1."
+CORRECT_URL = "Correct storage.url, DATABASE_URL or STENO_HOME."
 MAKE_ONE = "Make one with `openssl rand -hex 32`"
 
 
@@ -45,9 +47,9 @@ def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Fi
 def _check_place(settings: Settings) -> Iterator[Finding]:
     """Where there is something to say: the rest is seen when the database is opened."""
     try:
-        address = read_url(settings.storage.url.get_secret_value())
+        address = read_url(settings.storage.address)
     except DatabaseURLError as error:
-        yield Finding("fatal", "database", str(error), "Correct storage.url or DATABASE_URL.")
+        yield Finding("fatal", "database", str(error), CORRECT_URL)
         return
     if address.kind == "memory" and settings.server.workers > 1:
         text = f"A database in memory is one process' own, and server.workers is {settings.server.workers}"
@@ -56,10 +58,21 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
         return
     if (why := obstacle(address.path)) is not None:
         text = f"The database {address.place} cannot be used: {why}"
-        yield Finding("fatal", "database", text, "Correct storage.url or DATABASE_URL.")
-    if address.path == DATABASE and EARLIER_DATABASE.is_file():
-        text = f"{EARLIER_DATABASE.absolute()}, where 0.1.0 kept its data, is not used beside {address.place}"
-        yield Finding("warning", "database", text, f"Move it away, or set DATABASE_URL=sqlite:///{EARLIER_DATABASE}.")
+        yield Finding("fatal", "database", text, CORRECT_URL)
+    if settings.storage.url is None and (earlier := earlier_database()) is not None:
+        yield _found_earlier(earlier, address.path)
+
+
+def _found_earlier(earlier: Path, used: Path) -> Finding:
+    """Earlier releases kept the database in the working directory."""
+    folder = home()
+    if used == earlier:
+        text = f"{earlier}, from an earlier release, is in use, because {folder} has no database yet"
+        remedy = f"To use it from every directory: mkdir -p {folder} && mv {earlier.with_suffix('')}.* {folder}/"
+    else:
+        text = f"{earlier}, from an earlier release, is not in use; {used} is"
+        remedy = f"To go on with it, set DATABASE_URL={sqlite_url(earlier)}; otherwise delete it."
+    return Finding("warning", "database", text, remedy)
 
 
 def _check_secret(settings: Settings) -> Finding:
@@ -71,7 +84,7 @@ def _check_secret(settings: Settings) -> Finding:
             return Finding("fatal", "secret", text, f"{MAKE_ONE}.")
         return Finding("ok", "secret", "set; every replica needs the same one")
     try:
-        address = read_url(settings.storage.url.get_secret_value())
+        address = read_url(settings.storage.address)
     except DatabaseURLError:
         return Finding("problem", "secret", "not set, and there is no database to keep one beside")
     if address.kind == "postgresql":
@@ -96,7 +109,7 @@ def _check_circular(settings: Settings) -> Iterator[Finding]:
 def _check_tables(missing: str, *, required: bool) -> Finding:
     if not missing:
         return Finding("ok", "tokenizer tables", "found and verified")
-    remedy = "`python scripts/fetch_tables.py .tables` fetches them; or name their folder: tokenizer.directory."
+    remedy = "`steno tables` fetches them; or name their folder: tokenizer.directory."
     if required:
         text = f"The tokenizer tables {missing} were not found, and tokenizer.required is set"
         return Finding("fatal", "tokenizer tables", text, remedy)

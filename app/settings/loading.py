@@ -1,4 +1,4 @@
-"""Loading: the settings in force, or why they cannot be used."""
+"""Loading: the settings in effect, or why they cannot be used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
-from app.settings.problems import problems_in
+from app.settings.problems import meant, problems_in
 from app.settings.settings import Settings
 from app.settings.types import ConfigurationError
 
 _OUTSIDE_NAMES = frozenset(
-    {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
+    {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_TEST_DATABASE_URL"}
 )
 _KUBERNETES = re.compile(r"STENO_(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP)|PORT=\w+://)")
 """Variables that Kubernetes puts into every container beside a Service called steno, with their values."""
@@ -25,16 +25,16 @@ _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """The settings in force. Raises `ConfigurationError` with a message that names the key and what is allowed."""
+    """The settings in effect. Raises `ConfigurationError` with a message that names the key and what is allowed."""
     _check_names()
     try:
         return Settings(**flags)
     except ValidationError as error:
-        raise ConfigurationError(f"Settings that cannot be used: {problems_in(error)}.") from error
+        raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error)}.") from error
     except SettingsError as error:
         named = _NOT_JSON.search(str(error))
         which = f"{environment_name(named[1])} must be JSON ({error.__cause__})" if named else str(error)
-        raise ConfigurationError(f"Settings that cannot be used: {which}.") from error
+        raise ConfigurationError(f"Steno cannot use these settings: {which}.") from error
 
 
 def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -59,7 +59,10 @@ def _check_names() -> None:
             continue
         if _KUBERNETES.match(f"{name}={value}"):
             continue
-        raise ConfigurationError(f"{name} is no setting of Steno. Known: {', '.join(sorted(known))} (nested with __).")
+        like = meant(name, map(environment_name, dict(every_setting())))
+        raise ConfigurationError(
+            f"{name} is not a setting of Steno{like}. Known: {', '.join(sorted(known))} (nested with __)."
+        )
     path = os.environ.get("STENO_CONFIG")
     if path and not Path(path).is_file():
-        raise ConfigurationError(f"STENO_CONFIG names {path}, which is no file.")
+        raise ConfigurationError(f"There is no settings file {path} (--config or STENO_CONFIG).")

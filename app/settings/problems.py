@@ -1,8 +1,9 @@
-"""What is wrong with values that are no settings, in words: the key, what was given, what is allowed."""
+"""What is wrong with settings, in words: the key, what was given, what is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
@@ -15,7 +16,7 @@ from app.settings.settings import Settings
 def problems_in(error: ValidationError, section: type[BaseModel] | None = None, most: int | None = None) -> str:
     """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings.
 
-    `most`: so many are told one by one.
+    `most`: how many are named one by one.
     """
     found = error.errors()
     told = [_problem(problem, section or Settings) for problem in found[:most]]
@@ -31,10 +32,16 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
     open_to_all = field is not None and field.annotation is not SecretStr and not set(str(given)) & {"@", "?", "#"}
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
     if kind == "extra_forbidden":
-        return f"{key} is no setting; known there: {', '.join(siblings)}"
+        return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"
     if kind == "value_error":
         return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
     return f"{key}: {error['msg']}{_range(field)}{got}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """A question for somebody who mistyped a name; empty where no known name is like it."""
+    like = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {like[0]}?)" if like else ""
 
 
 def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:

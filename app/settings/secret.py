@@ -20,7 +20,7 @@ def server_secret(settings: Settings) -> bytes:
     """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
-    address = read_url(settings.storage.url.get_secret_value())
+    address = read_url(settings.storage.address)
     return _kept_secret(secret_beside(address.path)) if address.path else _OF_THIS_PROCESS
 
 

@@ -31,7 +31,7 @@ from app.settings.sections.upstreams import (
     NamedUpstreamSettings,
     UpstreamSettings,
 )
-from app.settings.sources import PresetSource, aliases, kept_database, read_file
+from app.settings.sources import PresetSource, aliases, read_file
 from app.wire.paths import FormatName
 
 _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
@@ -95,7 +95,7 @@ class Settings(BaseSettings):
         ):
             if name is not None and name not in self.all_upstreams:
                 known = ", ".join(self.all_upstreams)
-                raise ValueError(f"{key} names {name!r}, which is no upstream; known: {known}")
+                raise ValueError(f"{key} names {name!r}, which is not an upstream; known: {known}")
         return self
 
     @property
@@ -139,4 +139,4 @@ class Settings(BaseSettings):
         sources = [init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=aliases())]
         if path := os.environ.get("STENO_CONFIG"):
             sources.append(InitSettingsSource(settings_cls, init_kwargs=read_file(Path(path))))
-        return (*sources, InitSettingsSource(settings_cls, init_kwargs=kept_database()), PresetSource(settings_cls))
+        return (*sources, PresetSource(settings_cls))

@@ -12,7 +12,6 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import PydanticBaseSettingsSource
 
 from app.settings.presets import PRESETS
-from app.settings.sections.storage import DATABASE, EARLIER_DATABASE
 from app.settings.types import ConfigurationError
 
 
@@ -82,10 +81,3 @@ class PresetSource(PydanticBaseSettingsSource):
             else values
             for section, values in preset.items()
         }
-
-
-def kept_database() -> dict[str, Any]:
-    """The database where 0.1.0 put it, for when nothing else is set: nobody is to lose what is in it."""
-    if EARLIER_DATABASE.is_file() and not DATABASE.exists():
-        return {"storage": {"url": f"sqlite:///{EARLIER_DATABASE}"}}
-    return {}

@@ -21,7 +21,7 @@ Preset = Annotated[PresetName, OFF]
 
 
 class ConfigurationError(Exception):
-    """Settings that cannot be used: which, and what would be allowed."""
+    """Settings that Steno cannot use: which, and what would be allowed."""
 
 
 class Section(BaseModel):

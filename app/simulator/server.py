@@ -68,6 +68,7 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    listener: socket.socket | None = None,
     http: Any = "httptools",
     date_header: bool = True,
     server_header: bool = True,
@@ -75,8 +76,11 @@ def serve(
     grace_seconds: int = 1,
     start_timeout: float = 30.0,
 ) -> RunningServer:
-    """Start the application and return once it accepts connections. `port` 0: any free one."""
-    listener = socket.create_server((host, port), backlog=2048)
+    """Start the application and return once it accepts connections. `port` 0: any free one.
+
+    `listener`: in place of host and port, a socket that is bound.
+    """
+    listener = listener or socket.create_server((host, port), backlog=2048)
     config = uvicorn.Config(
         app,
         http=http,

@@ -92,13 +92,17 @@ def _parse(url: str) -> URL:
         _ = parts.port  # raises if it is no number
     except (ArgumentError, ValueError):
         parsed = None
-    # A password with an unescaped @, / or ? leaves a part of itself in the host or the path, which messages show.
-    if parsed is None or "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1:
+    if parsed is None or (not parsed.drivername.startswith("sqlite") and _splits_password(url, parsed)):
         raise DatabaseURLError(
             "The database URL cannot be read. It looks like postgresql://user:password@host:5432/name, "
             "sqlite:///path/steno.db or memory; @ : / ? in a password are written %40 %3A %2F %3F."
         )
     return parsed
+
+
+def _splits_password(url: str, parsed: URL) -> bool:
+    """A password with an unescaped @, / or ? leaves a part of itself in the host or the path, which messages show."""
+    return "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1
 
 
 def _dsn(url: str) -> str:

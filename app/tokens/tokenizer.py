@@ -1,4 +1,4 @@
-"""tiktoken, without the network: counts that cannot fail, from tables that were fetched at set-up."""
+"""tiktoken, without the network: counts that cannot fail, from tables that were fetched before."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from app.core.tokens.estimate import utf8_length
+from app.tokens.tables import TABLES, is_in
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -20,18 +20,6 @@ SLICE = 50_000
 """Characters per call: a million blanks at once make tiktoken panic."""
 BYTES_PER_TOKEN = 3.3
 """The heuristic without tables: real messages have more bytes a token in 99 of 100 cases."""
-
-TABLES = {
-    "o200k_base": (
-        "fb374d419588a4632f3f557e76b4b70aebbca790",
-        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-    ),
-    "cl100k_base": (
-        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
-        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-    ),
-}
-"""Encoding -> the file name tiktoken looks for (sha1 of its source's address) and the sha256 of its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +73,7 @@ class Tokenizer:
 
 def _verified(encoding: str, folder: Path | None) -> Path | None:
     """The first place with the encoding's table, by its hash."""
-    name, expected = TABLES[encoding]
-    for place in _places(folder):
-        path = place / name
-        if path.is_file() and sha256(path.read_bytes()).hexdigest() == expected:
-            return place
-    return None
+    return next((place for place in _places(folder) if is_in(place, encoding)), None)
 
 
 def _encoding_from(encoding: str, place: Path) -> Encoding:

@@ -35,12 +35,19 @@ def environment(variables: Mapping[str, str], checkout: Path = ROOT) -> dict[str
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout), **variables}
 
 
+def at_home(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """With the home of a user who lives there: that is where the database is by default."""
+    return {"HOME": str(folder), **variables}
+
+
 def run(
     arguments: list[str], folder: Path, checkout: Path = ROOT, /, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """A command to its end."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-        process = _start("app.commands.cli", arguments, folder, environment(variables, checkout), stdout, stderr)
+        process = _start(
+            "app.commands.cli", arguments, folder, environment(at_home(folder, variables), checkout), stdout, stderr
+        )
         try:
             status = process.wait(START_SECONDS)
         finally:
@@ -95,7 +102,7 @@ def serve(
     """Starts Steno on a free port and returns once it listens."""
     with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
         started = ["serve", "--port", "0", *arguments]
-        process = _start(module, started, folder, environment(variables, checkout), stdout, stderr)
+        process = _start(module, started, folder, environment(at_home(folder, variables), checkout), stdout, stderr)
     serving = Serving(process, folder)
     try:
         until(lambda: process.poll() is not None or _address(serving))

@@ -187,7 +187,7 @@ def _deactivating(run: Run, what: str) -> None:
     one = "/context/conversations/undone/summaries"
     run.ask("a compaction to undo", run.long(conversation_id="undone"))
     run.ask("its summaries", None, target=one, method="GET")
-    [made] = run.answers["its summaries"].json["data"]
+    made = run.answers["its summaries"].json["data"][0]
     for name in ("a deactivation", what):
         run.ask(name, None, target=f"{one}/{made['id']}", method="DELETE")
 
@@ -580,7 +580,9 @@ def test_a_start_that_fails_and_the_doctor_tell_no_key_and_no_password(tmp_path:
         ended = subprocess.run(  # noqa: S603 - our own
             [sys.executable, "-c", STARTING],
             cwd=tmp_path,
-            env=commands.environment({"STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed_port()}/v1"}),
+            env=commands.environment(
+                {"HOME": str(tmp_path), "STENO_UPSTREAM__BASE_URL": f"http://127.0.0.1:{closed_port()}/v1"}
+            ),
             input=json.dumps(every),
             capture_output=True,
             text=True,

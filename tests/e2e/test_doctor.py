@@ -56,10 +56,11 @@ def doctor(
     running.forget_environment(monkeypatch)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STENO_HOME", str(tmp_path / "home"))
 
     async def examine_with(**sections: Any) -> Report:
         if "storage" not in sections:
-            store = Store.open("sqlite:///.run/steno.db")
+            store = Store.open(load().storage.address)
             await store.migrate()
             await store.close()
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
@@ -232,7 +233,7 @@ async def test_each_window_is_shown_with_where_it_is_from(doctor: Examine, simul
 
 
 async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: RunningServer) -> None:
-    store = Store.open("sqlite:///.run/steno.db")
+    store = Store.open(load().storage.address)
     await store.start()
     for tenant in ("one", "another"):
         await store.learn_window(f"{provider.url}/v1", "gpt-4o", tenant, 6_000, 3600)
@@ -262,19 +263,12 @@ async def test_a_file_that_is_made_at_the_first_start_is_well(doctor: Examine, t
     assert is_empty(tmp_path)
 
 
-async def test_a_database_of_an_earlier_release_stays_in_use(doctor: Examine, tmp_path: Path) -> None:
-    (tmp_path / "steno.db").touch()
-    report = await doctor(storage={})
-    assert report.setting("storage.url") == "* storage.url = sqlite:///steno.db   (the database of 0.1.0)"
-
-
 async def test_a_database_of_an_earlier_release_that_is_not_used_is_a_warning(doctor: Examine, tmp_path: Path) -> None:
-    (tmp_path / ".run").mkdir()
-    for name in ("steno.db", ".run/steno.db"):
-        (tmp_path / name).touch()
-    report = await doctor(storage={})
-    used, left = f"{tmp_path}/.run/steno.db", f"{tmp_path}/steno.db"
-    assert f"warning database: {left}, where 0.1.0 kept its data, is not used beside {used}" in report.finding(left)
+    (tmp_path / "steno.db").touch()
+    report = await doctor()
+    finding = report.finding(f"{tmp_path}/steno.db")
+    assert f"warning database: {tmp_path}/steno.db, from an earlier release, is not in use; {tmp_path}/home" in finding
+    assert f"-> To go on with it, set DATABASE_URL=sqlite:///{tmp_path}/steno.db" in finding
 
 
 async def test_a_database_without_tables_is_a_warning(doctor: Examine, shared_url: str) -> None:
@@ -332,9 +326,9 @@ async def test_a_secret_that_is_missing_or_short_is_a_problem(
 
 
 async def test_a_secret_that_others_can_read_is_a_warning(doctor: Examine, tmp_path: Path) -> None:
-    (tmp_path / ".run").mkdir()
-    (tmp_path / ".run" / "steno.secret").write_text(SECRET)
-    (tmp_path / ".run" / "steno.secret").chmod(0o644)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "steno.secret").write_text(SECRET)
+    (tmp_path / "home" / "steno.secret").chmod(0o644)
     report = await doctor()
     assert "can be read by others -> chmod 600" in report.finding("secret:")
 

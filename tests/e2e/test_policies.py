@@ -82,7 +82,7 @@ def test_a_request_brings_its_own_trigger(steno: StartSteno) -> None:
     ("trigger", "said"),
     [
         ({"token_ratio": 2}, "token_ratio"),
-        ({"tokens_ratio": 0.5}, "tokens_ratio is no setting"),
+        ({"tokens_ratio": 0.5}, "tokens_ratio is not a setting"),
         ({"any": [{}]}, "a condition is needed"),
         ("soon", "context.trigger"),
         ({"any": [{"turnens": 5}] * 100}, "; and 95 more."),

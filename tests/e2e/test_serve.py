@@ -85,7 +85,7 @@ def test_it_serves_and_ends_with_success_when_it_is_told_to_stop(serve: Serve, t
     serving.terminate()
     assert serving.wait() == 0
     assert serving.errors == ""
-    assert (tmp_path / ".run" / "steno.secret").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / ".local/share/steno" / "steno.secret").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
@@ -98,28 +98,28 @@ def test_an_interrupt_from_the_keyboard_ends_it_as_well(serve: Serve) -> None:
 def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer, tmp_path: Path) -> None:
     [line] = [line for line in serve().log if line["event"] == "serving"]
     assert line["upstream"] == f"{provider.url}/v1"
-    assert line["database"] == f"{tmp_path}/.run/steno.db"
+    assert line["database"] == f"{tmp_path}/.local/share/steno/steno.db"
     assert line["loop"] == "uvloop"
 
 
 def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: Path) -> None:
     serve().kill()
     (tmp_path / "settings.yaml").write_text("log: {level: debug}")
-    place = f"{tmp_path}/.run/steno.db"
+    place = f"{tmp_path}/.local/share/steno/steno.db"
     for arguments in ([], ["--config", "settings.yaml"]):
         migrated = commands.run(["migrate", *arguments], tmp_path).stdout
         assert migrated.startswith(f"Database {place}\nThe schema is at ")
         assert f"database {place}: reachable" in commands.run(["doctor", *arguments], tmp_path).stdout
-    assert {path.name for path in tmp_path.iterdir()} == {".run", "settings.yaml", "stderr", "stdout"}
+    assert {path.name for path in tmp_path.iterdir()} == {".local", "settings.yaml", "stderr", "stdout"}
 
 
 def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
     first = serve()
-    secret = (tmp_path / ".run" / "steno.secret").read_bytes()
+    secret = (tmp_path / ".local/share/steno" / "steno.secret").read_bytes()
     first.terminate()
     first.wait()
     serve()
-    assert (tmp_path / ".run" / "steno.secret").read_bytes() == secret
+    assert (tmp_path / ".local/share/steno" / "steno.secret").read_bytes() == secret
 
 
 def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> None:
@@ -142,7 +142,7 @@ def test_a_stop_waits_for_a_summary_whose_client_has_left(serve: Serve, simulato
     connection.close()
     serving.terminate()
     assert serving.wait() == 0
-    with closing(sqlite3.connect(tmp_path / ".run" / "steno.db")) as database:
+    with closing(sqlite3.connect(tmp_path / ".local/share/steno" / "steno.db")) as database:
         assert database.execute("select count(*) from summary_chunks").fetchone() == (1,)
 
 

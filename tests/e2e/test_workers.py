@@ -162,7 +162,7 @@ def test_what_is_in_force_and_what_is_wrong_is_said_once_for_all_workers(serve: 
     assert (told["serving"], told["check failed"], told["Application startup complete."]) == (1, 1, 2)
     [line] = [line for line in serving.log if line["event"] == "serving"]
     assert (line["workers"], line["loop"], line["http"]) == (2, "uvloop", "HttpToolsProtocol")
-    assert line["database"] == f"{tmp_path}/.run/steno.db"
+    assert line["database"] == f"{tmp_path}/.local/share/steno/steno.db"
 
 
 def test_connections_meet_all_workers(serve: Serve, talkers: Talkers) -> None:
@@ -219,7 +219,7 @@ def test_a_port_that_another_steno_s_workers_share_is_taken(serve: Serve, tmp_pa
     other = tmp_path / "other"
     other.mkdir()
     assert "Steno cannot listen on 127.0.0.1" in refused(other, "--port", port, "--workers", workers)
-    assert not (other / ".run" / "steno.db").exists()
+    assert not (other / ".local/share/steno/steno.db").exists()
 
 
 # Workers that die

@@ -1,16 +1,18 @@
-"""What starts Steno besides the command line: the Makefile, and Docker Compose with its balancer."""
+"""What starts Steno besides the command line: make, Docker Compose with its balancer, Kubernetes and systemd."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from app.commands.serve import SPARE_FILES
 from app.settings import Settings, environment_name, every_setting, load
 
 ROOT = Path(__file__).parents[2]
@@ -18,6 +20,8 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 STENO, BALANCER = COMPOSE["services"]["steno"], COMPOSE["services"]["balancer"]
 HAPROXY = (ROOT / "config" / "haproxy.cfg").read_text()
 DEFAULTS = Settings.model_construct()
+KUBERNETES = {path.stem: path.read_text() for path in sorted((ROOT / "config" / "kubernetes").glob("*.yaml"))}
+UNIT = (ROOT / "config" / "steno.service").read_text()
 VARIABLE = re.compile(r"\$\{\w+:-(.*?)\}")
 
 
@@ -88,6 +92,27 @@ def test_variables_in_the_example_are_settings_or_known_to_compose() -> None:
     assert {"STENO_SECRET", "POSTGRES_PASSWORD", "PORT", "CONFIG"} <= named <= known | of_compose
 
 
+def seen_by_compose(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "docker-compose.yml").write_text((ROOT / "docker-compose.yml").read_text())
+    (folder / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+    command = ["docker-compose", "config"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
+def test_compose_wants_the_secrets_and_gives_what_is_in_env_to_the_replicas(tmp_path: Path) -> None:
+    secrets = {"STENO_SECRET": "s" * 32, "POSTGRES_PASSWORD": "p" * 24}
+    for missing in secrets:
+        ended = seen_by_compose(tmp_path, **{name: value for name, value in secrets.items() if name != missing})
+        assert ended.returncode != 0
+        assert missing in ended.stderr
+    ended = seen_by_compose(tmp_path, **secrets, STENO_LOG__LEVEL="debug")
+    replica = yaml.safe_load(ended.stdout)["services"]["steno"]["environment"]
+    assert replica["STENO_SECRET"] == secrets["STENO_SECRET"]
+    assert secrets["POSTGRES_PASSWORD"] in replica["DATABASE_URL"]
+    assert replica["STENO_LOG__LEVEL"] == "debug"
+
+
 def test_a_stop_leaves_time_to_drain() -> None:
     steno, balancer = (seconds(service["stop_grace_period"]) for service in (STENO, BALANCER))
     assert DEFAULTS.server.drain_seconds + 10 <= steno < balancer
@@ -120,3 +145,100 @@ def test_the_balancer_takes_its_configuration() -> None:
     command = ["haproxy", "-c", "-f", "config/haproxy.cfg"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
     assert ended.returncode == 0, ended.stderr
+
+
+# Kubernetes; that the manifests are valid is checked by `make lint`
+
+
+def objects(name: str, kind: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(KUBERNETES[name]) if document["kind"] == kind]
+
+
+def pods() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each pod with its container of Steno."""
+    for name in KUBERNETES:
+        for deployment in objects(name, "Deployment"):
+            pod = deployment["spec"]["template"]["spec"]
+            containers = [*pod.get("initContainers", ()), *pod["containers"]]
+            yield pod, next(container for container in containers if container["name"] == "steno")
+
+
+def test_there_are_manifests_for_a_sidecar_and_a_gateway() -> None:
+    assert sorted(KUBERNETES) == ["gateway", "sidecar"]
+    assert len(list(pods())) == 2
+
+
+def test_pods_run_as_nobody_on_a_read_only_root_with_a_limit_of_memory() -> None:
+    for pod, steno in pods():
+        security = pod["securityContext"] | steno["securityContext"]
+        assert security["runAsNonRoot"]
+        assert security["runAsUser"] == 65532
+        assert security["readOnlyRootFilesystem"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert steno["resources"]["limits"]["memory"]
+        assert not pod["automountServiceAccountToken"]
+
+
+def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready() -> None:
+    for pod, steno in pods():
+        waits = steno.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        assert pod["terminationGracePeriodSeconds"] >= waits + DEFAULTS.server.drain_seconds + 10
+        for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/livez")):
+            assert path in str(steno[probe]), probe
+
+
+def test_the_sidecar_serves_its_own_pod_only_and_is_asked_there() -> None:
+    [steno] = [steno for pod, steno in pods() if "initContainers" in pod]
+    assert {"name": "STENO_SERVER__HOST", "value": "127.0.0.1"} in steno["env"]
+    assert steno["restartPolicy"] == "Always"
+    assert {name for name in steno if name.endswith("Probe") and "exec" not in steno[name]} == set()
+
+
+def test_variables_and_settings_in_the_manifests_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {environment_name(key) for key, _ in every_setting()} | {"STENO_CONFIG", "DATABASE_URL"}
+    for _, steno in pods():
+        assert {entry["name"] for entry in steno["env"]} <= known
+    for settings in objects("gateway", "ConfigMap"):
+        [(name, content)] = settings["data"].items()
+        (tmp_path / name).write_text(content)
+        monkeypatch.setenv("STENO_CONFIG", str(tmp_path / name))
+        assert load().upstream.base_url == DEFAULTS.upstream.base_url
+
+
+def test_replicas_share_a_database_and_a_secret_that_stand_in_no_manifest() -> None:
+    [deployment] = objects("gateway", "Deployment")
+    [steno] = deployment["spec"]["template"]["spec"]["containers"]
+    secrets = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in steno["env"] if "valueFrom" in entry}
+    assert set(secrets) == {"STENO_SECRET", "DATABASE_URL"}
+    assert all(f"--from-literal={secret['key']}=" in KUBERNETES["gateway"] for secret in secrets.values())
+    assert deployment["spec"]["replicas"] > 1
+    assert not objects("gateway", "Secret")
+
+
+# systemd
+
+
+def of_unit(option: str) -> list[str]:
+    return re.findall(rf"^{option}=(.*)$", UNIT, re.MULTILINE)
+
+
+def test_the_service_has_time_to_drain_and_files_enough() -> None:
+    assert int(of_unit("TimeoutStopSec")[0]) >= DEFAULTS.server.drain_seconds + 10
+    assert int(of_unit("LimitNOFILE")[0]) >= 2 * DEFAULTS.limits.connections + SPARE_FILES
+    assert "STENO_HOME=%S/steno" in of_unit("Environment")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_service_and_finds_little_that_it_may_do(tmp_path: Path) -> None:
+    unit = tmp_path / "steno.service"
+    unit.write_text(UNIT.replace(of_unit("ExecStart")[0].split()[0], shutil.which("true") or ""))
+    for check in (["verify"], ["security", "--offline=true", "--threshold=15", "--no-pager"]):
+        ended = subprocess.run(  # noqa: S603 - our own unit
+            ["systemd-analyze", *check, unit],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

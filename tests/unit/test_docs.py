@@ -17,7 +17,9 @@ import pytest
 import yaml
 
 from app import __version__
+from app.commands.cli import cli
 from app.core.reasons import Code
+from app.errors import StenoError
 from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from app.simulator import Simulator
@@ -32,6 +34,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 KEY = "sk-docs"
 ADDRESS = "http://127.0.0.1:8080"
 
+_ROUTE = re.compile(r"[A-Z]+ /\S+")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -160,12 +163,12 @@ def test_rest_examples_have_the_shape_of_real_answers(steno: Steno) -> None:
     body = chat(turns(15), conversation_id="order-4711")
     client.post("/v1/chat/completions", content=body).raise_for_status()
     summary = client.get("/context/conversations/order-4711/summaries").json()["first_id"]
-    examples = blocks(REST, "json")
-    assert len(examples) > 5
-    for example in examples:
+    examples = [block for block in blocks(REST, "json") if _ROUTE.fullmatch(block.heading)]
+    assert len(examples) > 20
+    deleting = [block for block in examples if block.heading.startswith("DELETE")]
+    deleting.sort(key=lambda block: len(block.heading), reverse=True)  # A part of something before the whole of it.
+    for example in [block for block in examples if block not in deleting] + deleting:
         method, _, path = example.heading.partition(" ")
-        if not path:
-            method, path = "GET", "/context/conversations/none"
         path = path.replace("{id}", "order-4711").replace("{summary}", summary).replace("{words}", "order")
         content = {"POST": body, "PUT": b'{"indexes": [0]}'}.get(method)
         answer = client.request(method, path, content=content)
@@ -173,16 +176,40 @@ def test_rest_examples_have_the_shape_of_real_answers(steno: Steno) -> None:
     client.close()
 
 
+def test_error_examples_have_the_shape_of_real_ones(steno: Steno) -> None:
+    openai_s, anthropic_s = (json.loads(block.text) for block in blocks(REST, "json") if block.heading == "Errors")
+    missing = httpx2.get(f"{steno.url}/context/conversations/none", headers={"authorization": f"Bearer {KEY}"})
+    assert missing.json() == openai_s
+    body = chat(context={"presets": "default"}, max_tokens=100)
+    refused = httpx2.post(f"{steno.base_url}/messages", content=body, headers={"x-api-key": KEY})
+    assert refused.json() == anthropic_s
+
+
+def test_each_error_code_stands_in_the_list_with_its_status_and_no_other_does() -> None:
+    table = REST.partition("| code | status | |\n|---|---|---|\n")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", table, re.MULTILINE)
+    assert {code: int(status) for code, status in rows} == {error.code: error.status for error in every_error()}
+    assert len(rows) == len({code for code, _ in rows})
+
+
+def every_error(root: type[StenoError] = StenoError) -> Iterator[type[StenoError]]:
+    yield root
+    for error in root.__subclasses__():
+        yield from every_error(error)
+
+
 def test_rest_describes_every_endpoint(steno: Steno) -> None:
     schema = httpx2.get(f"{steno.url}/openapi.json").json()
-    described = set(re.findall(r"^## ([A-Z]+ /[^\s?]+)\S*$", REST, re.MULTILINE))
+    described = set(re.findall(r"^### ([A-Z]+ /[^\s?]+)\S*$", REST, re.MULTILINE))
     real = {
         f"{method.upper()} {path.replace('{conversation_id}', '{id}').replace('{summary_id}', '{summary}')}"
         for path, methods in schema["paths"].items()
         for method in methods
     }
-    assert described == real - {"GET /healthz", "POST /v1/chat/completions"}  # The latter is the README's subject.
-    assert "`/healthz`" in REST
+    proxied = {route for route in real if " /v1/" in route}
+    assert described == real - proxied - {"GET /healthz"}
+    routes = REST.partition("### Routes")[2].partition("###")[0]
+    assert all(f"{route.split()[1]}`" in routes for route in proxied | {"GET /healthz"})
 
 
 def test_each_reason_stands_in_the_list_with_its_meaning_and_no_other_does() -> None:
@@ -213,6 +240,19 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_a_page_lead_to_a_heading_of_it(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert anchor in anchors(linked.read_text()), f"{target}#{anchor}"
+
+
+def anchors(page: str) -> set[str]:
+    """What the headings are called in links, as GitHub makes it of them."""
+    headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_name_no_path_of_a_machine(page: Path) -> None:
     assert not re.search(r"/(work|root|home|Users|tmp)/", page.read_text())
 
@@ -228,8 +268,28 @@ def test_settings_that_pages_name_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_variables_that_pages_name_exist(page: Path) -> None:
     known = {environment_name(key) for key, _ in every_setting()}
-    others = {"STENO_CONFIG", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
+    others = {"STENO_CONFIG", "STENO_HOME", "STENO_SECRET_FILE", "STENO_ALLOW_UNAUTHENTICATED", "STENO_"}
     assert set(re.findall(r"\bSTENO_\w*", page.read_text())) <= known | others
+
+
+_FILE = re.compile(r"`((?:config|scripts|benchmarks|requirements|examples)/[\w./-]+\.\w+)`")
+
+
+def started(page: str, program: str) -> set[str]:
+    """What the program is told to do on a page: in a line, in an indented example, in a block for the shell."""
+    indented = "".join(f"    {line}" for block in blocks(page, "sh") for line in block.text.splitlines(keepends=True))
+    return set(re.findall(rf"(?:`|^ {{4}}|/bin/){program} ([a-z]+)", page + "\n" + indented, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_files_that_pages_name_exist(page: Path) -> None:
+    text = page.read_text()
+    commands = {command.name or command.callback.__name__ for command in cli.registered_commands if command.callback}
+    groups = {group.name for group in cli.registered_groups}
+    assert started(text, "steno") <= commands | groups
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert started(text, "make") <= targets
+    assert {file for file in _FILE.findall(text) if not (ROOT / file).is_file()} == set()
 
 
 def test_the_changelog_knows_the_version() -> None:

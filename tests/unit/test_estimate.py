@@ -41,7 +41,8 @@ from app.core.tokens.rules import (
     O_SERIES,
     CountingRules,
 )
-from app.tokens.tokenizer import TABLES, Tokenizer
+from app.tokens.tables import TABLES
+from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.messages import KINDS
 
 NOTHING = Declarations()

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from app.tokens.tokenizer import TABLES, Tokenizer
+from app.tokens.tables import TABLES
+from app.tokens.tokenizer import Tokenizer
 from benchmarks.counters import steno as estimated
 
 FETCHED = Path(__file__).parents[2] / ".tables"

@@ -13,7 +13,7 @@ from statistics import mean
 
 import pytest
 
-from app.tokens.tokenizer import TABLES
+from app.tokens.tables import TABLES
 from app.wire.formats import FORMATS
 from benchmarks.accuracy import KNOWN, Scored, Scorer
 

@@ -240,7 +240,7 @@ def test_a_name_that_can_be_one_is_taken(name: str) -> None:
             "upstreams.near.base_url: an http(s) URL without credentials, query or fragment is needed",
         ),
         ({**HERE, "connect_seconds": 0}, "upstreams.near.connect_seconds"),
-        ({**HERE, "globs": ["a"]}, "upstreams.near.globs is no setting; known there: base_url, connect_seconds"),
+        ({**HERE, "globs": ["a"]}, "upstreams.near.globs is not a setting; known there: base_url, connect_seconds"),
         ({**HERE, "trigger": {"token_ratio": 8}}, "upstreams.near.trigger.token_ratio"),
         ({**HERE, "api_key_env": "ABSENT"}, "upstreams.near: api_key_env names ABSENT, an environment variable"),
         ("http://here/v1", "upstreams.near: "),
@@ -262,7 +262,7 @@ def test_two_upstreams_of_one_name_in_the_file_are_refused(tmp_path: Path, monke
     monkeypatch.setenv("STENO_CONFIG", str(path))
     assert refusal().endswith("line 3: near is there twice.")
     path.write_text(f"shared: &shared {{{entry}}}\nupstreams:\n  <<: *shared\n")
-    assert "shared is no setting" in refusal()
+    assert "shared is not a setting" in refusal()
 
 
 def test_entries_of_file_and_environment_are_one_map_with_those_of_the_file_first(

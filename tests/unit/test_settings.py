@@ -31,9 +31,12 @@ from app.settings import (
     environment_name,
     every_setting,
     load,
+    places,
 )
+from app.settings.checks import check_settings
 from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+from app.store.database import read_url
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = (ROOT / "app" / "settings" / "settings.py", *(ROOT / "app" / "settings" / "sections").glob("*.py"))
@@ -221,33 +224,80 @@ def test_an_empty_file_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_plain_database_url_is_honoured_and_steno_storage_url_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "memory")
-    assert load().storage.url.get_secret_value() == "memory"
+    assert load().storage.address == "memory"
     monkeypatch.setenv("STENO_STORAGE__URL", "sqlite:///other.db")
-    assert load().storage.url.get_secret_value() == "sqlite:///other.db"
+    assert load().storage.address == "sqlite:///other.db"
+
+
+def test_the_database_is_in_one_place_whatever_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STENO_HOME, else the folder for data that the XDG specification names."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        assert load().storage.address == f"sqlite:///{tmp_path}/.local/share/steno/steno.db"
+        monkeypatch.setenv("XDG_DATA_HOME", "relative/paths/do/not/count")
+        assert load().storage.address == f"sqlite:///{tmp_path}/.local/share/steno/steno.db"
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+        assert load().storage.address == f"sqlite:///{tmp_path}/data/steno/steno.db"
+        monkeypatch.setenv("STENO_HOME", str(tmp_path / "own"))
+        assert load().storage.address == f"sqlite:///{tmp_path}/own/steno.db"
+        monkeypatch.delenv("STENO_HOME")
+
+
+@pytest.mark.parametrize("folder", ["user@example.com", "with space", "100%", "what?"])
+def test_the_default_database_may_be_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setenv("STENO_HOME", str(tmp_path / folder))
+    assert read_url(load().storage.address).path == tmp_path / folder / "steno.db"
 
 
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
-        ([], "sqlite:///.run/steno.db"),
-        (["steno.db"], "sqlite:///steno.db"),
-        (["steno.db", ".run/steno.db"], "sqlite:///.run/steno.db"),
+        (["steno.db"], "steno.db"),
+        (["steno.db", ".run/steno.db"], ".run/steno.db"),
+        (["steno.db", ".run/steno.db", "home/steno.db"], "home/steno.db"),
     ],
 )
-def test_a_database_where_an_earlier_release_put_it_stays_in_use(
+def test_a_database_where_an_earlier_release_put_it_stays_in_use_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], expected: str
 ) -> None:
     """Until there is one where it belongs now. With a settings file as without."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".run").mkdir()
+    monkeypatch.setattr(places, "home", lambda: tmp_path / "home")
+    for folder in (".run", "home"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "settings.yaml").write_text("log: {level: debug}")
     for name in there:
         (tmp_path / name).touch()
-    assert load().storage.url.get_secret_value() == expected
+    address = f"sqlite:///{tmp_path}/{expected}"
+    assert load().storage.address == address
     monkeypatch.setenv("STENO_CONFIG", "settings.yaml")
-    assert load().storage.url.get_secret_value() == expected
+    assert load().storage.address == address
+    [named] = [each for each in check_settings(load(), ()) if each.subject == "database"]
+    assert named.state == "warning"
+    assert named.text.startswith(
+        f"{tmp_path / (expected if expected in ('steno.db', '.run/steno.db') else '.run/steno.db')}, from an earlier"
+    )
     monkeypatch.setenv("DATABASE_URL", "memory")
-    assert load().storage.url.get_secret_value() == "memory"
+    assert load().storage.address == "memory"
+
+
+def test_a_home_that_is_named_is_the_only_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STENO_HOME", str(tmp_path / "own"))
+    (tmp_path / "steno.db").touch()
+    assert load().storage.address == f"sqlite:///{tmp_path}/own/steno.db"
+    [named] = [each for each in check_settings(load(), ()) if each.subject == "database"]
+    assert named.sentence == (
+        f"{tmp_path}/steno.db, from an earlier release, is not in use; {tmp_path}/own/steno.db is."
+        f" To go on with it, set DATABASE_URL=sqlite:///{tmp_path}/steno.db; otherwise delete it."
+    )
 
 
 def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +474,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         (
             "STENO_SUMMARY__PROMPTS",
             '[{"wording": "m"}]',
-            ("summary.prompts.0.wording is no setting", "known there: prompt"),
+            ("summary.prompts.0.wording is not a setting", "known there: prompt"),
         ),
         ("STENO_MODELS", '[{"match": "m", "preset": "libre"}]', ("models.0.preset", "'libre'", "'librechat'")),
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
@@ -452,7 +502,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
             for given in (100_000_001, 2**63, 10**30)
         ),
         ("STENO_MODELS", f'[{{"match": "m", "context_window": {"9" * 5_000}}}]', ("STENO_MODELS must be JSON",)),
-        ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is no setting", "context_window")),
+        ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is not a setting", "context_window")),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named_with_what_is_allowed(
@@ -620,7 +670,7 @@ def test_a_summariser_at_an_unknown_upstream_is_refused_with_those_that_are_know
 ) -> None:
     message = refusal(summary=summary, upstreams={"local": {"base_url": "http://127.0.0.1:8000/v1"}})
     assert message == (
-        f"Settings that cannot be used: {key} names 'elsewhere', which is no upstream;"
+        f"Steno cannot use these settings: {key} names 'elsewhere', which is not an upstream;"
         " known: default, local, anthropic."
     )
 
@@ -673,13 +723,13 @@ def test_several_mistakes_are_told_at_once() -> None:
 def test_a_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "9000")
     message = refusal()
-    assert f"{name} is no setting" in message
+    assert f"{name} is not a setting" in message
     assert "STENO_COMPACTION" in message
 
 
 def test_a_nested_variable_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_SERVER__PROT", "9000")
-    assert "server.prot is no setting; known there: host, port" in refusal()
+    assert "server.prot is not a setting (did you mean port?); known there: host, port" in refusal()
 
 
 @pytest.mark.parametrize(
@@ -703,9 +753,12 @@ def test_variables_of_a_kubernetes_service_called_steno_are_let_pass(
     [
         (
             "compaction: {triggers: {token_ratio: 0.6}}",
-            "compaction.triggers is no setting; known there: enabled, preset, strategy, mask, trigger",
+            "compaction.triggers is not a setting (did you mean trigger?); known there: enabled, preset",
         ),
-        ("compactoin: {enabled: false}", "compactoin is no setting; known there: server, upstream"),
+        (
+            "compactoin: {enabled: false}",
+            "compactoin is not a setting (did you mean compaction?); known there: server, upstream",
+        ),
         ("compaction: {preset: [librechat]}", "compaction.preset: Input should be 'default', "),
         ("compaction: {preset: [off]}", "'rolling' or 'off'"),
         ("compaction: {enabled: false", "is not YAML: line 1"),
@@ -726,7 +779,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_file_that_is_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_CONFIG", str(tmp_path / "absent.yaml"))
-    assert refusal() == f"STENO_CONFIG names {tmp_path}/absent.yaml, which is no file."
+    assert refusal() == f"There is no settings file {tmp_path}/absent.yaml (--config or STENO_CONFIG)."
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

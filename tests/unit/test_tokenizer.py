@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.tokens import tokenizer
-from app.tokens.tokenizer import SLICE, TABLES, Counter, Tokenizer
+from app.tokens.tables import TABLES
+from app.tokens.tokenizer import SLICE, Counter, Tokenizer
 
 FETCHED = Path(__file__).parents[2] / ".tables"
 O200K = TABLES["o200k_base"][0]

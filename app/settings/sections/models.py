@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.usage import Price
+from app.settings.places import home
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import Preset, Rate, Section, fits
 
@@ -84,6 +85,11 @@ class CalibrationSettings(Section):
 
 class TokenizerSettings(Section):
     directory: Path | None = None
-    """Folder with the tokenizer tables; otherwise the usual places are searched."""
+    """Folder with the tokenizer tables; null means `tables` in Steno's folder. Then the usual places are searched."""
     required: bool = False
     """Refuse to start without the tables instead of estimating by bytes."""
+
+    @property
+    def folder(self) -> Path:
+        """Where `steno tables` puts them."""
+        return self.directory or home() / "tables"

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
+from app.settings.places import default_database, sqlite_url
 from app.settings.types import OFF, Seconds, Section
-
-DATABASE = Path(".run/steno.db")
-"""Where the database is by default, in the folder that Steno is started in."""
-EARLIER_DATABASE = Path("steno.db")
-"""Where it was in 0.1.0, unless `make run` had started it."""
 
 
 class StorageSettings(Section):
-    url: SecretStr = SecretStr(f"sqlite:///{DATABASE}")
-    """PostgreSQL or SQLite URL, or `memory`; plain DATABASE_URL is honoured."""
+    url: SecretStr | None = None
+    """PostgreSQL or SQLite URL, or `memory`; null means `steno.db` in Steno's folder. DATABASE_URL sets it, too."""
     timeout_seconds: Seconds = 0.25
     """Bound of one database call on a request's path."""
     statement_cache: bool = True
@@ -28,3 +23,8 @@ class StorageSettings(Section):
     """What nobody used for so many days is deleted; null keeps it for ever."""
     messages: bool = False
     """Keep the messages of conversations as they were sent, to be read and searched."""
+
+    @property
+    def address(self) -> str:
+        """The URL of the database in use; it may hold a password."""
+        return self.url.get_secret_value() if self.url else sqlite_url(default_database())

@@ -460,7 +460,7 @@ def test_a_trigger_in_messages_or_turns_fires_at_its_value_and_not_one_before(
 
 @checklist("A7")
 def test_an_unknown_kind_of_trigger_is_refused_at_the_start_with_its_name() -> None:
-    with pytest.raises(ConfigurationError, match=r"compaction\.trigger\.moon_phase is no setting"):
+    with pytest.raises(ConfigurationError, match=r"compaction\.trigger\.moon_phase is not a setting"):
         load(compaction=SUMMING_UP | {"trigger": {"moon_phase": 3}})
 
 

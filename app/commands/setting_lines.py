@@ -1,11 +1,10 @@
-"""The settings in force, one a line: each with who set it."""
+"""The settings in effect, one a line, each with where it was set."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,9 +15,7 @@ from app.settings import (
     Settings,
     environment_name,
     every_setting,
-    kept_database,
     load,
-    read_file,
 )
 from app.store import DatabaseURLError
 from app.store.database import read_url
@@ -79,15 +76,7 @@ def _source(key: str) -> str:
         return environment_name(section)
     if environment.get(ALIASES.get(key, "")):
         return ALIASES[key]
-    file = environment.get("STENO_CONFIG")
-    if key == "storage.url" and kept_database() and not (file and _holds_url(read_file(Path(file)))):
-        return "the database of 0.1.0"
-    return file or "command line"
-
-
-def _holds_url(content: Mapping[str, Any]) -> bool:
-    storage = content.get("storage")
-    return isinstance(storage, dict) and "url" in storage
+    return environment.get("STENO_CONFIG") or "command line"
 
 
 def _holds(section: str, key: str) -> bool:

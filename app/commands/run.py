@@ -1,0 +1,238 @@
+"""`steno run -- COMMAND`: Steno on a free port for as long as a command runs, and what it saved at the end.
+
+Steno is a thread of this process, and the command is its only child: the command keeps the terminal, and whatever ends
+this process ends Steno. Nothing of Steno's is printed while the command runs; its log goes to a file, which is named at
+the end if there is something wrong in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from app import __version__
+from app.commands import ports
+from app.commands.child import Child
+from app.commands.logs import configure_logging
+from app.commands.server import SWITCH_SECONDS, cannot_listen
+from app.commands.spent import Spent
+from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
+from app.core.tokens.rules import rules_for
+from app.inspector.links import operator_link
+from app.main import Application, create_app
+from app.proxy.protocol import protocol_within
+from app.settings import ConfigurationError, ModelSettings, Settings, load
+from app.settings.secret import server_secret
+from app.simulator import Simulator
+from app.simulator.server import serve
+from app.store.database import read_url
+from app.tokens.tokenizer import Tokenizer
+
+HOST = "127.0.0.1"
+DRAIN_SECONDS = 5.0
+"""How long the end waits for a summary that is being made: the command is over, and somebody waits for their shell."""
+SIMULATED_WINDOW = 8_000
+SIMULATED_KEY = "sk-simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    upstream: str | None = None
+    port: int = 0
+    window: int | None = None
+    """Context window of every model, in tokens."""
+    preset: str | None = None
+    database_url: str | None = None
+    simulated: bool = False
+
+
+def run(command: Sequence[str], options: Options) -> int:
+    """The command's exit status; negative where a signal ended it.
+
+    Raises `ConfigurationError` and `StoreError` before anything runs, and `OSError` where it cannot be started.
+    """
+    environment = dict(os.environ)
+    with ExitStack() as stack:
+        upstream = stack.enter_context(_simulated(options)) if options.simulated else options.upstream
+        settings = settings_of(options, upstream, environment)
+        log = stack.enter_context(_log_file(settings))
+        spent = Spent()
+        with _serving(settings, options.port, spent, log) as url:
+            variables = variables_for(url, environment)
+            if options.simulated:
+                variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
+            arguments = prepared(command, url, variables)
+            _introduce(settings, url, command, arguments)
+            status = Child().run(arguments, variables)
+        _sum_up(spent, log)
+    return status
+
+
+def settings_of(options: Options, upstream: str | None, environment: Mapping[str, str]) -> Settings:
+    """The settings of a run. Raises `ConfigurationError`.
+
+    A plain DATABASE_URL is the command's own. The provider is the one that is named, else that of Steno's settings,
+    else the one that the command itself would go to: what Steno is about to replace in its environment.
+    """
+    os.environ.pop("DATABASE_URL", None)
+    sections: dict[str, dict[str, Any]] = {
+        "server": {"host": HOST, "port": options.port, "workers": 1, "drain_seconds": DRAIN_SECONDS},
+        "upstream": {"base_url": upstream} if upstream else {},
+        "storage": {"url": options.database_url or ("memory" if options.simulated else None)},
+        "compaction": {"preset": options.preset} if options.preset else {},
+    }
+    sections = {name: section for name, section in sections.items() if any(section.values())}
+    settings = load(**sections)
+    if upstream is None and not (settings.upstreams or "base_url" in settings.upstream.model_fields_set):
+        settings = load(**{**sections, **_providers_in(environment)})
+    window = options.window or (SIMULATED_WINDOW if options.simulated else None)
+    if window is not None:
+        settings = settings.model_copy(update={"models": _at_window(settings, window)})
+    if options.simulated:  # A scripted provider costs nothing.
+        settings = settings.model_copy(update={"prices": (), "list_prices": False, "upstreams": {}})
+    return settings
+
+
+def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Where the command's requests would go without Steno."""
+    found: dict[str, Any] = {}
+    openai = next(filter(None, map(environment.get, OPENAI_VARIABLES)), None)
+    anthropic = next(filter(None, map(environment.get, ANTHROPIC_VARIABLES)), None)
+    if openai:
+        found["upstream"] = {"base_url": openai, "formats": ["chat_completions", "responses"]}
+    if anthropic:
+        base = anthropic.rstrip("/")
+        url = base if base.endswith("/v1") else f"{base}/v1"
+        found["upstreams"] = {"anthropic": {"base_url": url, "formats": ["messages"]}}
+    elif openai:
+        found["upstreams"] = {"anthropic": {"base_url": "https://api.anthropic.com/v1"}}
+    return found
+
+
+def _at_window(settings: Settings, window: int) -> tuple[ModelSettings, ...]:
+    """Every model has that window, whatever else is set for it."""
+    limits = {"context_window": window, "max_input_tokens": None}
+    return (
+        *(model.model_copy(update=limits) for model in settings.models),
+        ModelSettings(match="*", context_window=window),
+    )
+
+
+@contextmanager
+def _simulated(options: Options) -> Iterator[str]:
+    """A scripted provider in this process: its base URL."""
+    count = Tokenizer(load().tokenizer.folder).counter(rules_for("gpt-4o").encoding)
+    with Simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count).serve() as server:
+        yield f"{server.url}/v1"
+
+
+@dataclass(slots=True)
+class LogFile:
+    path: Path
+    warnings: int = 0
+
+
+class _Counting(logging.Handler):
+    """Counts what somebody should look at."""
+
+    def __init__(self, log: LogFile) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002 - logging prescribes it
+        self._log.warnings += 1
+
+
+@contextmanager
+def _log_file(settings: Settings) -> Iterator[LogFile]:
+    """Where Steno's log goes, for its owner alone; gone at the end if nothing in it is a warning or worse."""
+    number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
+    log = LogFile(Path(name))
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        configure_logging(settings.log.level, settings.log.format, file)
+        logging.getLogger().addHandler(_Counting(log))
+        try:
+            yield log
+        finally:
+            logging.getLogger().handlers = [logging.NullHandler()]
+    if not log.warnings:
+        log.path.unlink()
+
+
+@contextmanager
+def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Iterator[str]:
+    """Steno's address. Raises `ConfigurationError` or `StoreError` where it cannot serve."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    listener = _listener(settings, port)
+    taken = listener.getsockname()[1]
+    settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken})})
+    app = create_app(settings)
+    app.state.services.ledger.heard = spent.add
+    try:
+        server = serve(
+            app,
+            listener=listener,
+            http=protocol_within(settings.limits),
+            date_header=False,
+            server_header=False,
+            lifespan="on",
+        )
+    except RuntimeError as error:
+        raise ConfigurationError(_why(app, log)) from error
+    try:
+        yield server.url
+    finally:
+        server.stop(2 * DRAIN_SECONDS)
+
+
+def _listener(settings: Settings, port: int) -> socket.socket:
+    try:
+        return ports.take(HOST, port)[0]
+    except OSError as error:
+        raise ConfigurationError(cannot_listen(settings, error)) from error
+
+
+def _why(app: Application, log: LogFile) -> str:
+    return app.state.failure or f"Steno could not start; {log.path} says why."
+
+
+def _introduce(settings: Settings, url: str, command: Sequence[str], arguments: Sequence[str]) -> None:
+    upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
+    _say(f"Steno {__version__} at {url}, in front of {upstreams}")
+    _more(f"database   {read_url(settings.storage.address).place}")
+    _more(f"inspector  {operator_link(server_secret(settings), url)}")
+    if list(arguments) != list(command):
+        _more(f"command    {shlex.join(arguments)}")
+
+
+def _sum_up(spent: Spent, log: LogFile) -> None:
+    if spent.requests or spent.refused:
+        first, *others = spent.lines()
+        _say(f"Steno: {first}")
+        for line in others:
+            _more(line)
+    else:
+        _say("Steno: no request came through")
+        _more("The command may read its base URL elsewhere: docs/run.md has what is known of tools.")
+    if log.warnings:
+        _more(f"Steno's log has warnings ({log.warnings}): {log.path}")
+
+
+def _say(line: str) -> None:
+    """On standard error: what the command writes to standard output may be somebody's input."""
+    typer.secho(line, err=True, dim=True)
+
+
+def _more(line: str) -> None:
+    _say(f"       {line}")

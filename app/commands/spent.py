@@ -1,0 +1,90 @@
+"""What a run spent and saved, as the ledger has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.core.tokens.usage import MILLIONTHS, Price
+from app.store import UsageRecord
+
+COMPACTED = ("summarized", "trimmed")
+OK = 200
+
+
+@dataclass(slots=True)
+class Spent:
+    """Sums over the calls of one run."""
+
+    requests: int = 0
+    """Calls of the command that the provider answered."""
+    refused: int = 0
+    """Those that it answered with an error."""
+    compacted: int = 0
+    summaries: int = 0
+    estimated: int = 0
+    """Tokens that came, of the calls whose tokens were counted."""
+    forwarded: int = 0
+    saved: int = 0
+    cost: float = 0.0
+    summary_cost: float = 0.0
+    avoided: float = 0.0
+    """What the saved tokens would have cost."""
+    unpriced: int = 0
+    """Calls whose cost is not known."""
+    in_dollars: bool = True
+    """All prices were public list prices; the operator's own are in a currency that nobody names."""
+
+    def add(self, record: UsageRecord) -> None:
+        if record.status != OK:
+            self.refused += record.purpose == "message"
+            return
+        if record.purpose == "message":
+            self.requests += 1
+            self.compacted += record.context_status in COMPACTED
+            self.saved += record.saved
+            if record.estimated is not None and record.forwarded is not None:
+                self.estimated += record.estimated
+                self.forwarded += record.forwarded
+        else:
+            self.summaries += 1
+        if record.cost is None:
+            self.unpriced += 1
+            return
+        self.cost += record.cost
+        if record.purpose != "message":
+            self.summary_cost += record.cost
+        if record.price is not None:
+            self.avoided += record.saved * _rate(record, record.price) / MILLIONTHS
+            self.in_dollars &= record.price.source == "registry"
+
+    def lines(self) -> Iterator[str]:
+        """In words; each fits a terminal."""
+        yield (
+            f"{_counted(self.requests, 'request')}, {self.compacted} of them compacted;"
+            f" {_counted(self.summaries, 'summary', 'summaries')} made"
+        )
+        if self.refused:
+            yield f"{_counted(self.refused, 'request')} more refused by the provider"
+        if self.estimated:
+            share = self.saved / self.estimated
+            yield f"{self.estimated:,} tokens sent, {self.forwarded:,} forwarded: {self.saved:,} saved ({share:.0%})"
+        if self.cost:
+            unit = " US dollars at list prices" if self.in_dollars else ""
+            summaries = f", {self.summary_cost:.4f} of it for summaries" if self.summaries else ""
+            yield f"cost {self.cost:.4f}{unit}{summaries}"
+            if self.saved:
+                yield f"the saved tokens would have cost {self.avoided:.4f} more"
+            if self.unpriced:
+                yield f"without {_counted(self.unpriced, 'call')} whose cost is not known"
+
+
+def _rate(record: UsageRecord, price: Price) -> float:
+    """What a saved token would have cost: as a cached one where most of the prompt came from the provider's cache."""
+    tokens = record.tokens
+    mostly_cached = tokens.prompt and tokens.cached and 2 * tokens.cached >= tokens.prompt
+    return price.cached if mostly_cached and price.cached is not None else price.prompt
+
+
+def _counted(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

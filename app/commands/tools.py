@@ -1,0 +1,69 @@
+"""What commands have to be given so that they send their requests to Steno: docs/run.md says what was tried of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+"""Read by OpenAI's own clients, and by older ones and LiteLLM."""
+ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
+"""Read by Anthropic's own clients and Claude Code, and by LiteLLM."""
+KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_OPENCODE = "OPENCODE_CONFIG_CONTENT"
+
+Arguments = list[str]
+
+
+def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command whose requests go to the Steno at `url`: scheme, host and port."""
+    made = {
+        **environment,
+        **dict.fromkeys(OPENAI_VARIABLES, f"{url}/v1"),
+        **dict.fromkeys(ANTHROPIC_VARIABLES, url),  # Its clients add /v1/messages.
+    }
+    if any(name.lower() in _PROXIES for name in environment):
+        for name in ("NO_PROXY", "no_proxy"):
+            made[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
+    return made
+
+
+def prepared(command: Sequence[str], url: str, environment: dict[str, str]) -> Arguments:
+    """The command as it is started. What a known tool reads elsewhere is added to it or to the environment."""
+    tool = _TOOLS.get(PurePath(command[0]).name)
+    return tool(list(command), f"{url}/v1", environment) if tool else list(command)
+
+
+def _codex(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
+    """Codex reads no variable. As a provider of its own, and not as OpenAI's at another address: that one it asks by
+    WebSocket first, which Steno does not relay, and gives up after seven seconds. Without a key in the environment it
+    sends the one of its login."""
+    key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
+    provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
+    return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]
+
+
+def _opencode(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
+    """opencode takes base URLs from its configuration alone, of which this variable is the last word."""
+    try:
+        given = msgspec.json.decode(environment.get(_OPENCODE, "{}"), type=dict[str, Any])
+    except msgspec.DecodeError:
+        given = {}
+    at_steno = {name: {"options": {"baseURL": base_url}} for name in ("openai", "anthropic")}
+    environment[_OPENCODE] = msgspec.json.encode(_laid_over(given, {"provider": at_steno})).decode()
+    return command
+
+
+def _laid_over(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(given)
+    for name, value in ours.items():
+        there = merged.get(name)
+        merged[name] = _laid_over(there, value) if isinstance(there, dict) and isinstance(value, dict) else value
+    return merged
+
+
+_TOOLS: Mapping[str, Callable[[Arguments, str, dict[str, str]], Arguments]] = {"codex": _codex, "opencode": _opencode}

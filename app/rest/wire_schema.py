@@ -1,0 +1,305 @@
+"""What the gate serves beside FastAPI's routes, as data for the schema: requests of the formats with Steno's additions.
+
+Of a format's own members only those stand here that Steno reads; all others are passed on, and are the provider's to
+describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from app.core.stages.ladder import Status
+from app.core.view.view import ACTIONS
+from app.settings.presets import PRESETS
+from app.settings.sections.trigger import TriggerSettings
+from app.wire.format import EVENT_SHAPES
+from app.wire.options import LONGEST_FOCUS
+
+Schema = dict[str, Any]
+
+EVENTS = ("compaction_started", "compaction_completed", "compaction_failed")
+_TEXT: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "integer"}
+_STATUS: Schema = {"type": "string", "enum": list(get_args(Status)), "description": "What became of the context."}
+_ACTIONS: Schema = {
+    "type": "array",
+    "items": {"type": "string", "enum": [*ACTIONS, "recovered"]},
+    "description": "What was done, in the order of the stages.",
+}
+_CHUNKS: Schema = {"type": "array", "items": _TEXT, "description": "The summaries in the payload, in order."}
+_REASON: Schema = {"type": ["string", "null"], "description": "Why something could not be done."}
+_COUNTS: Schema = {"type": "object", "additionalProperties": _NUMBER}
+
+
+def _object(required: str, **properties: Schema) -> Schema:
+    return {"type": "object", "required": required.split(), "properties": properties}
+
+
+def _ref(kind: str, name: str) -> Schema:
+    return {"$ref": f"#/components/{kind}/{name}"}
+
+
+_TOKENS = _object(
+    "estimated forwarded saved window", **dict.fromkeys(("estimated", "forwarded", "saved", "window"), _NUMBER)
+)
+
+SCHEMAS: Mapping[str, Schema] = {
+    "ContextOptions": {
+        "description": "What this request asks of Steno. It is not forwarded.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "compaction": {"type": ["boolean", "null"], "description": "false leaves this request alone."},
+            "instructions": {
+                "type": ["string", "null"],
+                "maxLength": LONGEST_FOCUS,
+                "description": "What the summariser is to look after.",
+            },
+            "pin": {
+                "type": ["array", "null"],
+                "items": {"type": "integer", "minimum": 0},
+                "description": "Indexes of messages that stay verbatim beside a summary, from 0.",
+            },
+            "preset": {"type": ["string", "null"], "enum": [*PRESETS, None], "description": "Another preset."},
+            "recall": {"type": ["boolean", "null"], "description": "false recalls nothing for this request."},
+            "trigger": {"anyOf": [_ref("schemas", "Trigger"), {"type": "null"}], "description": "Another trigger."},
+        },
+        "examples": [{"preset": "rolling", "instructions": "Keep every price.", "pin": [0]}],
+    },
+    "ContextManagement": {
+        "description": "OpenAI's own member: compact this request when its prompt has more tokens than that.",
+        "type": "array",
+        "items": {
+            **_object("type", type={"const": "compaction"}, compact_threshold={"type": "integer", "minimum": 1}),
+        },
+        "examples": [[{"type": "compaction", "compact_threshold": 60_000}]],
+    },
+    "Context": {
+        "description": "What was done to the context of a request.",
+        **_object(
+            "conversation_id status actions tokens chunks reason",
+            conversation_id=_TEXT,
+            status=_STATUS,
+            actions=_ACTIONS,
+            tokens={**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},
+            chunks=_CHUNKS,
+            reason=_REASON,
+            messages={**_COUNTS, "description": "How many messages each action changed; absent where none."},
+            recalled={**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
+            provider={
+                **_object("", id=_TEXT, created=_NUMBER, model=_TEXT),
+                "description": "What the provider called its answer, on a stream that Steno began.",
+            },
+        ),
+    },
+    "CompactionEvent": {
+        "description": "One of the events of a stream that begins before the provider's answer.",
+        **_object(
+            "type id conversation_id tokens",
+            type={"type": "string", "enum": [*EVENTS, *(f"context.{name}" for name in EVENTS)]},
+            id={"type": "string", "description": "The same in the event that closes it."},
+            conversation_id=_TEXT,
+            messages=_COUNTS,
+            tokens=_COUNTS,
+            status=_STATUS,
+            actions=_ACTIONS,
+            chunks=_CHUNKS,
+            reason=_REASON,
+        ),
+    },
+    "Error": {
+        "description": "Steno's own, as OpenAI's.",
+        **_object(
+            "error",
+            error=_object(
+                "message type param code", message=_TEXT, type=_TEXT, param={"type": ["string", "null"]}, code=_TEXT
+            ),
+        ),
+    },
+    "MessagesError": {
+        "description": "As Anthropic's, with Steno's code beside the type.",
+        **_object(
+            "type error",
+            type={"const": "error"},
+            error=_object(
+                "type message",
+                type=_TEXT,
+                message=_TEXT,
+                code=_TEXT,
+                param=_TEXT,
+                details=_object("error_code", error_code=_TEXT),
+            ),
+        ),
+    },
+}
+
+HEADERS: Mapping[str, Schema] = {
+    name: {"description": description, "schema": schema}
+    for name, description, schema in (
+        (
+            "x-context-status",
+            "What became of the context; `pending` while that is open, `bypassed` where Steno did not look at it.",
+            {"type": "string", "enum": [*get_args(Status), "pending", "bypassed"]},
+        ),
+        ("x-context-actions", "What was done, separated by commas.", _TEXT),
+        ("x-context-conversation-id", "The conversation's name, percent-encoded.", _TEXT),
+        ("x-context-request-id", "Steno's id of the request.", _TEXT),
+        ("x-context-tokens-before", "Estimate of what came.", _NUMBER),
+        ("x-context-tokens-after", "Estimate of what was forwarded.", _NUMBER),
+        ("x-context-window", "The context window that Steno assumes.", _NUMBER),
+        ("x-context-reason", "Why something could not be done.", _TEXT),
+    )
+}
+
+PARAMETERS: Mapping[str, Schema] = {
+    name: {"name": name, "in": "header", "description": description, "schema": schema}
+    for name, description, schema in (
+        (
+            "x-context-conversation-id",
+            "The conversation's name, percent-encoded.",
+            {"type": "string", "maxLength": 256},
+        ),
+        ("x-context-compaction", "`off` leaves this request alone.", {"type": "string", "enum": ["on", "off"]}),
+        ("x-context-preset", "Another preset for this request.", {"type": "string", "enum": list(PRESETS)}),
+        ("x-context-recall", "`off` recalls nothing for this request.", {"type": "string", "enum": ["on", "off"]}),
+        ("x-context-events", "The shape of events on a stream.", {"type": "string", "enum": list(EVENT_SHAPES)}),
+        ("x-context-count", "Count what would be forwarded.", {"type": "string", "enum": ["forwarded"]}),
+    )
+}
+_OF_A_CHAT = tuple(name for name in PARAMETERS if name != "x-context-count")
+_OF_A_COUNT = tuple(name for name in PARAMETERS if name != "x-context-events")
+
+
+@dataclass(frozen=True, slots=True)
+class Proxied:
+    """A path that is a provider's, and what Steno adds."""
+
+    path: str
+    name: str
+    summary: str
+    description: str
+    body: Schema
+    parameters: tuple[str, ...] = _OF_A_CHAT
+    streams: bool = False
+    is_messages: bool = False
+    """Whether Steno's own errors are Anthropic's."""
+
+
+def _body(required: str, **members: Schema) -> Schema:
+    own = {"conversation_id": _TEXT, "context": _ref("schemas", "ContextOptions")}
+    return _object(required, model=_TEXT, **members, **own)
+
+
+_LIST: Schema = {"type": "array", "items": {"type": "object"}}
+_STREAM: Schema = {"type": "boolean"}
+_THRESHOLD = _ref("schemas", "ContextManagement")
+_INPUT: Schema = {"oneOf": [_TEXT, _LIST]}
+_CHAT = _body("model messages", messages=_LIST, stream=_STREAM, context_management=_THRESHOLD)
+_MESSAGES = _body("model messages max_tokens", messages=_LIST, max_tokens={"type": "integer"}, stream=_STREAM)
+_RESPONSES = _body("model input", input=_INPUT, stream=_STREAM, context_management=_THRESHOLD)
+_PASSES = "The provider's route. With `x-context-count: forwarded` it counts what Steno would forward."
+
+PROXIED = (
+    Proxied(
+        "/v1/chat/completions",
+        "chat_completions",
+        "Chat completions",
+        "OpenAI's, as the provider has it. A history that does not fit the window is compacted.",
+        _CHAT,
+        streams=True,
+    ),
+    Proxied(
+        "/v1/messages",
+        "messages",
+        "Messages",
+        "Anthropic's, as the provider has it. A history that does not fit the window is compacted.",
+        _MESSAGES,
+        streams=True,
+        is_messages=True,
+    ),
+    Proxied(
+        "/v1/messages/count_tokens",
+        "count_messages_tokens",
+        "Count tokens of a message",
+        _PASSES,
+        _body("model messages", messages=_LIST),
+        _OF_A_COUNT,
+        is_messages=True,
+    ),
+    Proxied(
+        "/v1/responses",
+        "responses",
+        "Responses",
+        "OpenAI's, as the provider has it. A history that does not fit the window is compacted.",
+        _RESPONSES,
+        streams=True,
+    ),
+    Proxied(
+        "/v1/responses/input_tokens",
+        "count_responses_tokens",
+        "Count tokens of a response",
+        _PASSES,
+        _body("model input", input=_INPUT),
+        _OF_A_COUNT,
+    ),
+    Proxied(
+        "/v1/responses/compact",
+        "compact_response",
+        "Compact a history",
+        "OpenAI's. Where the provider has no such route, Steno answers in its place, in the same shape.",
+        _body("model input", input=_INPUT),
+    ),
+)
+
+
+def schemas(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
+    """Every schema by its name. What a trigger may be is said by the settings."""
+    trigger = TriggerSettings.model_json_schema(ref_template="#/components/schemas/{model}")
+    shown = {
+        name: {**SCHEMAS[name], "examples": [examples[f"POST {path}"]["error"]]}
+        for name, path in (("Error", "/v1/chat/completions"), ("MessagesError", "/v1/messages"))
+    }
+    return {**SCHEMAS, **shown, **trigger.pop("$defs", {}), "Trigger": trigger}
+
+
+def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:
+    """`examples`: by method and path a whole request, answer, stream and error."""
+    found = examples.get(f"POST {each.path}", {})
+    answers: Schema = {"application/json": _shown(_answer(each), found.get("answer"))}
+    if each.streams:
+        answers["text/event-stream"] = _shown(_TEXT, found.get("stream"))
+    return {
+        "tags": ["proxied"],
+        "summary": each.summary,
+        "description": each.description,
+        "operationId": each.name,
+        "parameters": [_ref("parameters", name) for name in each.parameters],
+        "requestBody": {"required": True, "content": {"application/json": _shown(each.body, found.get("request"))}},
+        "responses": {
+            "200": {
+                "description": "The provider's answer, with Steno's additions.",
+                "headers": {name: _ref("headers", name) for name in HEADERS},
+                "content": answers,
+            },
+            "default": {"description": "The provider's own refusal, as it is."},
+        },
+    }
+
+
+def refused(each: Proxied) -> tuple[str, Schema]:
+    """What a refusal holds, Steno's own error or the provider's, which may be of any form; and what that is called."""
+    name = "MessagesError" if each.is_messages else "Error"
+    schema = {"anyOf": [_ref("schemas", name), {"type": "object"}]}
+    return "messages" if each.is_messages else "proxied", {"application/json": {"schema": schema}}
+
+
+def _answer(each: Proxied) -> Schema:
+    return (
+        _object("", context_status=_STATUS, context=_ref("schemas", "Context")) if each.streams else {"type": "object"}
+    )
+
+
+def _shown(schema: Schema, example: object) -> Schema:
+    return {"schema": schema} if example is None else {"schema": schema, "example": example}

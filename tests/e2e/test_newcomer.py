@@ -1,0 +1,118 @@
+"""docs/start.md as a newcomer follows it: a fresh clone, `make simulator`, `make run`, and the program on the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.e2e.commands import ROOT
+
+PAGE = (ROOT / "docs" / "start.md").read_text()
+START_SECONDS = 60.0
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / ".git").exists() or any(shutil.which(name) is None for name in ("git", "make", "curl")),
+    reason="it takes a git checkout, make and curl",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def clone(folder: Path) -> Path:
+    """A fresh clone, set up with what is installed already: only the downloads are left out."""
+    cloned = folder / "steno"
+    subprocess.run(["git", "clone", "--quiet", ROOT, cloned], check=True)  # noqa: S603, S607
+    installed = cloned / ".venv"
+    installed.mkdir()
+    for entry in (ROOT / ".venv").iterdir():
+        if not entry.name.startswith(".steno-"):
+            (installed / entry.name).symlink_to(entry.resolve())
+    locked = b"".join((cloned / "requirements" / f"{name}.txt").read_bytes() for name in ("run", "dev"))
+    key = subprocess.run(["cksum"], input=locked, capture_output=True, check=True).stdout  # noqa: S607
+    for name in ("run", "dev"):
+        (installed / f".steno-{name}").write_bytes(key)
+    (cloned / ".tables").symlink_to((ROOT / ".tables").resolve())
+    return cloned
+
+
+@contextmanager
+def made(clone: Path, target: str, *options: str, answers: str) -> Iterator[None]:
+    """`make` of a target that serves, until it answers at that address."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(clone.parent)}
+    process = subprocess.Popen(  # noqa: S603
+        ["make", target, *options],  # noqa: S607
+        cwd=clone,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for(answers, process)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=START_SECONDS)
+
+
+def wait_for(url: str, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        assert process.poll() is None, process.communicate()[0]
+        try:
+            if httpx2.get(url, timeout=5.0).status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+@pytest.mark.timeout(240)
+def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
+    [program, printed, command] = re.findall(r"^```(?:python|text|sh)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[:3]
+    provider, steno = free_port(), free_port()
+    upstream, url = f"http://127.0.0.1:{provider}/v1", f"http://127.0.0.1:{steno}"
+    cloned = clone(tmp_path)
+    assert "    make simulator\n" in PAGE
+    assert "    make run UPSTREAM=http://127.0.0.1:9000/v1\n" in PAGE
+    with (
+        made(cloned, "simulator", f"PORT={provider}", answers=f"{upstream}/models"),
+        made(cloned, "run", f"PORT={steno}", f"UPSTREAM={upstream}", answers=f"{url}/readyz"),
+    ):
+        ran = subprocess.run(  # noqa: S603 - our own page
+            [sys.executable, "-c", program.replace("http://127.0.0.1:8080", url)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert like(ran.stdout) == like(printed)
+        conversation = httpx2.get(f"{url}/context/conversations/my-first", timeout=10.0).json()
+        assert conversation["context_status"] == "summarized"
+        asked = command.replace("http://127.0.0.1:8080", url)
+        shown = subprocess.run(["/bin/sh", "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603
+        assert '"text":"Question 1: ' in shown.stdout
+
+
+def like(lines: str) -> list[str]:
+    """The forms of the lines, each once: numbers are those of one run."""
+    forms = [re.sub(r" *\d+", " N", line) for line in lines.splitlines() if line != "..."]
+    return list(dict.fromkeys(forms))

@@ -1,0 +1,45 @@
+"""The commands that `/docs` shows do what they say, on a Steno that knows the conversation of its examples."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html import unescape
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.conftest import TABLES
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import get, post
+from tests.e2e.running import WINDOW, StartSteno
+
+_COMMAND = re.compile(r'<pre id="command-(\w+)" tabindex="0">(.*?)</pre>', re.DOTALL)
+EXAMPLE = "chk_b2ab9f20c23cdfefa7c90af44dddb990"
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator(window=WINDOW, models="any", tables=TABLES)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_each_command_on_the_page_is_answered_as_it_is_meant_to_be(steno: StartSteno) -> None:
+    running = steno(storage={"messages": True}, upstream={"formats": ["chat_completions", "messages", "responses"]})
+    assert post(running.url, chat(turns(15), conversation_id="order-4711")).header("x-context-status") == "summarized"
+    summary = get(running.url, "/context/conversations/order-4711/summaries").json["first_id"]
+    page = get(running.url, "/docs")
+    assert page.header("content-type") == "text/html; charset=utf-8"
+    commands = {name: unescape(command) for name, command in _COMMAND.findall(page.body.decode())}
+    assert len(commands) > 25
+    # What deletes comes last, a part of something before the whole of it.
+    for shown in sorted(commands.values(), key=lambda command: ("-X DELETE" in command, -len(command))):
+        command = shown.replace("http://steno.test", running.url).replace(EXAMPLE, summary)
+        answered = subprocess.run(  # noqa: S603 - our own page
+            ["/bin/sh", "-ec", command.replace("curl -s", "curl -s --max-time 20 -w '\\n%{http_code}'")],
+            env={"PATH": "/usr/bin:/bin", "OPENAI_API_KEY": "sk-test", "ANTHROPIC_API_KEY": "sk-test"},
+            capture_output=True,
+            check=False,
+        )
+        assert answered.stdout.endswith(b"\n200"), (command, answered.stdout, answered.stderr)

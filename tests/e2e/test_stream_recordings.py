@@ -1,0 +1,58 @@
+"""docs/streams shows what really goes over the wire: each recording is made again. `make recordings` writes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
+
+REST = FOLDER.parent / "rest.md"
+EVENTS = {"compaction_started", "compaction_completed", "compaction_failed"}
+
+
+def test_what_is_recorded_is_what_comes_now() -> None:
+    with recorder() as made:
+        recorded = made.all()
+    for file, text in recorded.items():
+        assert file.read_text() == text, f"{file.name}: make recordings writes it anew, if it is meant to have changed"
+
+
+def test_each_recording_is_in_the_index_and_nothing_else_is_recorded() -> None:
+    linked = {FOLDER / name for name in re.findall(r"\]\(([^)]+\.txt)\)", (FOLDER / "README.md").read_text())}
+    assert linked == {file_of(written, case) for written in FORMATS for case in CASES} == set(FOLDER.rglob("*.txt"))
+
+
+def test_events_have_the_members_that_the_documentation_lists() -> None:
+    table = REST.read_text().partition("### Events")[2].partition("### Shapes")[0]
+    listed = set(re.findall(r"`(\w+)`", table.partition("| | type | stands in |")[2].partition("\n\n")[0]))
+    assert set(re.findall(r"^\| `(compaction_\w+)` \|", table, re.MULTILINE)) == EVENTS
+    seen: set[str] = set()
+    for written in FORMATS:
+        for shape in (*SHAPES, "failed"):
+            for event in events_in((FOLDER / written.name / f"{shape}.txt").read_text()):
+                assert event["type"].removeprefix("context.") in EVENTS
+                seen |= event.keys() | event.get("messages", {}).keys()
+    assert seen == listed - {"context", "forwarded", "saved"}
+
+
+def events_in(text: str) -> list[dict[str, Any]]:
+    """The events of a recording, in whatever shape they stand."""
+    decoder = json.JSONDecoder()
+    starts = re.finditer(r'\{"type":"(?:context\.)?compaction_', text)
+    return [decoder.raw_decode(text, found.start())[0] for found in starts]
+
+
+@pytest.mark.parametrize("written", FORMATS, ids=lambda written: written.name)
+def test_a_started_compaction_is_closed_once_under_the_same_id(written: Written) -> None:
+    for shape in set(SHAPES) - {"off"}:
+        text = (FOLDER / written.name / f"{shape}.txt").read_text()
+        first, *closing = events_in(text)
+        assert first["type"].endswith("compaction_started")
+        # In Responses the outcome of a comment stands on the provider's first frame, too.
+        assert {event["type"].removeprefix("context.") for event in closing} == {"compaction_completed"}
+        assert {event["id"] for event in closing} == {first["id"]}
+    assert not events_in((FOLDER / written.name / "off.txt").read_text())

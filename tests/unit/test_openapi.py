@@ -1,0 +1,102 @@
+"""docs/openapi.json is the schema that Steno serves; its examples are those of the documentation, and fit it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import jsonschema_rs
+import pytest
+
+from app.core.stages.ladder import Status
+from app.headers.credentials import CREDENTIALS
+from app.rest import wire_schema
+from app.wire.format import EVENT_SHAPES
+from app.wire.formats import FORMATS
+from app.wire.options import OPTIONS
+from app.wire.paths import COUNTS
+from scripts.write_openapi import EXAMPLES, SCHEMA, examples, schema, written
+
+AS_COMMITTED: dict[str, Any] = json.loads(SCHEMA.read_text())
+ANEW = "make openapi writes it anew"
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in AS_COMMITTED["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def validator(part: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
+    """Of a part of the document, which may refer to its components."""
+    return jsonschema_rs.Draft202012Validator({**part, "components": AS_COMMITTED["components"]})
+
+
+def test_the_committed_schema_is_the_one_that_is_served() -> None:
+    assert written(schema()) == SCHEMA.read_text(), ANEW
+
+
+def test_examples_in_the_package_are_those_of_the_documentation() -> None:
+    assert written(examples()) == EXAMPLES.read_text(), ANEW
+
+
+@pytest.mark.parametrize(
+    ("route", "operation"), list(operations()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_each_example_fits_its_schema(route: str, operation: dict[str, Any]) -> None:
+    contents = [operation["requestBody"]["content"]] if "requestBody" in operation else []
+    contents += [answer["content"] for answer in operation["responses"].values() if "content" in answer]
+    shown = [media for content in contents for media in content.values() if "example" in media]
+    for media in shown:
+        validator(media["schema"]).validate(media["example"])
+    assert shown or not route.startswith(("GET /context", "POST /context", "DELETE /context"))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in AS_COMMITTED["components"]["schemas"].items() if "examples" in each]
+)
+def test_each_example_of_a_component_fits_it(name: str) -> None:
+    described = AS_COMMITTED["components"]["schemas"][name]
+    for example in described["examples"]:
+        validator(described).validate(example)
+
+
+def test_each_example_in_a_stream_is_an_event_and_a_context_that_fit() -> None:
+    events, contexts = validator(wire_schema.SCHEMAS["CompactionEvent"]), validator(wire_schema.SCHEMAS["Context"])
+    for _, operation in operations():
+        media = operation["responses"]["200"]["content"].get("text/event-stream")
+        if media is None:
+            continue
+        frames = [json.loads(line[6:]) for line in media["example"].splitlines() if line.startswith("data: {")]
+        for frame in frames:
+            if "compaction" in frame:
+                events.validate(frame["compaction"])
+        for frame in (found := [frame for frame in frames if "context" in frame]):
+            contexts.validate(frame["context"])
+        assert found
+
+
+def test_the_schema_knows_every_path_of_a_format() -> None:
+    paths = {format_.path.decode() for format_ in FORMATS} | {path.decode() for path in COUNTS}
+    native = {format_.native.path.decode() for format_ in FORMATS if format_.native and format_.native.path}
+    assert {each.path for each in wire_schema.PROXIED} == paths | native
+
+
+def test_the_schema_knows_every_option_and_status() -> None:
+    assert set(wire_schema.SCHEMAS["ContextOptions"]["properties"]) == set(OPTIONS)
+    assert wire_schema.PARAMETERS["x-context-events"]["schema"]["enum"] == list(EVENT_SHAPES)
+    assert set(get_args(Status)) | {"pending", "bypassed"} == set(
+        wire_schema.HEADERS["x-context-status"]["schema"]["enum"]
+    )
+
+
+def test_a_key_that_the_schema_names_is_one_that_steno_reads() -> None:
+    schemes = AS_COMMITTED["components"]["securitySchemes"]
+    assert schemes["bearer"]["scheme"] == "bearer"
+    assert schemes["key"]["name"].encode() in CREDENTIALS
+    for route, operation in operations():
+        assert operation["security"] == ([] if route in HEALTH else [{"bearer": []}, {"key": []}, {}]), route
+
+
+HEALTH = {"GET /livez", "GET /readyz", "GET /healthz", "GET /metrics"}

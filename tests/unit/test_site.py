@@ -1,0 +1,69 @@
+"""The documentation as a site: every page is in the navigation, and every link leads to a page and a heading of it.
+
+`make docs` builds the site itself, and `make lint` runs it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings import every_setting
+from scripts.build_docs import OUTSIDE, place
+from scripts.index_settings import REFERENCE, with_index
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*(ROOT / name for name in OUTSIDE), *DOCS]
+NAVIGATION = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+_MARKS = re.compile(r"\[([^]]*)\]\([^)]*\)|[`*]")
+
+
+def pages_in(navigation: Any) -> Iterator[str]:
+    match navigation:
+        case str():
+            yield navigation
+        case dict():
+            yield from pages_in(list(navigation.values()))
+        case list():
+            for entry in navigation:
+                yield from pages_in(entry)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a code host makes of the headings: lower case, without marks and punctuation, with dashes for blanks."""
+    found: list[str] = []
+    for heading in re.findall(r"^#+ +(.+?) *$", _FENCE.sub("", page.read_text()), re.MULTILINE):
+        plain = _MARKS.sub(lambda match: match[1] or "", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return set(found)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def test_every_page_is_in_the_navigation_and_nothing_else_is() -> None:
+    assert sorted(pages_in(NAVIGATION)) == sorted(place(name(page)) for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_with_an_anchor_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", _FENCE.sub("", page.read_text())):
+        led_to = page.parent / target if target else page
+        assert anchor in anchors(led_to), f"{target}#{anchor}"
+
+
+def test_the_index_of_settings_leads_to_each_of_them() -> None:
+    reference = REFERENCE.read_text()
+    assert with_index(reference) == reference, "python scripts/index_settings.py writes it anew"
+    for key, _ in every_setting():
+        assert f"](#{key.replace('.', '')})" in reference, key

@@ -1,0 +1,70 @@
+"""What `steno run` gives to commands, so that their requests come to it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from app.commands.tools import prepared, variables_for
+
+URL = "http://127.0.0.1:9000"
+
+
+def test_base_urls_are_set_as_each_client_reads_them() -> None:
+    made = variables_for(URL, {"OPENAI_API_BASE": "https://elsewhere/v1", "PATH": "/bin"})
+    assert made == {
+        "PATH": "/bin",
+        "OPENAI_BASE_URL": f"{URL}/v1",
+        "OPENAI_API_BASE": f"{URL}/v1",
+        "ANTHROPIC_BASE_URL": URL,
+        "ANTHROPIC_API_BASE": URL,
+    }
+
+
+@pytest.mark.parametrize(("given", "made"), [({}, "127.0.0.1"), ({"NO_PROXY": "corp"}, "corp,127.0.0.1")])
+def test_a_proxy_is_not_asked_for_steno(given: dict[str, str], made: str) -> None:
+    environment = variables_for(URL, {"https_proxy": "http://proxy:3128", **given})
+    assert environment["NO_PROXY"] == made
+    assert "NO_PROXY" not in variables_for(URL, {})
+
+
+def test_a_command_that_nobody_knows_is_started_as_it_is() -> None:
+    environment: dict[str, str] = {}
+    assert prepared(["python", "codex"], URL, environment) == ["python", "codex"]
+    assert not environment
+
+
+@pytest.mark.parametrize(
+    ("environment", "key"),
+    [({"OPENAI_API_KEY": "sk"}, {"env_key": "OPENAI_API_KEY"}), ({}, {"requires_openai_auth": True})],
+)
+def test_codex_gets_a_provider_before_its_own_arguments(environment: dict[str, str], key: dict[str, object]) -> None:
+    command = prepared(["/usr/bin/codex", "exec", "hello"], URL, environment)
+    assert (command[0], command[-2:]) == ("/usr/bin/codex", ["exec", "hello"])
+    assert command[1:-2:2] == ["-c", "-c"]
+    assert tomllib.loads("\n".join(command[2:-2:2])) == {
+        "model_provider": "steno",
+        "model_providers": {
+            "steno": {"name": "Steno", "base_url": f"{URL}/v1", "wire_api": "responses", **key},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("{}", {}),
+        ("no JSON", {}),
+        ('{"model": "openai/gpt-4o", "provider": {"openai": {"options": {"apiKey": "sk"}}}}', {"apiKey": "sk"}),
+    ],
+)
+def test_opencode_gets_its_providers_in_its_configuration(given: str, kept: dict[str, str]) -> None:
+    """What was in it stays."""
+    environment = {"OPENCODE_CONFIG_CONTENT": given}
+    assert prepared(["opencode", "run"], URL, environment) == ["opencode", "run"]
+    made = json.loads(environment["OPENCODE_CONFIG_CONTENT"])
+    assert made["provider"]["openai"]["options"] == {"baseURL": f"{URL}/v1", **kept}
+    assert made["provider"]["anthropic"]["options"] == {"baseURL": f"{URL}/v1"}
+    assert made.get("model") == ("openai/gpt-4o" if kept else None)
