@@ -39,7 +39,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -206,6 +206,15 @@ recalling: dev-env ## what it takes to recall, by the length of the history
 archive: dev-env ## what a served request costs where messages are kept, beside one where they are not; options: DATABASE=postgresql://...
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m benchmarks.archive $(if $(DATABASE),'$(DATABASE)')
+
+inspector: dev-env ## how long the inspector's pages take over a month of use; options: CONVERSATIONS=10000 DATABASE=postgresql://...
+	$(VENV)/python -m benchmarks.inspector \
+		--conversations '$(if $(findstring command,$(origin CONVERSATIONS)),$(CONVERSATIONS),10000)' \
+		$(if $(DATABASE),--database '$(DATABASE)')
+
+screenshots: dev-env ## write docs/images anew: the inspector's pages, in both themes and on a telephone; needs Chromium
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m benchmarks.screenshots docs/images
 
 costs: dev-env ## what summaries cost, each way to make them, with the cost gate and without; options: FILE=dialogues.jsonl
 	@$(VENV)/python scripts/fetch_tables.py .tables

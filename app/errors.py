@@ -50,7 +50,7 @@ class StenoError(Exception):
     type: ClassVar[str] = "api_error"
     code: ClassVar[str] = "internal_error"
     repeatable: ClassVar[bool] = False
-    """Whether the same request may succeed later; SDKs are told not to retry otherwise."""
+    """Whether the same request may succeed later; otherwise a header asks SDKs not to retry."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)

@@ -82,9 +82,9 @@ async def shoot(browser: Browser, url: str, folder: Path) -> None:
         await page.goto(operator_link(SECRET.encode(), url))
         await page.goto(url + path)
         await page.wait_for_load_state("networkidle")
-        await page.screenshot(path=folder / f"{name}.png")
+        await page.screenshot(path=folder / f"inspector-{name}.png")
         await context.close()
-        print(folder / f"{name}.png")
+        print(folder / f"inspector-{name}.png")
 
 
 async def shoot_all(url: str, folder: Path) -> None:

@@ -66,7 +66,7 @@ def main() -> int:
         copy(file)
         if file.endswith(".md"):
             (PAGES / place(file)).write_text(adapt(file, (ROOT / file).read_text()))
-    command = [Path(sys.executable).with_name("zensical"), "build", "--clean", "--strict"]
+    command = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict"]
     subprocess.run(command, cwd=ROOT, check=True)
     if foreign := sorted(what_comes_from_elsewhere()):
         sys.exit("the site loads from other hosts:\n" + "\n".join(foreign))

@@ -400,7 +400,7 @@ def read_vendors_prices(source: str) -> dict[str, ListPrice]:
 
 
 def mtok(node: ast.expr | None) -> float | None:
-    """A price for a token: `Decimal('3')` for a million, or the base of several that go by length."""
+    """A price for a token: `Decimal('3')` for a million, or the base of several that depend on length."""
     if isinstance(node, ast.Call):
         base = arguments(node).get("base")
         return mtok(base) if base else float(constant(node.args[0])) / 1_000_000

@@ -27,7 +27,7 @@ PROXIED = {
 }
 """Where each is recorded."""
 UNRECORDED = {
-    "/v1/messages/count_tokens": ("claude-sonnet-4-5", "messages"),
+    "/v1/messages/count_tokens": ("claude-sonnet-5", "messages"),
     "/v1/responses/input_tokens": ("gpt-4o", "input"),
     "/v1/responses/compact": ("gpt-4o", "input"),
 }

@@ -14,10 +14,21 @@ _VARIABLES = {"chat_completions": "OPENAI_BASE_URL", "responses": "OPENAI_BASE_U
 WIDTH = 18
 
 
-def banner(settings: Settings, url: str, database: str, server: str, missing_tables: Sequence[str]) -> str:
-    """`url` is scheme, host and port; `server` says what Steno runs on."""
+def banner(
+    settings: Settings,
+    url: str,
+    database: str,
+    server: str,
+    missing_tables: Sequence[str] = (),
+    inspector: str | None = None,
+) -> str:
+    """`url` is scheme, host and port; `server` says what Steno runs on; `inspector` is the link that signs in there.
+
+    That link is a secret: the banner is for somebody at a terminal, not for a file.
+    """
     rows = [
         *_addresses(url),
+        *([("Inspector", inspector)] if inspector else []),
         ("Metrics", f"{url}/metrics"),
         ("", ""),
         *_upstreams(settings),

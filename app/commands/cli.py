@@ -1,4 +1,4 @@
-"""The command line: serve, migrate, doctor, tables, demo, replay.
+"""The command line: run, serve, migrate, doctor, tables, models, plan, conversations, bench, demo, replay.
 
 What a command needs is imported when it runs, so that the others start fast.
 """
@@ -11,8 +11,9 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -25,6 +26,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+T = TypeVar("T")
 Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, such as https://api.openai.com/v1.")]
 Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
 Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
@@ -33,6 +35,7 @@ Written = Literal["messages", "responses"]
 Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
 
 LEAST_WINDOW = 1_000
+Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
 NO_MARKDOWN = "--markdown is for the tables of --presets, --recall and --survival, and excludes --json."
@@ -41,6 +44,23 @@ FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset 
 
 def main() -> None:
     cli()
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from app import __version__
+
+        typer.echo(f"Steno {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def steno(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A proxy that keeps long conversations inside the model's context window."""
 
 
 def _fail(message: str, status: int = 1) -> NoReturn:
@@ -106,7 +126,7 @@ def _need_client() -> None:
 
 
 def _keep_quiet() -> None:
-    """For commands that run servers of their own and tell what came of it."""
+    """For commands that run servers of their own and print what came of it."""
     import structlog
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -139,7 +159,7 @@ def serve(
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, with its arguments.")],
     upstream: Upstream = None,
-    window: Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model.")] = None,
+    window: Window = None,
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for a free one.")] = 0,
     config: Config = None,
     database_url: DatabaseURL = None,
@@ -197,14 +217,155 @@ def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
 
 
 @cli.command()
-def doctor(upstream: Upstream = None, config: Config = None, database_url: DatabaseURL = None) -> None:
-    """Check settings, provider, database, tokenizer tables and windows; exit 1 if something is wrong."""
+def doctor(
+    upstream: Upstream = None,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List all settings, each with its source.")] = False,
+    round_trip: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Send a short request to this model, through Steno. It is billed."),
+    ] = None,
+) -> None:
+    """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong.
+
+    With --round-trip MODEL the key is taken from OPENAI_API_KEY, or from ANTHROPIC_API_KEY where the provider speaks
+    Messages alone.
+    """
     settings = _settings(config, upstream={"base_url": upstream}, storage={"url": database_url})
-    _silence_log()
+    _keep_quiet()
     from app.commands.doctor import examine
 
-    if not asyncio.run(examine(settings)):
+    if not asyncio.run(examine(settings, verbose=verbose, model=round_trip)):
         sys.exit(1)
+
+
+@cli.command()
+def models(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="These; otherwise all known.")] = None,
+    upstream: Upstream = None,
+    config: Config = None,
+) -> None:
+    """List context windows, and where each comes from."""
+    settings = _settings(config, upstream={"base_url": upstream})
+    _keep_quiet()
+    from app.commands.models import show, windows_of
+
+    show(asyncio.run(windows_of(settings, names or ())))
+
+
+@cli.command()
+def plan(
+    file: Annotated[typer.FileBinaryRead, typer.Argument(help="A request body as JSON; - reads standard input.")],
+    written: Annotated[
+        str | None, typer.Option("--as", help="Its format: chat_completions, messages, responses.")
+    ] = None,
+    window: Window = None,
+    upstream: Upstream = None,
+    config: Config = None,
+) -> None:
+    """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
+    settings = _settings(config, upstream={"base_url": upstream})
+    _keep_quiet()
+    from app.commands.plan import UnusableRequest
+    from app.commands.plan import plan as planned
+    from app.settings import ConfigurationError
+
+    try:
+        for line in planned(settings, file.read(), written, window):
+            typer.echo(line)
+    except (UnusableRequest, ConfigurationError) as error:
+        _fail(str(error))
+
+
+@cli.command()
+def bench(
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
+) -> None:
+    """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
+    from app.commands.bench import BenchFailed
+    from app.commands.bench import bench as measure
+
+    try:
+        measure(seconds)
+    except BenchFailed as error:
+        _fail(str(error))
+
+
+conversations = typer.Typer(
+    help="List, show, export or delete stored conversations, of all tenants.", no_args_is_help=True
+)
+cli.add_typer(conversations, name="conversations")
+ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
+Tenant = Annotated[str, typer.Option(help="Only this tenant; the first characters of its id are enough.")]
+
+
+def _with_store(config: str | None, database_url: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
+    """What comes of work on the store. Ends the program where there is none, or not what is looked for."""
+    settings = _settings(config, storage={"url": database_url})
+    _keep_quiet()
+    from app.commands import conversations as stored
+    from app.store import StoreError
+
+    async def run() -> T:
+        async with stored.opened(settings) as store:
+            return await work(store)
+
+    try:
+        return asyncio.run(run())
+    except (StoreError, stored.NotFound) as error:
+        _fail(str(error))
+
+
+@conversations.command("list")
+def list_conversations(
+    limit: Annotated[int, typer.Option(min=1, max=100, help="At most so many, the latest first.")] = 20,
+    tenant: Tenant = "",
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """List the latest conversations."""
+    from app.commands import conversations as stored
+
+    stored.show_list(_with_store(config, database_url, lambda store: stored.latest(store, limit, tenant)))
+
+
+@conversations.command("show")
+def show_conversation(
+    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+) -> None:
+    """Show a conversation and its summaries."""
+    from app.commands import conversations as stored
+
+    stored.show_one(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
+
+
+@conversations.command("export")
+def export_conversation(
+    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+) -> None:
+    """Print all that is stored of a conversation, as JSON."""
+    from app.commands import conversations as stored
+    from app.commands.playing import print_json
+
+    print_json(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
+
+
+@conversations.command("delete")
+def delete_conversation(
+    conversation_id: ConversationId,
+    tenant: Tenant = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Delete a conversation with its summaries, messages and usage."""
+    from app.commands import conversations as stored
+
+    if not yes:
+        typer.confirm(f"Delete the conversation {conversation_id}?", abort=True)
+    _with_store(config, database_url, lambda store: stored.delete(store, conversation_id, tenant))
+    typer.echo(f"Deleted {conversation_id}.")
 
 
 @cli.command()

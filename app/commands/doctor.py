@@ -1,45 +1,104 @@
-"""The doctor: what is in force, whether it works, and what to do where it does not."""
+"""The doctor: whether Steno works with these settings, and what to do if it does not."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-import typer
+import httpx2
 
 from app import __version__
+from app.commands import ports
+from app.commands.inside import asking
+from app.commands.models import ask_for_models
 from app.commands.setting_lines import setting_lines
+from app.commands.terminal import say
 from app.headers.hops import new_instance
 from app.main import open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
 from app.providers.discovery import ModelListing
 from app.providers.providers import Provider
-from app.settings import DEFAULT_UPSTREAM, Settings
+from app.settings import ConfigurationError, Settings
 from app.settings.checks import Finding, check_settings
-from app.store import Check, Store, StoreUnavailable
+from app.store import Check, Store, StoreError, StoreUnavailable
 from app.tokens.tokenizer import Tokenizer
 
 MOST_NAMES = 8
+CHAT = "/v1/chat/completions", "OPENAI_API_KEY"
+"""Where a round trip goes, and the variable with its key."""
+MESSAGES = "/v1/messages", "ANTHROPIC_API_KEY"
+LONGEST_ANSWER = 16
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
 """What is printed of a finding's state: the verdict says what keeps Steno from starting."""
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-async def examine(settings: Settings) -> bool:
-    """Prints the report, the verdict first. Whether nothing is wrong; warnings are not."""
+async def examine(settings: Settings, *, verbose: bool = False, model: str | None = None) -> bool:
+    """Prints the report, the verdict first. Whether nothing is wrong; warnings are not.
+
+    `verbose`: all settings as well. `model`: a short request to it is sent through a Steno started for that.
+    """
     found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
-    found = [*await check_services(settings, no_database=no_database), *found]
-    typer.echo(verdict(found))
-    typer.echo("\nchecks")
+    found = [*await check_services(settings, no_database=no_database), *found, check_port(settings)]
+    if model is not None:
+        found.append(await asyncio.to_thread(round_trip, settings, model))
+    healthy = not any(_STATES[finding.state] == "problem" for finding in found)
+    say(verdict(found), fg="green" if healthy else "red", bold=True)
+    say("\nchecks")
     for finding in found:
-        typer.echo(f"  {_STATES[finding.state]:<8} {finding.subject}: {finding.text}")
+        state = _STATES[finding.state]
+        say(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state])
         if finding.remedy:
-            typer.echo(f"{'':11}-> {finding.remedy}")
-    typer.echo("\nsettings in force (* differs from the default)")
-    for line in setting_lines(settings):
-        typer.echo(line)
-    return not any(_STATES[finding.state] == "problem" for finding in found)
+            say(f"{'':11}-> {finding.remedy}")
+    if verbose:
+        say("\nsettings in effect (* differs from the default)")
+        for line in setting_lines(settings):
+            say(line)
+    return healthy
+
+
+def check_port(settings: Settings) -> Finding:
+    """Whether Steno could listen now."""
+    host, port = settings.server.host, settings.server.port
+    subject = f"address {host}:{port}"
+    try:
+        ports.close(ports.take(host, port))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            return Finding("problem", subject, f"cannot be listened on ({error.strerror})", "Correct server.host.")
+        by = ports.holder(host, port) or "another program"
+        if "Steno" in by:
+            return Finding("ok", subject, f"in use by {by}")
+        return Finding("problem", subject, f"in use by {by}", "Stop that, or set another server.port.")
+    return Finding("ok", subject, "free")
+
+
+def round_trip(settings: Settings, model: str) -> Finding:
+    """A short request to the model, through a Steno with these settings. It is billed as any other."""
+    subject, messages = f"round trip to {model}", [{"role": "user", "content": "Say OK."}]
+    spoken = settings.upstream.speaks
+    path, variable = CHAT if "chat_completions" in spoken else MESSAGES
+    key = os.environ.get(variable, "")
+    body = {"model": model, "messages": messages} | ({} if path == CHAT[0] else {"max_tokens": LONGEST_ANSWER})
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    begun = time.monotonic()
+    try:
+        with asking(settings) as client:
+            answer = client.post(path, json=body, headers=headers)
+    except (ConfigurationError, StoreError, RuntimeError) as error:
+        return Finding("problem", subject, f"Steno did not start: {error}")
+    except httpx2.HTTPError as error:
+        return Finding("problem", subject, f"no answer ({type(error).__name__})", "Check the provider.")
+    if answer.status_code != 200:
+        with_key = f"with the key in {variable}" if key else f"without a key: {variable} is not set"
+        remedy = "Check the key and the model's name." if key else f"Set {variable}."
+        return Finding("problem", subject, f"the provider answered {answer.status_code} {with_key}", remedy)
+    return Finding("ok", subject, f"answered in {time.monotonic() - begun:.1f} seconds, through Steno")
 
 
 def verdict(found: Iterable[Finding]) -> str:
@@ -47,7 +106,7 @@ def verdict(found: Iterable[Finding]) -> str:
     states = [finding.state for finding in found]
     problems = sum(_STATES[state] == "problem" for state in states)
     if "fatal" in states:
-        says = "does not start like this"
+        says = "does not start with these settings"
     else:
         says = "starts, but not all of it works" if problems else "starts and works"
     return f"Steno {__version__} {says} (problems: {problems}, warnings: {states.count('warning')})"
@@ -76,10 +135,8 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
 
 
 async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
-    variable = _key_variable(provider)
-    key = os.environ.get(variable) if variable else None
-    told = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
-    finding = await judge_upstream(provider, told, variable if key else None)
+    told, key_in = await ask_for_models(provider)
+    finding = await judge_upstream(provider, told, key_in)
     return finding, told if isinstance(told, ModelListing) and told.models else None
 
 
@@ -114,7 +171,9 @@ def judge_database(check: Check) -> Finding:
     if check.is_new:
         return Finding("ok", subject, "is made at the first start")
     if not check.reachable:
-        remedy = "Steno serves without it, un-compacted, and goes on trying; start it, or correct storage.url."
+        remedy = (
+            "Steno serves without it, but cannot store summaries, and keeps trying. Start it, or correct storage.url."
+        )
         return Finding("problem", subject, str(check.reason), remedy)
     if current == newest:
         return Finding("ok", subject, f"reachable, schema {current}")
@@ -122,12 +181,6 @@ def judge_database(check: Check) -> Finding:
     if current is None:
         return Finding("warning", subject, "reachable, has no tables yet", remedy)
     return Finding("warning", subject, f"schema {current}, newest is {newest}", remedy)
-
-
-def _key_variable(provider: Provider) -> str | None:
-    """Whose key it is asked with. That of the default one is shown to no other provider."""
-    own = provider.settings.api_key_env
-    return own or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
 
 
 def _listed(names: Sequence[str]) -> str:

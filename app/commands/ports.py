@@ -5,10 +5,18 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterable
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 
 SPREADS = sys.platform == "linux"
 """Whether the kernel spreads connections over all sockets that listen at one address (`benchmarks/workers.py`). Where
 several processes share one socket, whoever is awake takes most of a crowd."""
+
+ASK_SECONDS = 0.5
+LONGEST_ANSWER = 10_000
+LISTENS = "0A"
+"""The state of a listening socket in Linux' tables."""
 
 
 def take(host: str, port: int) -> list[socket.socket]:
@@ -35,6 +43,38 @@ def share(taken: Iterable[socket.socket]) -> None:
     """Lets `beside` bind to them, too. Not before they are bound: another program's port would be shared as well."""
     for each in taken:
         _sharing(each)
+
+
+def holder(host: str, port: int) -> str | None:
+    """Who listens there, in a few words; None where that cannot be seen."""
+    process = _listening_process(port)
+    if _is_steno(host, port):
+        return f"another Steno{f' (process {process[0]})' if process else ''}"
+    return f"{process[1]} (process {process[0]})" if process else None
+
+
+def _is_steno(host: str, port: int) -> bool:
+    near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not listened to here
+    try:
+        with closing(HTTPConnection(near, port, timeout=ASK_SECONDS)) as connection:
+            connection.request("GET", "/readyz")
+            return b'"tokenizer"' in connection.getresponse().read(LONGEST_ANSWER)
+    except (OSError, HTTPException):
+        return False
+
+
+def _listening_process(port: int) -> tuple[int, str] | None:
+    """Its id and name, as Linux shows them of processes that one may look into."""
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            rows = (line.split() for line in Path(table).read_text().splitlines()[1:])
+            sockets |= {f"socket:[{row[9]}]" for row in rows if row[3] == LISTENS and row[1].endswith(f":{port:04X}")}
+    for entry in Path("/proc").glob("[0-9]*/fd/*") if sockets else ():
+        with suppress(OSError):
+            if str(entry.readlink()) in sockets:
+                return int(entry.parts[2]), (entry.parents[1] / "comm").read_text().strip()
+    return None
 
 
 def close(taken: Iterable[socket.socket]) -> None:

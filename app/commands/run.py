@@ -28,11 +28,12 @@ from app.commands.logs import configure_logging
 from app.commands.server import SWITCH_SECONDS, cannot_listen
 from app.commands.spent import Spent
 from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
+from app.commands.windows import at_window
 from app.core.tokens.rules import rules_for
 from app.inspector.links import operator_link
 from app.main import Application, create_app
 from app.proxy.protocol import protocol_within
-from app.settings import ConfigurationError, ModelSettings, Settings, load
+from app.settings import ConfigurationError, Settings, load
 from app.settings.secret import server_secret
 from app.simulator import Simulator
 from app.simulator.server import serve
@@ -98,7 +99,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
         settings = load(**{**sections, **_providers_in(environment)})
     window = options.window or (SIMULATED_WINDOW if options.simulated else None)
     if window is not None:
-        settings = settings.model_copy(update={"models": _at_window(settings, window)})
+        settings = at_window(settings, window)
     if options.simulated:  # A scripted provider costs nothing.
         settings = settings.model_copy(update={"prices": (), "list_prices": False, "upstreams": {}})
     return settings
@@ -118,15 +119,6 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
     elif openai:
         found["upstreams"] = {"anthropic": {"base_url": "https://api.anthropic.com/v1"}}
     return found
-
-
-def _at_window(settings: Settings, window: int) -> tuple[ModelSettings, ...]:
-    """Every model has that window, whatever else is set for it."""
-    limits = {"context_window": window, "max_input_tokens": None}
-    return (
-        *(model.model_copy(update=limits) for model in settings.models),
-        ModelSettings(match="*", context_window=window),
-    )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 import sys
@@ -17,13 +18,16 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from app import __version__
+from app.commands import ports
 from app.commands.banner import banner
 from app.commands.logs import is_readable
+from app.inspector.links import operator_link
 from app.main import create_app
 from app.metrics.metrics import Metrics
 from app.proxy.protocol import protocol_within
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
+from app.settings.secret import server_secret
 from app.store import StoreError
 
 log = structlog.get_logger("steno")
@@ -100,7 +104,10 @@ def announce(settings: Settings, taken: list[socket.socket], started: Started) -
         workers = settings.server.workers
         runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
         near = _ANY_ADDRESS.get(host, host)
-        sys.stdout.write(banner(settings, _url(near, port), started.database, runs_on, started.estimated))
+        url = _url(near, port)
+        shows_link = settings.inspector.enabled and sys.stdout.isatty()  # It is a secret: for no file.
+        inspector = operator_link(server_secret(settings), url) if shows_link else None
+        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, inspector))
         sys.stdout.flush()
         return
     log.info(
@@ -121,10 +128,13 @@ def _url(host: str, port: int) -> str:
 
 def cannot_listen(settings: Settings, error: OSError) -> str:
     why = (error.strerror or str(error)).rpartition(": ")[2].lower()
-    return (
-        f"Steno cannot listen on {settings.server.host}:{settings.server.port}: {why}."
-        " Choose another port: `make run PORT=8081`, or `steno serve --port 8081`."
-    )
+    host, port = settings.server.host, settings.server.port
+    at = f"Steno cannot listen on {host}:{port}: {why}"
+    if error.errno != errno.EADDRINUSE:
+        return f"{at}. Choose another address with --host and --port."
+    by = ports.holder(host, port)
+    other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
+    return f"{at}{f' by {by}' if by else ''}. Stop what listens there, or choose another port: {other}."
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

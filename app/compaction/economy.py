@@ -11,7 +11,7 @@ from app.providers.ledger import Ledger
 
 
 class Economy:
-    """Puts off only what the window has room to do without, and where all prices are known that it goes by."""
+    """Puts off only what the window has room to do without, and where all prices that it needs are known."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -1,4 +1,4 @@
-"""Memory: the chunks this process has seen of late, for when the database is away."""
+"""Memory: the chunks this process has seen recently, for when the database is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paces: how fast conversations come back of late, and how long their summaries take. What this process saw."""
+"""Paces: how fast conversations came back recently, and how long their summaries take. What this process saw."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Pace:
     requests: int
     """Seen in all; one that is repeated counts once."""
     seconds: float
-    """From one to the next, of late; infinite after the first."""
+    """From one to the next, recently; infinite after the first."""
     tokens_per_hour: float
     """Forwarded, at that pace."""
 

@@ -34,7 +34,7 @@ class Setbacks:
         self._latest: Lineages[_Setback] = Lineages()
 
     def pauses(self, what: Lineage) -> Reasons | None:
-        """Why the compaction failed the last time, where it did so too often of late to be tried now."""
+        """Why the compaction failed the last time, where it has failed too often recently to be tried now."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 

@@ -29,7 +29,7 @@ from app.wire.retries import named_pause
 log = structlog.get_logger("steno.summariser")
 
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
-"""Why nobody was asked: none that may be asked has worked of late."""
+"""Why nobody was asked: none that may be asked has worked recently."""
 LONGEST_WAIT_SECONDS = 5.0
 """A provider that asks for a longer pause is not waited for: the client is waiting too."""
 LONGEST_SUMMARY = 250_000

@@ -1,4 +1,4 @@
-"""The unstored compaction: while the database is away a summary is made all the same where nothing else would do.
+"""The unstored compaction: while the database is away a summary is still made where nothing else would do.
 
 It is kept in memory and stored by the next compaction it would save. Other processes know nothing of it, and there is
 no lease; within this process requests that need the same summary wait for the one that is being made.

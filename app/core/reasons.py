@@ -1,7 +1,7 @@
 """Reasons: why something could not be done.
 
-The one list of all that is told, in answers (`context.reason`, `x-context-reason`), in the log and in the store. What
-decides goes by these values; their text is made where it leaves the house.
+The one list of everything reported, in answers (`context.reason`, `x-context-reason`), in the log and in the store.
+Decisions use these values; their text is made where it leaves Steno.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Code(StrEnum):
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         "summariser_paused",
-        "no model that may be asked has worked of late, because of what stands before; one is tried again soon",
+        "no model that may be asked has worked recently, for the reason before it; one is tried again soon",
     )
     SUMMARISER_UPSTREAM_UNREACHABLE = "summariser_upstream_unreachable", "no connection to the summariser could be made"
     SUMMARISER_UPSTREAM_DISCONNECTED = "summariser_upstream_disconnected", "the connection to the summariser broke"
@@ -195,7 +195,7 @@ PROBLEMS = frozenset(
 class Reason:
     code: Code
     detail: str = ""
-    """What its code alone does not tell: a status, sizes, a word of the provider's."""
+    """What its code alone does not say: a status, sizes, a word of the provider's."""
 
     @property
     def text(self) -> str:
@@ -203,7 +203,7 @@ class Reason:
 
 
 Reasons = tuple[Reason, ...]
-"""Why, the cause first, then what came of it; empty where nothing is to be told."""
+"""Why, the cause first, then what came of it; empty where there is nothing to report."""
 
 
 def because(code: Code, detail: str = "") -> Reasons:

@@ -149,9 +149,11 @@ def since_start(visit: Visit) -> dict[str, Any]:
 
 
 def counted(visit: Visit, family: Family) -> list[Counted]:
-    """Its numbers that are not 0, by the last label; the largest first."""
-    found = zip(family.series, visit.inspector.counts.sums(family), strict=True)
-    named = sorted(((words(labels[-1]), number) for labels, number in found if number), key=lambda each: -each[1])
+    """Its numbers that are not 0, by the first label; the largest first."""
+    found = dict.fromkeys(next(iter(family.labels.values())), 0.0)
+    for labels, number in zip(family.series, visit.inspector.counts.sums(family), strict=True):
+        found[labels[0]] += number
+    named = sorted(((words(label), number) for label, number in found.items() if number), key=lambda each: -each[1])
     most = named[0][1] if named else 1.0
     return [Counted(name, number, number / most) for name, number in named]
 

@@ -23,7 +23,7 @@ through unescaped could neither run nor load."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",
+    "referrer-policy": "same-origin",  # Without any referrer a browser calls the origin of a form `null`.
     "cache-control": "no-store",
 }
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}

@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 class AnsweredTenants:
-    """Tenants whom a provider answered of late: a key that was made up is refused."""
+    """Tenants whom a provider answered recently: a key that was made up is refused."""
 
     def __init__(self) -> None:
         self._latest: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)

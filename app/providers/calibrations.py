@@ -1,6 +1,6 @@
 """Calibrations: learnt in this process at once, shared with the other replicas a little later.
 
-Each tenant has lines of its own. As long as it has few samples it goes by what several other tenants' lines have in
+Each tenant has lines of its own. As long as it has few samples it uses what several other tenants' lines have in
 common, if there are any.
 """
 
@@ -83,7 +83,7 @@ class Calibrations:
         self._task: asyncio.Task[None] | None = None
         self._repeats = Repeats()
         self.revision = 0
-        """Rises whenever what requests go by may have changed."""
+        """Rises whenever what requests use may have changed."""
         self.dropped = 0
         """Samples that were not stored: too many waited, or the database refused them."""
 

@@ -11,7 +11,7 @@ from app.settings.checks import POINT_AT_PROVIDER, Finding
 
 
 async def judge_upstream(provider: Provider, told: ListingOutcome, key_in: str | None) -> Finding:
-    """Any answer shows that the provider is there; only some tell its models.
+    """Any answer shows that the provider is there; only some list its models.
 
     `key_in` is the variable whose key it was asked with. An API that is not at the base URL is looked for.
     """
@@ -44,7 +44,7 @@ async def judge_upstream(provider: Provider, told: ListingOutcome, key_in: str |
 
 
 def suffix(provider: Provider) -> str:
-    """What tells its findings from those of the default one."""
+    """What distinguishes its findings from those of the default one."""
     return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"
 
 

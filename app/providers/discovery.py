@@ -81,7 +81,7 @@ class ModelListing:
     """What a provider said of its models."""
 
     models: Mapping[str, Window | None]
-    """By the provider's names; None where it does not tell the window."""
+    """By the provider's names; None where it does not name the window."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names that it answers to."""
     any_name: Window | None = None
@@ -90,7 +90,7 @@ class ModelListing:
     """Windows depend on how a model is loaded at the moment."""
 
     def beside(self, other: ModelListing, most: int) -> ModelListing:
-        """This list, and what another one told beyond it; this one alone where together they are too long."""
+        """This list, and what another one adds to it; this one alone where together they are too long."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
@@ -220,7 +220,7 @@ class Discovery:
 
 
 def announced(entry: Entry) -> Window | None:
-    """The window that an entry of /v1/models tells; of several numbers the smallest."""
+    """The window that an entry of /v1/models names; of several numbers the smallest."""
     limits = _inside(_inside(entry, "capabilities"), "limits")
     places = (entry, _inside(entry, "top_provider"), limits)
     contexts = [number for place in places if (number := _number(place, CONTEXT_NAMES))]

@@ -43,7 +43,7 @@ class KnownWindows:
         return window
 
     def is_set(self, model: str) -> bool:
-        """Whether the settings tell the window, so that nobody has to be asked for it."""
+        """Whether the settings name the window, so that nobody has to be asked for it."""
         entry = entry_of(model, self._models)
         return entry is not None and entry.context_window is not None
 
@@ -79,7 +79,7 @@ def known(model: str) -> Window | None:
 
 
 def completed(announced: Window, known: Window | None) -> Window:
-    """Lists often tell the context alone; where it is the one we know, so are the bounds inside it."""
+    """Lists often name the context alone; where it is the one we know, so are the bounds inside it."""
     if known is None or abs(known.context - announced.context) > SAME_CONTEXT * known.context:
         return announced
     most_input = known.max_input if known.max_input and known.max_input < announced.context else None

@@ -1,4 +1,4 @@
-"""What refusals and answers taught: the limit that a refusal told, until a larger prompt is answered.
+"""What refusals and answers taught: the limit that a refusal named, until a larger prompt is answered.
 
 Each is a sighting of one tenant. It is stored for the other replicas once the provider answered that tenant, and read
 from them every half minute.
@@ -47,11 +47,11 @@ class LearntLimits:
         """Who had an answer from the provider, and so may confirm what others saw."""
         among = self.answered.__contains__
         self._limits: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=about_the_same)
-        """The limit of each model that a refusal told."""
+        """The limit of each model that a refusal named."""
         self._prompts: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=ge)
         """The largest prompt of each model that was answered."""
         self.revision = 0
-        """Rises whenever a limit that requests go by may have changed, but for one that ran out."""
+        """Rises whenever a limit that requests use may have changed, but for one that ran out."""
         self._stored: set[tuple[str, str]] = set()
         """The limits, by tenant and model, that the database holds."""
 
@@ -64,7 +64,7 @@ class LearntLimits:
         return iter(self._limits)
 
     def lower(self, tenant: str, model: str, base: Window) -> Window:
-        """The model's window, which is `base` without refusals, as the tenant is to go by it."""
+        """The model's window, which is `base` without refusals, as it counts for the tenant."""
         limit = self._limit(tenant, model, base)
         return base if limit is None else lowered(base, limit)
 
@@ -142,7 +142,7 @@ class LearntLimits:
             self._drop(*place)
 
     def _limit(self, tenant: str, model: str, base: Window) -> int | None:
-        """The learnt limit that the tenant is to go by."""
+        """The learnt limit that counts for the tenant."""
         own, confirmed = self._limits.own(tenant, model), self._limits.confirmed(model)
         told = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
         least = max(self._most_answered(tenant, model), least_of(base)) if told else 0
@@ -177,7 +177,7 @@ class LearntLimits:
 
     def _write(self, change: Callable[[], Awaitable[None]]) -> None:
         async def write() -> None:
-            with suppress(StoreUnavailable):  # This process knows it all the same.
+            with suppress(StoreUnavailable):  # This process knows it anyway.
                 await change()
 
         self._tasks.start(write(), "windows")
@@ -194,7 +194,7 @@ def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool
 
 
 def lowered(base: Window, limit: int) -> Window:
-    """The window with what a refusal told about it."""
+    """The window with what a refusal said about it."""
     if limit == base.max_input:
         return base  # The refusal was about the prompt's own bound, which is known.
     if base.source in ("config", "provider") and limit >= (base.max_input or base.context):

@@ -1,4 +1,4 @@
-"""The ledger: what every answered call to a provider took, as the provider told it. Never in a request's way."""
+"""The ledger: what every answered call to a provider took, as the provider reported it. Never in a request's way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Call:
     model: str
     status: int
     tokens: Tokens = field(default_factory=Tokens)
-    """As far as the provider told them."""
+    """As far as the provider reported them."""
     estimated: int | None = None
     """Tokens of what came, and of what was sent, where they were counted."""
     forwarded: int | None = None
@@ -108,7 +108,7 @@ class Ledger:
             log.exception("a call was not recorded", request_id=call.request_id)
 
     def _note(self, call: Call) -> None:
-        """What the answer tells of the provider's cache."""
+        """What the answer says about the provider's cache."""
         prompt, cached, written = call.tokens.prompt, call.tokens.cached, call.tokens.written
         if call.purpose != "message" or not prompt or (cached is None and written is None):
             return

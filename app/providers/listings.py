@@ -115,7 +115,7 @@ class Listings:
             async with asyncio.timeout(DISCOVERY_SECONDS):
                 listing = await self._discovery.listing(headers)
         except TimeoutError as error:
-            raise UpstreamTimedOut("The provider did not tell its models in time.") from error
+            raise UpstreamTimedOut("The provider did not list its models in time.") from error
         if tenant == NOBODY:
             self._open_names = frozenset(listing.models)
             self._known.announce(listing)

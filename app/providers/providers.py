@@ -25,7 +25,7 @@ from app.wire.format import WireFormat
 log = structlog.get_logger("steno.upstreams")
 
 STREAMED_USAGE_SECONDS = 24 * 3600.0
-"""So long it is remembered how a model's streams tell their usage."""
+"""How long it is remembered how a model's streams report their usage."""
 UNSPOKEN_SECONDS = 3600.0
 """So long it is remembered that a format's path was not there: the next release of a server may have it."""
 
@@ -34,7 +34,7 @@ COMPACTING_SECONDS = 24 * 3600.0
 
 
 class StreamedUsage(Enum):
-    """How a model's streams come to tell what they cost."""
+    """How a model's streams come to report what they cost."""
 
     UNASKED = "unasked"
     WHEN_ASKED = "when asked"
@@ -74,7 +74,7 @@ class Provider:
     windows: Windows
     calibrations: Calibrations
     streamed_usage: Sightings[tuple[str, str], StreamedUsage]
-    """How each model's streams in a format tell their usage, as far as it was seen."""
+    """How each model's streams in a format report their usage, as far as it was seen."""
     unspoken: Unspoken
     compacting: Sightings[tuple[str, str], bool]
     """By format and model, whether it knew its own compaction when that was asked for."""

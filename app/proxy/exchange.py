@@ -170,7 +170,7 @@ class Exchange:
     async def _as_client_wants(self, facts: Facts) -> Facts | None:
         """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
 
-        Where it would overflow it is compacted all the same, or the client could not go on at all. Where it fits, only
+        Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
         thoughts are left out that its provider would refuse.
         """
         job = facts.job

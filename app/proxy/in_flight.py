@@ -16,7 +16,7 @@ class BytesInFlight:
         return Counted(self)
 
     def take(self, size: int) -> None:
-        """Raises `TooManyBytesInFlight`; they are taken all the same."""
+        """Raises `TooManyBytesInFlight`; they are counted anyway."""
         self.held_bytes += size
         if self.held_bytes > self._at_most:
             raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")

@@ -185,7 +185,7 @@ class Observation:
             log.exception("a refusal was not learnt from")
 
     async def _trusts(self, overflow: Overflow, body: bytes) -> bool:
-        """Whether requests may be measured by what this refusal told.
+        """Whether requests may be measured by what this refusal said.
 
         Some errors quote the client. Its own words are no limit: a number that may be the request's is not learnt, nor
         one that does not fit what was sent.
@@ -207,7 +207,7 @@ class Observation:
             return None
         instructions, output = job.conversation.instruction_tokens, self.facts.request.output
         budget = recovery_budget(overflow, job.budget, self.sent, instructions, output)
-        # Its summary settings are then worked out anew: what the refusal told holds for the summariser too, where it is
+        # Its summary settings are then worked out anew: what the refusal said holds for the summariser too, where it is
         # the same model.
         return replace(job, budget=budget) if budget is not None else None
 

@@ -22,7 +22,7 @@ class Milestones:
         self._answers: list[UpstreamAnswer] = []
         self._begun: CompactionStart | None = None
         self._settled = True
-        """Whether the decision is the one to go by."""
+        """Whether the decision is the final one."""
         self._waiting: list[asyncio.Future[None]] = []
         self.decision: Decision | None = None
         """What was decided last; None where it did not come to that."""

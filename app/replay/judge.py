@@ -323,7 +323,7 @@ class _Walk:
     _covered: dict[tuple[int, int], list[_Range]] = field(default_factory=dict)
     """Ranges by call and start."""
     _loose: tuple[int, ...] = ()
-    """Those that may be in it all the same, where another one goes on from its end."""
+    """Those that may still be in it, where another one goes on from its end."""
     _objection: str = ""
     """Why the last summary that was tried does not fit."""
 

@@ -41,11 +41,11 @@ async def list_models(
     after: After = None,
     order: Order = "asc",
 ) -> Listing[ModelOut]:
-    """The windows Steno goes by, and where each is from: of models that the provider lists, that the settings name, and
+    """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
     A model that several upstreams list is there once for each, and counts once."""
     used: list[str] = []
-    with suppress(StoreUnavailable):  # What is in memory is shown all the same.
+    with suppress(StoreUnavailable):  # What is in memory is still shown.
         used = await services.store.models_used(tenant)
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
     await services.providers.default.windows.show(tenant, request.scope["headers"])

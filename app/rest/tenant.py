@@ -46,7 +46,7 @@ async def delete_tenant(services: TheServices, tenant: Tenant) -> TenantDeletedO
         # Not before: a request may have read them meanwhile.
         services.compactor.forget(tenant)
 
-    # Waited for, not awaited: what a client begins and does not wait for is finished all the same.
+    # Waited for, not awaited: what a client begins and does not wait for is still finished.
     erasing = services.tasks.start(erase(), f"erasing {tenant}")
     await asyncio.wait({erasing})
     erasing.result()

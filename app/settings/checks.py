@@ -1,6 +1,6 @@
-"""Checks: what is wrong with the settings, as far as it can be told without asking anybody.
+"""Checks: what is wrong with the settings, as far as it can be known without asking anybody.
 
-`doctor` prints the findings that `serve` goes by.
+`doctor` prints the same findings that `serve` acts on.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _check_names() -> None:
             continue
         if _KUBERNETES.match(f"{name}={value}"):
             continue
-        like = meant(name, map(environment_name, dict(every_setting())))
+        like = meant(name, map(environment_name, dict(every_setting())), likeness=0.75)
         raise ConfigurationError(
             f"{name} is not a setting of Steno{like}. Known: {', '.join(sorted(known))} (nested with __)."
         )

@@ -38,9 +38,9 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
     return f"{key}: {error['msg']}{_range(field)}{got}"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """A question for somebody who mistyped a name; empty where no known name is like it."""
-    like = get_close_matches(name, list(known), n=1)
+def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """A question for somebody who mistyped a name; empty where no known name is like it, from 0 to 1."""
+    like = get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {like[0]}?)" if like else ""
 
 

@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     prices: tuple[PriceSettings, ...] = ()
     """What models cost, for the ledger: currency units for a million tokens; the first match wins."""
     list_prices: bool = True
-    """Where `prices` is empty, go by the public list prices of models, in US dollars."""
+    """Where `prices` is empty, use the public list prices of models, in US dollars."""
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
     calibration: CalibrationSettings = CalibrationSettings()

@@ -62,7 +62,7 @@ class RequestCalls(Calls):
     async def recent_first_chunks(
         self, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
     ) -> list[FirstChunk]:
-        """Where histories that end like parts of this one were summarised of late, under this chain or another."""
+        """Where histories that end like parts of this one were summarised recently, under this chain or another."""
         within_ms = round(within_seconds * 1000)
         return await self._guarded(tenant, self._read(chunks.recent_first_chunks, tenant, series, messages, within_ms))
 
@@ -81,7 +81,7 @@ class RequestCalls(Calls):
         self._writes.soon(work)
 
     def catch_up(self) -> None:
-        """Does what was to be done soon, for whoever goes by what comes of it beside the store."""
+        """Does what was to be done soon, for whoever needs the result outside the store."""
         self._writes.catch_up()
 
     def record(self, seen: ConversationSeen) -> None:

@@ -39,7 +39,7 @@ from app.tokens.tokenizer import by_bytes
 log = structlog.get_logger("steno.estimator")
 
 MOST_REMEMBERED = 50_000
-"""Units of which the tokens are remembered, beside those of the histories that were read of late: about 15 MB."""
+"""Units of which the tokens are remembered, in addition to those of the histories read recently: about 15 MB."""
 MOST_MODELS = 1_000
 DECLARED_REMEMBERED = 16
 """Declarations of tools whose digest is remembered: the latest, with their bytes."""

@@ -67,7 +67,7 @@ def says_window_full(finish: object) -> bool:
 
 
 def read_usage(usage: object) -> Tokens:
-    """What the provider told, for the ledger: nothing that it did not say, and nothing that cannot be.
+    """What the provider reported, for the ledger: nothing that it did not say, and nothing that cannot be.
 
     Beside `prompt_tokens` the cache parts of another shape are among them, unless they are more than there is room for.
     """

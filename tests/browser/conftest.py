@@ -45,6 +45,9 @@ OF_KEY = "with-a-key"
 SECRET_WORD = "zirconium"
 """Stands in its summaries alone."""
 
+WAIT_MS = 20_000
+"""For what has to appear. Long: machines that run tests are busy."""
+
 OpenPage = Callable[..., Awaitable[Page]]
 """`await open_page(path, width=..., theme=..., visitor=...)`: a page in a browser that knows no cookie yet."""
 Visitor = Literal["anonymous", "operator"]
@@ -111,6 +114,7 @@ async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]
             width: int = DESK["width"],
             theme: Literal["light", "dark"] = "light",
             visitor: Visitor = "anonymous",
+            scripts: bool = True,
         ) -> Page:
             size = {"width": width, "height": PHONE["height"] if width <= PHONE["width"] else DESK["height"]}
             context = await chromium.new_context(
@@ -118,8 +122,10 @@ async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]
                 color_scheme=theme,
                 base_url=served.url,
                 reduced_motion="reduce",
+                java_script_enabled=scripts,
             )
             opened.push_async_callback(context.close)
+            context.set_default_timeout(WAIT_MS)
             page = await context.new_page()
             watch(page, served.url, wrong)
             if visitor == "operator":

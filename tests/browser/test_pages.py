@@ -1,12 +1,23 @@
-"""What holds for every page: it fits a telephone, in both themes, and everything on it can be reached by keyboard."""
+"""The inspector as people use it: with a mouse, with the keyboard alone, on a telephone, in both themes."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
+from playwright.async_api import expect
 
-from tests.browser.conftest import FORKED, PHONE, TRIP, OpenPage, fits_its_width
+from tests.browser.conftest import (
+    FORKED,
+    KEY,
+    OF_KEY,
+    PHONE,
+    SECRET_WORD,
+    SHORT,
+    TRIP,
+    OpenPage,
+    fits_its_width,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -19,14 +30,124 @@ PAGES = (
     "/ui/sign-in",
     "/ui/nothing-here",
 )
+LIGHTNESS = "Number(getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/)[0])"
 
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_a_page_fits_a_telephone_in_both_themes(path: str, open_page: OpenPage) -> None:
     page = await open_page(path, width=PHONE["width"])
-    lightness = "Number(getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/)[0])"
-    assert await page.evaluate(lightness) > 200
+    assert await page.evaluate(LIGHTNESS) > 200
     assert await fits_its_width(page)
     await page.emulate_media(color_scheme="dark")
-    assert await page.evaluate(lightness) < 60
+    assert await page.evaluate(LIGHTNESS) < 60
     assert await fits_its_width(page)
+    for landmark in ("main", "h1"):
+        assert await page.locator(landmark).count() == 1
+
+
+async def test_the_theme_is_switched_and_stays(open_page: OpenPage) -> None:
+    page = await open_page("/ui", theme="light")
+    await page.get_by_label("Session and appearance").click()
+    switch = page.get_by_role("button", name="Theme")
+    await switch.click()
+    await switch.click()
+    await expect(switch).to_have_text("Theme: dark")
+    await page.goto("/ui/conversations")
+    assert await page.evaluate(LIGHTNESS) < 60
+
+
+async def test_the_keyboard_alone_leads_to_a_conversation_and_back(open_page: OpenPage) -> None:
+    page = await open_page("/ui")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_text("Skip to content")).to_be_focused()
+    await page.keyboard.press("/")
+    await expect(page.locator("#find")).to_be_focused()
+    await page.keyboard.type("trip")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/ui/conversations?q=trip")
+    assert await page.locator("[data-list] [data-open]").all_text_contents() == [TRIP]
+    await page.keyboard.press("g")
+    await page.keyboard.press("c")
+    await page.wait_for_url("**/ui/conversations")
+    rows = page.locator("[data-list] [data-open]")
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")
+    await expect(rows.nth(1)).to_be_focused()
+    await page.keyboard.press("k")
+    await expect(rows.nth(0)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/ui/conversations/*")
+
+
+async def test_the_list_is_searched_filtered_and_sorted(open_page: OpenPage) -> None:
+    page = await open_page("/ui/conversations")
+    rows = page.locator("[data-list] [data-open]")
+    assert set(await rows.all_text_contents()) == {TRIP, SHORT, FORKED}
+    await page.get_by_label("Status").select_option("summarized")
+    await page.wait_for_url("**status=summarized**")
+    assert set(await rows.all_text_contents()) == {TRIP, FORKED}
+    await page.get_by_label("Sorted by").select_option("requests")
+    await page.wait_for_url("**sort=requests**")
+    assert await rows.all_text_contents() == [TRIP, FORKED]
+    await page.get_by_role("link", name="Clear").click()
+    await page.get_by_label("Saved tokens").check()
+    await page.wait_for_url("**saved=1**")
+    assert SHORT not in await rows.all_text_contents()
+    await page.goto("/ui/conversations?q=nothing-like-that")
+    await expect(page.get_by_text("No conversation is like that.")).to_be_visible()
+
+
+async def test_words_of_a_summary_find_its_conversation(open_page: OpenPage) -> None:
+    page = await open_page("/ui/sign-in")
+    await page.get_by_label("API key").fill(KEY)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_url("**/ui")
+    await page.locator("#find").fill(SECRET_WORD[:5])
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/ui/conversations?q=*")
+    assert await page.locator("[data-list] [data-open]").all_text_contents() == [OF_KEY]
+    await page.get_by_label("Session and appearance").click()
+    await page.get_by_role("button", name="Sign out").click()
+    await page.wait_for_url("**/ui/sign-in")
+
+
+async def test_the_operators_link_shows_one_tenant_after_the_other(open_page: OpenPage) -> None:
+    page = await open_page("/ui/tenants", visitor="operator")
+    assert "token" not in page.url
+    await page.get_by_role("button", name="Show anonymous").click()
+    await page.wait_for_url("**/ui")
+    await page.goto("/ui/conversations")
+    await expect(page.get_by_text(TRIP)).to_be_visible()
+    assert await page.get_by_text(OF_KEY).count() == 0
+
+
+async def test_the_overview_says_what_was_saved(open_page: OpenPage) -> None:
+    page = await open_page("/ui")
+    saved = page.locator(".figures div", has_text="Tokens saved")
+    await expect(saved).to_contain_text("% of")
+    assert await page.locator("svg.bars rect.saved").count() == 1, "all on one day"
+    await expect(page.get_by_role("heading", name="Calibration")).to_be_visible()
+    await page.get_by_text("Every day as a table").click()
+    assert await page.locator("details table tbody tr").count() == 1
+    await page.get_by_role("link", name="30 days").click()
+    await page.wait_for_url("**days=30")
+    await page.get_by_role("link", name="gpt-4o").click()
+    await page.wait_for_url("**/ui/conversations?model=gpt-4o")
+
+
+async def test_the_setup_page_has_base_urls_to_copy(open_page: OpenPage) -> None:
+    page = await open_page("/")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy").first.click()
+    await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    at = urlsplit(page.url)
+    assert await page.evaluate("navigator.clipboard.readText()") == f"{at.scheme}://{at.netloc}/v1"
+    await expect(page.get_by_role("heading", name="Upstreams")).to_be_visible()
+    await expect(page.get_by_role("link", name=TRIP)).to_be_visible()
+
+
+async def test_everything_works_without_scripts_and_nothing_else_is_loaded(open_page: OpenPage) -> None:
+    page = await open_page("/ui/conversations", scripts=False)
+    await page.get_by_label("Status").select_option("full")
+    await page.get_by_role("button", name="Filter").click()
+    assert await page.locator("[data-list] [data-open]").all_text_contents() == [SHORT]

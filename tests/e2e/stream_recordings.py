@@ -55,7 +55,7 @@ class Written:
 
 
 CHAT = Written("chat-completions", "/v1/chat/completions", "messages", {"model": "gpt-4o"})
-MESSAGES = Written("messages", "/v1/messages", "messages", {"model": "claude-sonnet-4-5", "max_tokens": 400})
+MESSAGES = Written("messages", "/v1/messages", "messages", {"model": "claude-sonnet-5", "max_tokens": 400})
 RESPONSES = Written("responses", "/v1/responses", "input", {"model": "gpt-4o", "store": False})
 FORMATS = (CHAT, MESSAGES, RESPONSES)
 

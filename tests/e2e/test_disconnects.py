@@ -161,7 +161,7 @@ def test_server_that_is_told_to_stop_begins_no_summary(simulator: Simulator, ste
 
 
 def test_every_answered_request_is_counted(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """An answer that is complete looks like a client that left; what is done after it is done all the same."""
+    """An answer that is complete looks like a client that left; what is done after it is still done."""
     steno = before_scripted()
     done = stream_head() + chunked(FRAME % b"a" + b"data: [DONE]\n\n") + b"0\r\n\r\n"
     for number in range(20):

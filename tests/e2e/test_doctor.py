@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import text
 
 from app import __version__
-from app.commands.doctor import examine
+from app.commands.doctor import check_port, examine
 from app.providers import listings
 from app.settings import load
+from app.settings.checks import Finding
 from app.simulator import Model, Simulator
 from app.simulator.server import RunningServer
 from app.store import Store
@@ -20,7 +21,8 @@ from app.store.database import Database
 from app.store.migrations import head_revision, upgrade
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
-from tests.e2e.scripted import ScriptedProvider
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import ScriptedProvider, closed_port
 
 Examine = Callable[..., Awaitable["Report"]]
 
@@ -57,14 +59,16 @@ def doctor(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STENO_HOME", str(tmp_path / "home"))
+    # Who listens at 8080 here is not what these tests are about.
+    monkeypatch.setattr("app.commands.doctor.check_port", lambda _: Finding("ok", "address", "free"))
 
-    async def examine_with(**sections: Any) -> Report:
+    async def examine_with(*, verbose: bool = False, model: str | None = None, **sections: Any) -> Report:
         if "storage" not in sections:
             store = Store.open(load().storage.address)
             await store.migrate()
             await store.close()
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
-        healthy = await examine(load(**sections))
+        healthy = await examine(load(**sections), verbose=verbose, model=model)
         return Report(capsys.readouterr().out, healthy)
 
     return examine_with
@@ -93,7 +97,7 @@ async def test_each_setting_is_shown_with_who_set_it(
     monkeypatch.setenv("STENO_SERVER__PORT", "9000")
     monkeypatch.setenv("STENO_LIMITS", '{"header_count": 50}')
     monkeypatch.setenv("DATABASE_URL", "memory")
-    report = await doctor()
+    report = await doctor(verbose=True)
     assert report.setting("server.host") == 'server.host = "127.0.0.1"'
     assert report.setting("server.port") == "* server.port = 9000   (STENO_SERVER__PORT)"
     assert report.setting("limits.header_count").endswith("(STENO_LIMITS)")
@@ -105,11 +109,53 @@ async def test_each_setting_is_shown_with_who_set_it(
 async def test_no_secret_is_shown(doctor: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     url = "postgresql://user:hunter2@127.0.0.1:1/name"
-    report = await doctor(storage={"url": url}, secret=SECRET)
+    report = await doctor(verbose=True, storage={"url": url}, secret=SECRET)
     assert report.setting("storage.url") == "* storage.url = postgresql://user:***@127.0.0.1:1/name   (command line)"
     assert report.setting("secret").startswith("* secret = (hidden)")
     for hidden in ("hunter2", SECRET, "sk-very-secret"):
         assert hidden not in report.text
+
+
+async def test_settings_are_listed_on_request_only(doctor: Examine) -> None:
+    assert "server.host = " not in (await doctor()).text
+
+
+# A round trip
+
+
+async def test_a_round_trip_goes_to_the_provider_with_the_user_s_key(
+    doctor: Examine, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    report = await doctor(model="gpt-4o")
+    assert report.healthy
+    assert "answered in" in report.finding("round trip to gpt-4o")
+    [chatted] = simulator.chats
+    assert chatted.header("authorization") == "Bearer sk-mine"
+
+
+async def test_a_round_trip_that_is_refused_is_a_problem(doctor: Examine) -> None:
+    report = await doctor(model="no-such-model")
+    assert not report.healthy
+    assert "the provider answered 404 without a key: OPENAI_API_KEY is not set" in report.finding("round trip")
+
+
+async def test_without_a_model_nothing_is_asked_that_costs(doctor: Examine, simulator: Simulator) -> None:
+    await doctor()
+    assert not simulator.chats
+
+
+# The port
+
+
+def test_a_port_that_is_taken_is_a_problem_unless_steno_has_it(provider: RunningServer, steno: StartSteno) -> None:
+    taken = check_port(load(server={"port": provider.port}))
+    assert taken.state == "problem"
+    assert taken.text.startswith("in use by ")
+    running_one = check_port(load(server={"port": steno().server.port}))
+    assert running_one.state == "ok"
+    assert running_one.text.startswith("in use by another Steno")
+    assert check_port(load(server={"port": closed_port()})).text == "free"
 
 
 # The provider

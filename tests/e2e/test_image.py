@@ -11,7 +11,6 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ import openai
 import pytest
 
 from app import __version__
-from app.simulator import Simulator
 from app.simulator.server import RunningServer
 from tests.e2e.commands import Serving, until
 from tests.e2e.histories import turns
@@ -62,7 +60,7 @@ class Image:
             variables=shlex.join(f"{name}={value}" for name, value in environment.items()),
             command=shlex.join(command),
         )
-        return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script]
+        return ["unshare", "--mount", "--pid", "--fork", "sh", "-c", script]
 
     def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(  # noqa: S603 - our own image
@@ -77,12 +75,6 @@ def image(tmp_path: Path) -> Image:
     os.chown(data, *map(int, USER.split(":")))
     config = json.loads(Path(os.environ["IMAGE_CONFIG"]).read_text())["Docker"]["config"]
     return Image(config, data)
-
-
-@pytest.fixture
-def provider() -> Iterator[RunningServer]:
-    with Simulator(window=8_000, models="any").serve() as server:
-        yield server
 
 
 def test_it_runs_as_nobody_with_one_volume_a_port_and_a_health_check(image: Image) -> None:
@@ -124,7 +116,7 @@ def test_it_counts_with_tables_compacts_is_healthy_and_stops_gracefully(
         process = subprocess.Popen(command, stdout=stdout, stderr=stderr)  # noqa: S603 - our own image
     serving = Serving(process, tmp_path, f"http://127.0.0.1:{PORT}")
     try:
-        until(lambda: process.poll() is not None or any(line["event"] == "serving" for line in serving.log))
+        until(lambda: process.poll() is not None or any(line["event"] == "serving" for line in serving.log), 120)
         assert process.poll() is None, serving.errors
         assert image.run(*healthy, **variables).returncode == 0
         assert serving.get("/readyz") == {"status": "ok", "db": "ok", "tokenizer": "tiktoken"}
@@ -135,6 +127,8 @@ def test_it_counts_with_tables_compacts_is_healthy_and_stops_gracefully(
         os.kill(first_inside(process.pid), signal.SIGTERM)
         assert serving.wait() == 0, serving.errors
     finally:
+        if process.poll() is None:
+            os.kill(first_inside(process.pid), signal.SIGKILL)  # With it all that is in there ends.
         serving.kill()
     assert serving.log[-1]["event"] == "Finished server process [1]"
     assert {path.name for path in image.data.iterdir()} >= {"steno.db", "steno.secret"}

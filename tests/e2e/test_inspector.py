@@ -255,7 +255,7 @@ def test_every_page_keeps_to_itself(used: Steno) -> None:
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
             assert "unsafe" not in headers["content-security-policy"]
             told = [headers[name] for name in ("x-content-type-options", "referrer-policy", "cache-control")]
-            assert told == ["nosniff", "no-referrer", "no-store"]
+            assert told == ["nosniff", "same-origin", "no-store"]
 
 
 def test_a_file_is_sent_once(used: Steno) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,9 @@ def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tm
     assert address.startswith("http://127.0.0.1:")
     assert f"ANTHROPIC_BASE_URL={address.removesuffix('/v1')}\n" in head
     assert "default: http://127.0.0.1:9/v1" in head
+    link = re.search(r"Inspector +(http\S+)", head)
+    assert link is not None
+    assert link[1].startswith(f"{address.removesuffix('/v1')}/ui?token=")
     assert "warning check failed" in rest
     assert "{" not in shown
     assert "serving" not in rest

@@ -1,4 +1,4 @@
-"""Overflow in Messages: recovered from once, however it is told; else told in the words that clients go by."""
+"""Overflow in Messages: recovered from once, however it is reported, or passed on as clients know it."""
 
 from __future__ import annotations
 

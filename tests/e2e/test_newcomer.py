@@ -107,6 +107,9 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
         assert like(ran.stdout) == like(printed)
         conversation = httpx2.get(f"{url}/context/conversations/my-first", timeout=10.0).json()
         assert conversation["context_status"] == "summarized"
+        listed = httpx2.get(f"{url}/ui/conversations", timeout=10.0).text
+        assert "my-first" in listed
+        assert "summarized" in listed
         asked = command.replace("http://127.0.0.1:8080", url)
         shown = subprocess.run(["/bin/sh", "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603
         assert '"text":"Question 1: ' in shown.stdout

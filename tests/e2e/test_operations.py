@@ -56,17 +56,6 @@ def talk(url: str, number: int) -> Any:
     return answer.raise_for_status().json()["context"]
 
 
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(window=8_000, models="any")
-
-
-@pytest.fixture
-def provider(simulator: Simulator) -> Iterator[RunningServer]:
-    with simulator.serve() as server:
-        yield server
-
-
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
 def database(request: pytest.FixtureRequest) -> str:
     if request.param == "SQLite" and shutil.which("sqlite3") is None:

@@ -2,7 +2,7 @@
 
 Each is a client's own loop over Messages: turns with tool calls in a row and side by side, moving marks of the cache,
 instructions in mid-history, and answers taken back as they came. What a turn calls for stands in its text, and the
-simulator's script goes by that: so many conversations can go on beside each other.
+simulator's script relies on that: so several conversations can go on beside each other.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ async def test_indexes_are_dropped_last(postgres_url: str, revision: str) -> Non
 
 
 async def test_migration_waits_for_that_of_another_process(open_store: OpenStore, postgres_url: str) -> None:
-    """However long it takes: no limit of a request is in force."""
+    """However long it takes: no limit of a request applies."""
     store = open_store(postgres_url)
     async with store._database.writing() as connection:
         await connection.execute(select(func.pg_advisory_xact_lock(*migrations._LOCK)))

@@ -132,7 +132,7 @@ async def test_a_large_backlog_is_stored_in_several_transactions(store: Store, m
 
 
 async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:
-    """A flush that was given up may have been carried out all the same."""
+    """A flush that was given up may still have been carried out."""
     one = record()
     for _ in range(2):
         async with store._database.writing() as connection:

@@ -42,7 +42,7 @@ def test_what_would_begin_far_too_early_to_be_found_in_time_begins_at_the_trigge
 
 
 def test_it_begins_before_requests_may_grow_so_large_that_they_would_have_to_wait() -> None:
-    """All of the usual size but one, which is as large as the largest of late."""
+    """All of the usual size but one, which is as large as the largest recent one."""
     assert begins_at(1_000, 1_000, 1_000, requests=3) == 6_500
     assert begins_at(200, 200, 2_600, requests=2) == 9_500 - 1_000 - 2_600
 
@@ -128,7 +128,7 @@ def test_so_many_requests_come_until_the_summary_is_there(summary: float, reques
 
 
 def planned(history: list[Message], requests: int, **limits: int) -> Budget:
-    """What a compaction goes by that begins after this history and is used so many requests later."""
+    """What decides about a compaction that begins after this history and is used so many requests later."""
     return budget_ahead(budget(10_000, tail_fill=1_500, **limits), SHARES, transcript_of(history), requests)
 
 

@@ -85,7 +85,7 @@ def test_imports_point_inward_only() -> None:
 
 
 def test_all_settings_are_read_only_where_parts_are_put_together(trees: Mapping[str, ast.AST]) -> None:
-    """Who had all of them could read any: what a part goes by is then told by nothing but its whole text."""
+    """Who had all of them could read any: what a part depends on is then visible only in its whole text."""
     readers = {file.partition("/")[0] for file, tree in trees.items() if reads_all_settings(tree)}
     assert readers == MAY_READ_ALL_SETTINGS
 

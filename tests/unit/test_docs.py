@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +79,18 @@ def shape(value: Any) -> Any:
 # README
 
 
-def test_python_examples_run_in_order_and_print_what_the_readme_says(steno: Steno) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/chat-interfaces.md"])
+def test_python_examples_run_in_order_and_print_what_the_page_says(steno: Steno, page: str) -> None:
     printed: list[str] = []
     # Not what goes to standard output: Steno runs in this process and may log there.
     names: dict[str, Any] = {"print": lambda *values: printed.append(" ".join(map(str, values)) + "\n")}
-    examples = blocks(README, "python", "text")
-    for number, block in enumerate(examples):
-        if block.language == "text":
+    examples = blocks((ROOT / page).read_text())
+    for number, (block, following) in enumerate(pairwise([*examples, None])):
+        if block is None or block.language != "python":
             continue
         names["messages"] = turns(15, first=100 * number)
         printed.clear()
-        exec(block.text.replace(ADDRESS, steno.url), names)  # noqa: S102 - our own README
-        following = examples[number + 1] if number + 1 < len(examples) else None
+        exec(block.text.replace(ADDRESS, steno.url), names)  # noqa: S102 - our own pages
         if "print(" in block.text:
             assert following is not None
             assert "".join(printed) == following.text

@@ -119,7 +119,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("mn"), st.i
 
 @given(EVENTS)
 def test_without_agreement_a_tenant_changes_nothing_for_others(events: list[tuple[str, str, int, bool]]) -> None:
-    """What the others go by is what they would without it, unless one of them saw the same."""
+    """What the others use is what they would use without it, unless one of them saw the same."""
     with_a, without_a = made(), made()
     for tenant, what, value, remembers in events:
         for seen in (with_a, without_a) if tenant != "a" else (with_a,):

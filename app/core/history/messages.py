@@ -61,7 +61,7 @@ class Message:
 
     kind: Kind
     role: str
-    """The wire's word. What a role costs and how it is quoted goes by it, and nothing else."""
+    """The wire's word. It decides what a role costs and how it is quoted, and nothing else."""
     texts: tuple[str, ...]
     raw: bytes
     digest: bytes

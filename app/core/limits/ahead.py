@@ -91,7 +91,7 @@ def requests_meanwhile(summary_seconds: float, request_seconds: float) -> int:
 def nearer_trigger(budget: Budget, shares: AheadShares, steps: Sequence[int], requests: int) -> Trigger:
     """The trigger by which a compaction begins now that may be due within so many requests; the same or a nearer one.
 
-    What does not go by tokens stays as it is.
+    What does not count tokens stays as it is.
     """
     usual = sum(steps) / len(steps) if steps else 0.0
     expected = requests * usual

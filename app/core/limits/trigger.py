@@ -1,4 +1,4 @@
-"""Triggers: when a view is too large, by any measure a policy goes by."""
+"""Triggers: when a view is too large, by any measure a policy uses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Trigger:
 
     @property
     def counts_turns(self) -> bool:
-        """Whether one of them goes by turns or messages: it fires however few tokens these have."""
+        """Whether one of them counts turns or messages: it fires however few tokens these have."""
         return any(condition.turns is not None or condition.messages is not None for condition in self.conditions)
 
     @lazy

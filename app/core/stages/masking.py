@@ -49,8 +49,8 @@ def plan_mask(
     """The boundary that makes a summary after `base` unnecessary for now; None without one.
 
     It is moved rarely, and then for a gain, as far as the target needs and no further: as many of the latest results
-    stay whole as there is room for. Where masks go by pressure it is set from that on, too, and everything before the
-    last unit is masked. What the model has not answered in text stays whole anyway.
+    stay whole as there is room for. Where pressure decides about masks it is set from that on, too, and everything
+    before the last unit is masked. What the model has not answered in text stays whole anyway.
     """
     ahead, masked = _moves(conversation, base, masking)
     if not ahead:

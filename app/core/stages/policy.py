@@ -54,7 +54,7 @@ class Policy:
         return bound is None or bound > self._quiet_tokens(budget) or not self._is_quiet(conversation, budget)
 
     def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether the stages that do not go by tokens have nothing to do."""
+        """Whether the stages that do not count tokens have nothing to do."""
         if self.position_pruning:
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):

@@ -1,6 +1,6 @@
 """Session pruning, as OpenClaw does it: old tool results are trimmed or cleared, for this request only.
 
-It goes by the fill of the window in characters, not by the trigger, and changes nothing but tool results before the
+It measures the fill of the window in characters, not by the trigger, and changes nothing but tool results before the
 third-last message of the assistant. The names are those of position pruning, the meanings are not: ratios are fill of
 the window here, and `min_prunable_tool_chars` is a sum over all results.
 """
@@ -18,7 +18,7 @@ from app.core.view.mask import is_allowed
 from app.core.view.view import Altered, Carried, Conversation, Summary, Verbatim, View
 
 CHARACTERS_PER_TOKEN = 4
-"""OpenClaw's own measure of fill; everything else in Steno goes by the estimate."""
+"""OpenClaw's own measure of fill; everything else in Steno uses the estimate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Beside a summary's text: exact values and standing rules, which no model writes and no fold forgets for want of care.
 
-A fold has only the lists of its chunks to go by, so a list is in order of worth: values by use, rules by age.
+A fold knows only the lists of its chunks, so a list is in order of worth: values by use, rules by age.
 """
 
 from __future__ import annotations

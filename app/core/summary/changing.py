@@ -51,7 +51,7 @@ class Succession:
 def successions(
     conversation: Conversation, recent: Iterable[FirstChunk], conversation_id: str, *, named: bool
 ) -> list[Succession]:
-    """What speaks for a history that keeps changing, among the chunks made of late.
+    """What speaks for a history that keeps changing, among the chunks made recently.
 
     `named`: the client said which conversation it is. Otherwise a changed history is a new conversation for us, and
     what comes from a single other one is its own growth.

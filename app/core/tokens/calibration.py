@@ -25,7 +25,7 @@ ENOUGH_OF_ONE = 5
 COMPARED_AT = (1_000, 100_000)
 """Estimates at which the lines of several tenants are compared."""
 SIZES = (1_000, 10_000, 100_000)
-"""Estimates at which a line has to differ by more than the tolerance from the one in force to take its place."""
+"""Estimates at which a line has to differ by more than the tolerance from the current one to take its place."""
 
 KEPT = 8
 """Samples kept of each size, large and small: short prompts do not push out what long ones told."""
@@ -115,7 +115,7 @@ class Calibration:
 
     @property
     def line(self) -> Line:
-        """The line in force."""
+        """The current line."""
         return self.held or Line(self.prior.offset, self.prior.ratio)
 
     @property

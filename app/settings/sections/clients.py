@@ -1,4 +1,4 @@
-"""Clients: how their conversations are told apart, and what they are told."""
+"""Clients: how their conversations are recognised, and what they are sent."""
 
 from __future__ import annotations
 

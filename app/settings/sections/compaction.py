@@ -28,11 +28,11 @@ _RECALL = RecallPolicy()
 
 class TailSettings(Section):
     turns: int = Field(_SHARES.tail_turns, ge=0, le=100)
-    """How many whole turns before the current one stay verbatim, beside that one; fewer where they do not fit."""
+    """How many whole turns before the current one stay verbatim with it; fewer where they do not fit."""
     fill_ratio: float = Field(_SHARES.tail_fill, ge=0, le=1)
     """More turns stay while all of them take at most this share of the limit; 0 for none."""
     fill_tokens: int = Field(_SHARES.most_tail_fill, ge=0, le=MOST_TOKENS)
-    """And at most so many tokens."""
+    """The same, but at most this many tokens."""
     max_ratio: Ratio = _SHARES.tail
     """Share of the limit that the verbatim tail may take."""
 
@@ -54,16 +54,16 @@ class MaskSettings(Section):
 
 class WindowSettings(Section):
     turns: int | None = Field(None, ge=0, le=100_000)
-    """With strategy window: how many whole turns before the current one are sent, beside that one."""
+    """With strategy window: how many whole turns before the current one are sent with it."""
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """With strategy window: the latest messages are sent that fit into so many tokens, instructions included."""
+    """With strategy window: the latest messages are sent that fit into this many tokens, instructions included."""
 
 
 class SessionPruningSettings(Section):
     mode: Annotated[Literal["off", "adaptive", "aggressive"], OFF] = "off"
     """Whether old tool results are trimmed and cleared as the window fills (adaptive), or all cleared (aggressive)."""
     keep_last_assistants: int = Field(_SESSION.keep_last_assistants, ge=0, le=1_000)
-    """Results after the so-many-th last message of the assistant are left alone; with fewer messages all are."""
+    """Results that follow this many of the assistant's latest messages are left alone; with fewer messages all are."""
     soft_trim_ratio: Ratio = _SESSION.soft_trim_ratio
     """Fill of the window, in characters / 4, from which on large results are trimmed."""
     soft_trim_max_chars: int = Field(_SESSION.soft_trim_max_chars, ge=0)
@@ -96,7 +96,7 @@ class PositionPruningSettings(Section):
     hard_clear_ratio: Ratio = _POSITION.hard_clear_ratio
     """Age from which on it is cleared."""
     min_prunable_tool_chars: int = Field(_POSITION.min_prunable_tool_chars, ge=0)
-    """Results of at least so many characters are large."""
+    """Results of at least this many characters are large."""
 
 
 class PruneSettings(Section):
@@ -123,9 +123,9 @@ class BackgroundSettings(Section):
     shorten: bool = True
     """Shorten a larger one, most of all tool results that were answered, where it would wait otherwise."""
     requests: int = Field(3, ge=1, le=10_000)
-    """Only for conversations of which so many requests were seen."""
+    """Only for conversations of which this many requests were seen."""
     tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
-    """Only for conversations that send so many tokens in an hour, at the pace of their latest requests."""
+    """Only for conversations that send this many tokens in an hour, at the pace of their latest requests."""
 
     @property
     def shares(self) -> AheadShares:
@@ -153,7 +153,7 @@ class CompactionSettings(Section):
     enabled: bool = True
     """Compact at all."""
     preset: Preset = "default"
-    """Bundle of settings to begin with; what is set beside it wins."""
+    """Bundle of settings to begin with; settings next to it win."""
     strategy: Strategy = _POLICY.strategy
     """How summaries are made: additive, full, checkpoint or rolling; window or none for none at all."""
     mask: MaskSettings = MaskSettings()

@@ -80,7 +80,7 @@ class CalibrationSettings(Section):
     enabled: bool = True
     """Learn from what providers report how much they charge for each token we estimate."""
     ask_usage: bool = True
-    """Ask for the usage of streams whose messages are replaced, if they tell none unasked; it is not passed on."""
+    """Ask for the usage of streams whose messages are replaced, if they report none unasked; it is not passed on."""
 
 
 class TokenizerSettings(Section):

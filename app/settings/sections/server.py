@@ -23,11 +23,11 @@ class ServerSettings(Section):
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
     """Who is served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names that Steno answers to beside local ones and addresses; `.example.com` for all below it, `*` for any."""
+    """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any."""
     allowed_origins: tuple[str, ...] = ()
-    """Pages in browsers that may call Steno beside local ones, such as `https://chat.example.com`; `*` for all."""
+    """Pages in browsers that may call Steno, besides local ones, such as `https://chat.example.com`; `*` for all."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` tell where a request came from."""
+    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from."""
     drain_seconds: Seconds = 25.0
     """How long a stopping server waits for open answers and for summaries that are being made."""
 

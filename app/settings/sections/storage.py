@@ -20,7 +20,7 @@ class StorageSettings(Section):
     listen_notify: Annotated[Literal["auto", "off"], OFF] = "auto"
     """How requests that wait for a summary hear of its end on PostgreSQL: auto by NOTIFY, off by asking for it."""
     retention_days: int | None = Field(30, ge=1, le=36_500)
-    """What nobody used for so many days is deleted; null keeps it for ever."""
+    """What nobody used for this many days is deleted; null keeps it for ever."""
     messages: bool = False
     """Keep the messages of conversations as they were sent, to be read and searched."""
 

@@ -1,4 +1,4 @@
-"""Summaries: who writes them, and what the summariser is told."""
+"""Summaries: who writes them, and how they are asked for."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class FallbackSettings(Section):
 
 class PromptSettings(Section):
     prompt: str = Field(min_length=1)
-    """What the summariser is told in place of `summary.prompt`."""
+    """Instructions in place of `summary.prompt`."""
     update_prompt: str | None = Field(None, min_length=1)
-    """What it is told where there is a summary to go on from; null means the same."""
+    """Instructions for updating an earlier summary; null means the same."""
     model: str | None = Field(None, min_length=1)
     """For conversations with this model, a name or a glob; null means all."""
     tenant: str | None = Field(None, min_length=1)
@@ -51,7 +51,7 @@ class RuleSettings(Section):
     share: float = Field(0.01, gt=0, le=0.1)
     """They take at most this share of the window; older ones that go over it are left out."""
     patterns: tuple[str, ...] = Field((), max_length=MOST_PATTERNS)
-    """Regular expressions that make a sentence of the user such a rule, in any case, beside those of Steno."""
+    """Regular expressions that make a sentence of the user such a rule, in any case, in addition to Steno's own."""
 
     @field_validator("patterns")
     @classmethod
@@ -71,15 +71,15 @@ class SummarySettings(Section):
     max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
     """Largest summary chunk; small windows use less (0.06 of the limit, at least 256)."""
     source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
-    """One summary stands for at most so many tokens: a larger range becomes several, made side by side; null: any."""
+    """One summary stands for at most this many tokens: a larger range becomes several, made side by side; null: any."""
     timeout_seconds: Seconds = 120.0
     """Time for one summary call."""
     style: Literal["transcript", "prefix"] = "transcript"
     """What the summariser reads: quoted text, or the conversation itself, which its provider may have in its cache."""
     prompt: str = SUMMARY_PROMPT
-    """What the summariser is told."""
+    """Instructions for the summariser."""
     update_prompt: str | None = None
-    """What it is told where there is a summary to go on from (full, checkpoint, rolling); null means the same."""
+    """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same."""
     prompts: tuple[PromptSettings, ...] = ()
     """Prompts for certain models or tenants; the first that fits counts."""
     failed_results: int = Field(0, ge=0, le=100)

@@ -21,15 +21,15 @@ class ConditionSettings(Section):
     of: Literal["limit", "window"] = "limit"
     """What ratios are shares of: the limit, which is the window less the output, or the window."""
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """The estimate exceeds so many tokens."""
+    """The estimate exceeds this many tokens."""
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
-    """At most so many tokens of the window are left."""
+    """At most this many tokens of the window are left."""
     overflow: bool = False
     """The estimate exceeds the limit."""
     turns: int | None = Field(None, ge=0, le=100_000)
-    """More than so many whole turns before the current one are not summarised."""
+    """More than this many whole turns before the current one are not summarised."""
     messages: int | None = Field(None, ge=1, le=100_000)
-    """At least so many messages before the verbatim tail are not summarised."""
+    """At least this many messages before the verbatim tail are not summarised."""
 
     @property
     def conditions(self) -> set[str]:

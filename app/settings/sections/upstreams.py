@@ -23,7 +23,7 @@ SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
     OPENAI: ("chat_completions", "responses"),
     ANTHROPIC: ("messages",),
 }
-"""What is known of hosts without being told."""
+"""What is known of hosts without any setting."""
 REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
 """Where requests are posted, below the address of an API."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")

@@ -35,6 +35,6 @@ def _cases(written: ReplayFormat) -> Iterator[Case]:
                 yield case(name, *steps)
 
 
-# Whether a summary is made beside its request goes by how fast the machine is.
+# Whether a summary is made beside its request depends on how fast the machine is.
 IN_THE_REQUEST = {"compaction": {"background": {"enabled": False}}}
 GROUPS = tuple(Group(f"in-{written.name}", tuple(_cases(written)), IN_THE_REQUEST) for written in (MESSAGES, RESPONSES))

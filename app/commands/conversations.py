@@ -1,0 +1,146 @@
+"""`steno conversations`: what is stored of conversations, of every tenant, straight from the database.
+
+Theory: the operator has the database, and needs neither a running Steno nor anybody's key for it; a caller has REST. A
+deletion is what one by another replica is: a Steno that runs meanwhile forgets the rest when it next looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.commands.terminal import say
+from app.main import open_store
+from app.settings import Settings
+from app.store import Page, Store, StoredConversation, StoreUnavailable
+
+PAGE = 100
+TENANT_SHOWN = 8
+"""Characters of a tenant's digest that tell it from others, as a rule."""
+
+
+class NotFound(Exception):
+    """There is no such conversation, or there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    tenant: str
+    conversation: StoredConversation
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Store]:
+    """The store, which has to be there and of this release. Raises `StoreUnavailable`."""
+    store = open_store(settings)
+    try:
+        check = await store.check()
+        if check.is_new:
+            raise StoreUnavailable(f"There is no database {check.place} yet.")
+        if not check.reachable:
+            raise StoreUnavailable(f"The database {check.place} cannot be used: {check.reason}.")
+        if check.current_revision != check.head_revision:
+            raise StoreUnavailable(f"The database {check.place} has another schema than this release: `steno migrate`.")
+        await store.start()
+        yield store
+    finally:
+        await store.close()
+
+
+async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
+    """The latest of the tenants whose id begins so."""
+    found: list[Found] = []
+    for seen in await store.tenants():
+        if seen.id.startswith(tenant):
+            page = await store.conversations(seen.id, limit=limit, after=None, order="desc")
+            found += (Found(seen.id, each) for each in page.data)
+    return sorted(found, key=lambda each: each.conversation.updated_at, reverse=True)[:limit]
+
+
+async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
+    """Raises `NotFound`."""
+    found = []
+    for seen in await store.tenants():
+        known = await store.conversation(seen.id, conversation_id) if seen.id.startswith(tenant) else None
+        found += [Found(seen.id, known)] if known else []
+    if not found:
+        raise NotFound(f"There is no conversation {conversation_id!r}.")
+    if len(found) > 1:
+        tenants = ", ".join(each.tenant[:TENANT_SHOWN] for each in found)
+        raise NotFound(f"Several tenants have a conversation {conversation_id!r}; name one with --tenant: {tenants}.")
+    return found[0]
+
+
+async def delete(store: Store, conversation_id: str, tenant: str) -> None:
+    """Raises `NotFound`."""
+    found = await the_one(store, conversation_id, tenant)
+    await store.delete_conversation(found.tenant, conversation_id)
+
+
+async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
+    """All that is stored of it, as values for JSON; its messages are there if they were archived. Raises `NotFound`."""
+    found = await the_one(store, conversation_id, tenant)
+    tenant, known = found.tenant, found.conversation
+
+    def of_it(read: Callable[..., Any]) -> Callable[[str | None], Any]:
+        return lambda after: read(tenant, known.id, limit=PAGE, after=after, order="asc")
+
+    return {
+        "tenant": tenant,
+        "conversation": msgspec.to_builtins(known) | {"coverage": msgspec.json.decode(known.coverage or b"[]")},
+        "summaries": await _all(of_it(store.summaries)),
+        "pins": [msgspec.to_builtins(pin) for pin in await store.pins(tenant, known.id)],
+        "messages": await _all(of_it(store.messages)),
+        "usage": await _all(of_it(store.usage)),
+    }
+
+
+async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        answered = await read(after)
+        page: Page[Any] = getattr(answered, "page", answered)
+        rows += map(msgspec.to_builtins, page.data)
+        if not page.has_more:
+            return rows
+        after = page.last_id
+
+
+def show_list(found: Sequence[Found]) -> None:
+    """Two lines each: the id whole, to be copied, and what is known of it."""
+    if not found:
+        say("No conversation is stored.")
+    several = len({each.tenant for each in found}) > 1
+    for each in found:
+        known = each.conversation
+        tokens = f"{known.tokens_before:,} tokens, {known.tokens_before - known.tokens_after:,} saved"
+        tenant = f"  tenant {each.tenant[:TENANT_SHOWN]}" if several else ""
+        say(known.id, bold=True)
+        say(f"    {known.updated_at:%Y-%m-%d %H:%M}  {known.status}, turn {known.turns}, {tokens}")
+        say(f"    {known.model}{tenant}")
+
+
+def show_one(content: dict[str, Any]) -> None:
+    """In words, with the summaries whole."""
+    known = content["conversation"]
+    before, after = known["tokens_before"], known["tokens_after"]
+    rows = {
+        "conversation": known["id"],
+        "tenant": content["tenant"],
+        "model": known["model"],
+        "status": f"{known['status']}{f' ({reason})' if (reason := known['reason']) else ''}",
+        "turns": f"{known['turns']}, {known['requests']} requests",
+        "tokens": f"{before:,} sent, {after:,} forwarded, window {known['window']:,}",
+        "last seen": known["updated_at"],
+    }
+    for name, value in rows.items():
+        say(f"{name:<13} {value}")
+    for summary in content["summaries"]:
+        place = f"messages {summary['first_index']} to {summary['last_index']}, {summary['tokens']:,} tokens"
+        say(f"\n{summary['id']}: {place}", bold=True)
+        say(summary["text"])

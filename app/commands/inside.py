@@ -1,0 +1,26 @@
+"""A Steno for a single question: started in this process, asked over loopback, and gone. Its database is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+from pydantic import SecretStr
+
+from app.main import create_app
+from app.settings import Settings
+from app.simulator.server import serve
+
+ANSWER_SECONDS = 120.0
+
+
+@contextmanager
+def asking(settings: Settings) -> Iterator[httpx2.Client]:
+    """A client of it. Raises `ConfigurationError` for settings that cannot be used."""
+    in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
+    with (
+        serve(create_app(settings.model_copy(update={"storage": in_memory}), tells=False), lifespan="on") as server,
+        httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
+    ):
+        yield client

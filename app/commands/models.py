@@ -1,0 +1,93 @@
+"""`steno models`: the context windows Steno uses, and where each comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from app.core.limits.budget import Window
+from app.headers.hops import new_instance
+from app.main import open_providers
+from app.providers.discovery import ModelListing
+from app.providers.listings import ListingOutcome
+from app.providers.providers import Provider
+from app.settings import DEFAULT_UPSTREAM, Settings
+from app.store import Store
+
+SOURCES = {
+    "config": "your settings",
+    "provider": "the provider",
+    "learnt": "a refusal",
+    "bundled": "Steno's table",
+    "default": "a guess",
+}
+"""Where a window comes from, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    model: str
+    upstream: str
+    window: Window
+
+
+def key_variable(provider: Provider) -> str | None:
+    """The variable with the key for a question of ours. That of the default upstream is shown to no other one."""
+    own = provider.settings.api_key_env
+    return own or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
+
+
+async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
+    """What the provider answers, and the variable whose key it was asked with."""
+    variable = key_variable(provider)
+    key = os.environ.get(variable) if variable else None
+    told = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    return told, variable if key else None
+
+
+async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
+    """Of these models at the upstream that each goes to; of all that are known by name, if none is given."""
+    store = Store.open("memory")
+    providers = open_providers(settings, store, new_instance())
+    try:
+        found: list[Sized] = []
+        for provider in providers.all:
+            told, _ = await ask_for_models(provider)
+            listed = set(told.models) if isinstance(told, ModelListing) else set()
+            here = provider.windows.names() if not names else [name for name in names if name in listed]
+            found += (Sized(name, provider.name, provider.windows.of(name)) for name in here)
+        default = providers.default
+        seen = {each.model for each in found}
+        found += (Sized(name, default.name, default.windows.of(name)) for name in names if name not in seen)
+        return found
+    finally:
+        await providers.close()
+        await store.close()
+
+
+def show(found: Sequence[Sized]) -> None:
+    """A table that fits a terminal, or a line that says why there is none."""
+    console = Console()
+    if not found:
+        console.print("No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o")
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    for name in ("window", "prompt", "answer"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    table.add_column("upstream")
+    for row in _rows(found):
+        table.add_row(*row)
+    console.print(table)
+
+
+def _rows(found: Sequence[Sized]) -> Iterator[tuple[str, ...]]:
+    for each in sorted(found, key=lambda sized: (sized.model, sized.upstream)):
+        window = each.window
+        sizes = (f"{tokens:,}" if tokens else "" for tokens in (window.context, window.max_input, window.max_output))
+        yield (each.model, *sizes, SOURCES[window.source], each.upstream)

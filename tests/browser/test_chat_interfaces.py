@@ -1,0 +1,55 @@
+"""The scripts of docs/chat-interfaces.md, run in order beside the example page, print what the page says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser
+
+from app.simulator import Simulator
+from tests.browser.conftest import TABLES
+from tests.browser.test_chat_page import served_folder
+from tests.e2e import running
+from tests.e2e.histories import turns
+from tests.e2e.running import WINDOW, Steno
+from tests.unit.test_docs import ADDRESS, blocks
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+DOCS = Path(__file__).parents[2] / "docs"
+IMPORT = 'import { eventsOf } from "./steno.js";'
+AS_EXPRESSION = 'const { eventsOf } = await import("./steno.js");'
+"""The same where a script is no module."""
+
+
+@pytest.fixture
+def steno() -> Iterator[Steno]:
+    """Before a provider that knows every model."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Simulator(window=WINDOW, models="any", tables=TABLES).serve() as provider,
+    ):
+        running.forget_environment(patch)
+        started = running.start(provider.url, {})
+        yield started
+        started.stop()
+
+
+async def test_scripts_run_in_order_and_print_what_the_page_says(chromium: Browser, steno: Steno) -> None:
+    examples = blocks((DOCS / "chat-interfaces.md").read_text())
+    scripts = [(block, after) for block, after in pairwise(examples) if block.language == "javascript"]
+    assert len(scripts) == 3
+    with served_folder() as address:
+        page = await (await chromium.new_context()).new_page()
+        printed: list[str] = []
+        page.on("console", lambda said: printed.append(said.text))
+        await page.goto(address)
+        for number, (script, expected) in enumerate(scripts, 1):
+            printed.clear()
+            text = script.text.replace(IMPORT, AS_EXPRESSION).replace(ADDRESS, steno.url)
+            await page.evaluate(f"async (messages) => {{ {text} }}", turns(15, first=500 * number))
+            assert printed == expected.text.splitlines(), script.heading
+        await page.context.close()

@@ -1,0 +1,99 @@
+"""Lists of conversations for people: what is found, in which order, a page at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.store import SORTINGS, ConversationSeen, Sorting, Store, UnknownCursor, Wanted
+from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
+
+STRANGER = "another tenant"
+
+
+@pytest.fixture
+async def store(open_store: OpenStore, database_url: str) -> Store:
+    store = open_store(database_url)
+    await store.start()
+    for number in range(5):
+        store.record(shown(number))
+        await store.flush()
+    store.record(shown(2, tenant=STRANGER, conversation_id="a-strangers"))
+    await store.flush()
+    return store
+
+
+def shown(number: int, **changes: Any) -> ConversationSeen:
+    return replace(
+        seen(f"talk-{number}"),
+        **{
+            "model": ("gpt-4o", "gpt-4o-mini")[number % 2],
+            "status": ("full", "summarized")[number % 2],
+            "tokens_before": 1_000 * number,
+            "tokens_after": 500 * number if number % 2 else 1_000 * number,
+            "reason": {0: "summary_failed", 2: "compaction_off"}.get(number),
+            **changes,
+        },
+    )
+
+
+async def names(store: Store, sorting: Sorting = "updated", **wanted: Any) -> list[str]:
+    found = await store.search_conversations(TENANT, Wanted(**wanted), sorting, limit=10, after=None)
+    return [each.id for each in found.data]
+
+
+async def test_the_latest_request_comes_first(store: Store) -> None:
+    assert await names(store) == ["talk-4", "talk-3", "talk-2", "talk-1", "talk-0"]
+
+
+async def test_they_are_filtered_by_their_latest_request(store: Store) -> None:
+    assert await names(store, status="summarized") == ["talk-3", "talk-1"]
+    assert await names(store, model="gpt-4o") == ["talk-4", "talk-2", "talk-0"]
+    assert await names(store, saved=True) == ["talk-3", "talk-1"]
+    assert await names(store, failed=True) == ["talk-0"], "what somebody asked for is no failure"
+    assert await names(store, status="summarized", model="gpt-4o") == []
+
+
+async def test_part_of_an_id_finds_them_in_any_case_and_as_it_is_written(store: Store) -> None:
+    assert await names(store, text="TALK-3") == ["talk-3"]
+    assert await names(store, text="%") == []
+    assert await names(store, text="talk_3") == []
+    assert await names(store, text="strangers") == []
+
+
+async def test_words_of_a_summary_find_its_conversation(store: Store) -> None:
+    await put(store, replace(chunk(0, 2, conversation_id="talk-1"), text="A refund of the bicycle was agreed."))
+    assert await names(store, text="bicycle refund") == ["talk-1"]
+    assert await names(store, text="bicy") == ["talk-1"]
+    assert await names(store, text="bicycle train") == []
+    found = await store.search_conversations(STRANGER, Wanted(text="bicycle"), "updated", limit=9, after=None)
+    assert found.data == []
+
+
+@pytest.mark.parametrize("sorting", SORTINGS)
+async def test_pages_hold_every_conversation_once(sorting: Sorting, store: Store) -> None:
+    pages, after = list[list[str]](), None
+    while True:
+        found = await store.search_conversations(TENANT, Wanted(), sorting, limit=2, after=after)
+        pages.append([each.id for each in found.data])
+        if (after := found.next) is None:
+            break
+    assert [len(page) for page in pages] == [2, 2, 1]
+    assert [name for page in pages for name in page] == await names(store, sorting)
+
+
+async def test_what_saved_most_comes_first(store: Store) -> None:
+    assert await names(store, "saved") == ["talk-3", "talk-1", "talk-4", "talk-2", "talk-0"]
+
+
+@pytest.mark.parametrize("after", ["", "talk-1", "x.talk-1", "9" * 30 + ".a", "1e3.a", "²³.a"])
+async def test_a_cursor_that_no_list_gave_is_refused(after: str, store: Store) -> None:
+    with pytest.raises(UnknownCursor):
+        await store.search_conversations(TENANT, Wanted(), "updated", limit=2, after=after)
+
+
+async def test_tenants_are_listed_with_their_conversations_the_latest_first(store: Store) -> None:
+    assert await store.latest_tenant() == STRANGER
+    assert [(each.id, each.conversations) for each in await store.tenants()] == [(STRANGER, 1), (TENANT, 5)]

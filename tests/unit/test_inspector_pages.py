@@ -1,0 +1,68 @@
+"""How the pages write numbers and draw bars."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.inspector import formats
+from app.inspector.charts import HEIGHT, stacked
+from app.inspector.pages import address, segment
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [
+        *((None, "\N{EN DASH}"), (0, "0"), (7, "7"), (999, "999"), (1_000, "1.00k"), (31_449, "31.4k")),
+        *((999_400, "999k"), (999_600, "1.00M"), (-1_234, "-1.23k"), (2_500_000_000, "2.50B")),
+    ],
+)
+def test_a_number_is_written_in_three_digits(number: int | None, written: str) -> None:
+    assert formats.short(number) == written
+
+
+@pytest.mark.parametrize(
+    ("amount", "written"),
+    [(None, "\N{EN DASH}"), (0, "0.00"), (0.00123, "0.0012"), (0.5, "0.500"), (12.345, "12.35"), (4_321.9, "4,322")],
+)
+def test_money_has_two_digits_that_say_something(amount: float | None, written: str) -> None:
+    assert formats.money(amount) == written
+
+
+@pytest.mark.parametrize(
+    ("share", "written"), [(None, "\N{EN DASH}"), (0, "0 %"), (0.012, "1.2 %"), (0.0996, "10 %"), (1, "100 %")]
+)
+def test_a_small_share_has_a_decimal(share: float | None, written: str) -> None:
+    assert formats.percent(share) == written
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(-5, "just now"), (59, "just now"), (60, "1 min ago"), (7_200, "2 h ago"), (200_000, "2 d ago")],
+)
+def test_a_time_is_told_in_its_largest_unit(seconds: int, written: str) -> None:
+    assert formats.ago(NOW - timedelta(seconds=seconds), NOW) == written
+
+
+def test_a_digest_is_shortened_and_a_name_is_not() -> None:
+    assert formats.digest("0123456789abcdef0123456789abcdef") == "01234567"
+    assert formats.digest("anonymous") == "anonymous"
+
+
+def test_bars_stand_on_each_other_and_the_highest_fills_the_drawing() -> None:
+    chart = stacked([("a", "A", {"low": 1.0, "high": 3.0}), ("b", "B", {}), ("c", "C", {"high": 2.0})], ("low", "high"))
+    assert (chart.top, chart.kinds, chart.first, chart.last) == (4.0, ["low", "high"], "a", "c")
+    low, high = chart.bars[0].pieces
+    assert (low.y + low.height, high.y, high.height) == (HEIGHT, 0, low.y)
+    assert [len(bar.pieces) for bar in chart.bars] == [2, 0, 1]
+    assert chart.bars[2].pieces[0].height == HEIGHT / 2
+    assert stacked([], ("low",)).bars == []
+
+
+def test_an_address_holds_whatever_a_client_named() -> None:
+    assert segment("a/b?<c>") == "a%2Fb%3F%3Cc%3E"
+    assert address("/ui", q="a&b", empty="", none=None) == "/ui?q=a%26b"
+    assert address("/ui") == "/ui"
