@@ -114,6 +114,8 @@ _CEILING = 2.2
 _FLOOR = 0.3
 """Share of the trigger below which a plot is drawn to the size of what was sent instead of the window's."""
 _STEPS = (1, 2, 2.5, 5, 10)
+_LINES = 4
+"""Across the plot, about."""
 Place = Callable[[float], float]
 """From a number to where it is in the plot."""
 
@@ -179,7 +181,7 @@ def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
     if not teeth:
         return None
     highest = _highest(teeth)
-    step = _nice(highest / 4)
+    step = _nice(highest / _LINES)
     highest = step * -(-highest // step)
     inner, base = size.width - size.left - size.right, size.height - size.bottom
 
