@@ -70,7 +70,7 @@ class Performer:
 
     async def seen(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
         """Runs it in sight of whoever watches the conversation."""
-        with self.under_way.during(job.place, plan.messages, ahead=job.purpose != "summary"):
+        with self.under_way.during(job.place, plan.messages, ahead=job.purpose == "background"):
             return await running
 
     async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
