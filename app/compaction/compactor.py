@@ -90,6 +90,7 @@ class Compactor:
         self._memory = ChunkMemory()
         performer = Performer(summariser, work, ledger, quotas, metrics, paces)
         shared = tasks, quotas, self._setbacks, self._memory
+        self.under_way = performer.under_way
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
         self._recaller = Recaller(work)

@@ -98,7 +98,7 @@ class LeasedCompaction:
         job, case, told = progress.job, progress.case, CompactionStart.by(plan)
         known = frozenset(chunk.id for chunk in case.chunks)
         running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(told))
-        work = self._tasks.start(running, f"compaction {told.id}")
+        work = self._tasks.start(self._performer.seen(job, plan, running), f"compaction {told.id}")
         work.add_done_callback(lambda _: self._quotas.end(*job.place))
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
         await asyncio.wait({work}, timeout=progress.seconds_left)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 import structlog
 
@@ -14,6 +15,7 @@ from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.remedies import remedy_for
 from app.compaction.summariser import PAUSED, Summariser
+from app.compaction.under_way import UnderWay
 from app.core.reasons import Code, Reason, joined
 from app.core.summary.beside import kept_share
 from app.core.summary.flow import (
@@ -59,11 +61,17 @@ class Performer:
         paces: Paces,
     ) -> None:
         self.metrics = metrics
+        self.under_way = UnderWay()
         self._summariser = summariser
         self._work = work
         self._ledger = ledger
         self._quotas = quotas
         self._paces = paces
+
+    async def seen(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
+        """Runs it in sight of whoever watches the conversation."""
+        with self.under_way.during(job.place, plan.messages, ahead=job.purpose == "background"):
+            return await running
 
     async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
         """Drives a flow to its end."""

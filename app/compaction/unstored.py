@@ -85,7 +85,8 @@ class UnstoredCompaction:
         if (too_much := self._quotas.begin(*job.place)) is not None:
             return because(too_much)
         running = self._run(job, job.flow(progress.case, plan), plan, undertaking, lambda: progress.tell(told))
-        work = self._under_way[plan.range] = self._tasks.start(running, f"compaction {told.id}")
+        seen = self._performer.seen(job, plan, running)
+        work = self._under_way[plan.range] = self._tasks.start(seen, f"compaction {told.id}")
         work.add_done_callback(lambda _: self._under_way.pop(plan.range, None))
         work.add_done_callback(lambda _: self._quotas.end(*job.place))
         await asyncio.wait({work}, timeout=progress.seconds_left)

@@ -1,15 +1,53 @@
-"""One conversation."""
+"""`/ui/conversations/{id}`: one conversation, from what the client sends to what goes out and why."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
-from fastapi.responses import Response
+import msgspec
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
-from app.inspector.visits import NoSuchPage, PageRoute, TheVisit
+from app.core.values import value
+from app.core.view.chunks import SummaryChunk
+from app.inspector.curl import curl_of
+from app.inspector.grid import grid_of
+from app.inspector.pages import HEADERS
+from app.inspector.payload import entries_of, indexes_of
+from app.inspector.said import Formats, Said, said_in
+from app.inspector.sawtooth import NARROW, WIDE, Tooth, plot_of
+from app.inspector.teeth import teeth_of
+from app.inspector.timeline import Fate, Fates
+from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
+from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
-from app.store import StoredConversation
+from app.proxy.services import Services
+from app.store import StoredConversation, StoredMessage, UsagePage
+
+TEETH = 200
+"""Requests that the sawtooth shows, and what a narrow screen has room for."""
+NARROW_TEETH = 40
+CALLS = 3 * TEETH
+"""Records of the ledger that are read for them."""
+LONGEST_COMMAND = 100_000
+LONGEST_DOWNLOAD = 64_000_000
+"""Characters of a request that is shown as a command on a page, and in a file."""
+OUTPUT = 1_024
+"""Tokens that the answer to that request may have."""
+SUMMARIES = 20
+MESSAGES = 50
+"""On a page of the timeline."""
+DONE: Mapping[str, str] = {
+    "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
+    "compacted": "The summaries are made and stored, for the next request that needs them.",
+    "edited": "The text is saved as a new version, and used from the next request on.",
+    "deactivated": "The summary is not used any more: its messages are sent again, or summarised anew.",
+    "undone": "The last compaction is undone: its messages are sent again, or summarised anew when that is due.",
+    "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
+}
+"""What an action came to, said after the redirect."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -27,6 +65,260 @@ TheConversation = Annotated[StoredConversation, Depends(_conversation)]
 """Of the tenant whose data are shown; anybody else's is not there."""
 
 
+@value
+class Row:
+    """A message in the timeline."""
+
+    index: int
+    fate: Fate | None
+    """None for leading instructions."""
+    said: Said | None
+    tokens: int | None
+    """Of the message as it came."""
+    pinned: bool
+    """From the next request on."""
+
+
+@value
+class Paging:
+    """Which of the messages a page shows."""
+
+    first: int
+    last: int
+    count: int
+
+    @property
+    def before(self) -> int | None:
+        return self.first - MESSAGES if self.first else None
+
+    @property
+    def after(self) -> int | None:
+        return self.last + 1 if self.last + 1 < self.count else None
+
+
+def page_at(wanted: int | None, count: int) -> Paging:
+    """The page that holds a message; the latest one if none is wanted."""
+    at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
+    first = max(0, at) // MESSAGES * MESSAGES
+    return Paging(first, min(first + MESSAGES, count) - 1, count)
+
+
+def parts_of(conversation: StoredConversation) -> list[dict[str, Any]]:
+    return msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
+
+
+def formats_of(services: Services) -> Formats:
+    return {each.name: each for each in services.formats}
+
+
 @router.get("/ui/conversations/{conversation_id}")
-async def show_conversation(visit: TheVisit, conversation: TheConversation) -> Response:
-    return visit.page("conversation.html", conversation=conversation)
+async def show_conversation(
+    visit: TheVisit,
+    conversation: TheConversation,
+    at: Annotated[int | None, Query()] = None,
+    through: Annotated[int | None, Query(ge=0)] = None,
+    done: Annotated[str, Query()] = "",
+) -> Response:
+    return await page_of(visit, conversation, at=at, through=through, done=DONE.get(done))
+
+
+async def page_of(
+    visit: Visit,
+    conversation: StoredConversation,
+    *,
+    at: int | None = None,
+    through: int | None = None,
+    done: str | None = None,
+    problem: str | None = None,
+    status: int = 200,
+) -> Response:
+    """The page, with what an action came to: `done` or a `problem`. `through`: the message up to which its form is to
+    compact."""
+    store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
+    ledger = await store.latest_usage(tenant, conversation.id, CALLS)
+    summaries = await store.summaries(tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
+    teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
+    latest = teeth[-1] if teeth else None
+    return visit.page(
+        "conversation.html",
+        status=status,
+        conversation=conversation,
+        done=done,
+        problem=problem,
+        through=through,
+        usage=ledger.sums,
+        teeth=teeth,
+        plots=[plot for plot in (plot_of(teeth, WIDE), plot_of(teeth[-NARROW_TEETH:], NARROW)) if plot],
+        latest=latest,
+        grid=grid_of(parts, conversation.window, latest.limit if latest else None),
+        **_why(conversation, parts, latest),
+        summaries=replace(summaries, data=sorted(summaries.data, key=_newest_first)),
+        costs=_by_summary(ledger),
+        keeps_messages=visit.services.keeps_messages,
+        needs_key=needs_key(visit.services, tenant, conversation.model),
+        **await _timeline(visit, conversation, parts, at),
+    )
+
+
+def _why(conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: Tooth | None) -> dict[str, Any]:
+    """The plan is of the latest request that had one: those after it went as they came, or as it says."""
+    plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
+    is_latest = plan is not None and latest is not None and plan["request_id"] == latest.request_id
+    shown = parts if is_latest else ()
+    reasons = (conversation.reason, *(step["reason"] for step in (plan or {"steps": ()})["steps"]))
+    return {
+        "steps": explained(plan, conversation.tokens_before, shown),
+        "plan": plan,
+        "is_latest": is_latest,
+        "meanings": meanings(*reasons),
+    }
+
+
+async def _timeline(
+    visit: Visit, conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], at: int | None
+) -> dict[str, Any]:
+    services, fates = visit.services, Fates(parts)
+    paging = page_at(at, fates.number)
+    pinned = {pin.position for pin in await services.store.pins(visit.tenant, conversation.id)}
+    stretches, rows = fates.stretches, []
+    if services.keeps_messages:
+        leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
+        first = paging.first or -leading
+        found = await services.store.history_between(visit.tenant, conversation.id, first, paging.last)
+        rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
+    shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
+    return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
+
+
+def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: set[int], formats: Formats) -> list[Row]:
+    by_place = {message.position: message for message in found}
+    return [
+        Row(
+            index=index,
+            fate=fates.of(index) if index >= 0 else None,
+            said=said_in(stored, formats) if (stored := by_place.get(index)) else None,
+            tokens=stored.tokens if stored else None,
+            pinned=index in pinned,
+        )
+        for index in places
+    ]
+
+
+def needs_key(services: Services, tenant: str, model: str) -> bool:
+    """Whether the model's upstream has no key of its own to ask for summaries with."""
+    return services.providers.of(model, None, tenant).settings.api_key is None
+
+
+def _newest_first(chunk: SummaryChunk) -> tuple[int, int, int]:
+    """Those of the latest messages first: what one compaction made in parts was stored in any order."""
+    return -chunk.last_index, -chunk.level, -chunk.version
+
+
+def _by_summary(ledger: UsagePage) -> dict[str, Any]:
+    """What making a summary took, as far as the latest records have it."""
+    return {
+        made.summary_id: stored.record
+        for stored in ledger.page.data
+        if (made := stored.record.made) is not None and made.summary_id is not None
+    }
+
+
+@router.get("/ui/conversations/{conversation_id}/payload")
+async def show_payload(visit: TheVisit, conversation: TheConversation) -> Response:
+    """The latest payload as it went out, and the client's request as a command."""
+    services, parts = visit.services, parts_of(conversation)
+    archived = await _archived(visit, conversation, parts) if services.keeps_messages else {}
+    chunks = {chunk.id: chunk for chunk in await services.store.chunks_named(visit.tenant, conversation.summaries)}
+    entries = list(entries_of(parts, archived, chunks, formats_of(services)))
+    return visit.page(
+        "payload.html",
+        conversation=conversation,
+        entries=entries,
+        keeps_messages=services.keeps_messages,
+        has_request=bool(archived),
+        command=await _command(visit, conversation) if archived else "",
+    )
+
+
+async def _archived(
+    visit: Visit, conversation: StoredConversation, parts: Sequence[Mapping[str, Any]]
+) -> dict[int, StoredMessage]:
+    found: dict[int, StoredMessage] = {}
+    for first, last in indexes_of(parts):
+        stored = await visit.services.store.history_between(visit.tenant, conversation.id, first, last)
+        found |= {message.position: message for message in stored}
+    return found
+
+
+@router.get("/ui/conversations/{conversation_id}/request.sh")
+async def read_request(visit: TheVisit, conversation: TheConversation) -> Response:
+    """The client's latest request to Steno as a shell command, as far as the archive has it."""
+    command = await _command(visit, conversation, LONGEST_DOWNLOAD)
+    if not command:
+        raise NoSuchPage
+    name = {"content-disposition": 'attachment; filename="request.sh"'}
+    return PlainTextResponse(command, headers=HEADERS | name)
+
+
+async def _command(visit: Visit, conversation: StoredConversation, longest: int = LONGEST_COMMAND) -> str:
+    """Empty where it is longer, or the archive has not all of it."""
+    services = visit.services
+    if not services.keeps_messages:
+        return ""
+    kept = await services.store.history(visit.tenant, conversation.id, services.bounds.messages, longest)
+    if kept is None or (spoken := formats_of(services).get(kept.format)) is None:
+        return ""
+    url = visit.request.base_url
+    sent = [message.encode("utf-8", "replace") for message in kept.sent]
+    body = spoken.assembled(conversation.model, sent, OUTPUT)
+    return curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
+
+
+@router.get("/ui/conversations/{conversation_id}/events")
+async def stream_events(visit: TheVisit, conversation: TheConversation) -> Response:
+    """What begins and ends meanwhile: see `live`."""
+    live = visit.inspector.live
+    if not live.has_room(visit.tenant):
+        return PlainTextResponse("Too many pages are watching.", 503, HEADERS)
+    frames = live.events(visit.services, visit.tenant, conversation.id)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=HEADERS)
+
+
+@router.get("/ui/conversations/{conversation_id}/summaries/{summary_id}")
+async def show_summary(
+    visit: TheVisit, conversation: TheConversation, summary_id: str, done: Annotated[str, Query()] = ""
+) -> Response:
+    return await summary_page(visit, conversation, summary_id, done=DONE.get(done))
+
+
+async def summary_page(
+    visit: Visit,
+    conversation: StoredConversation,
+    summary_id: str,
+    *,
+    done: str | None = None,
+    problem: str | None = None,
+    status: int = 200,
+) -> Response:
+    """A summary beside what it was made from."""
+    store, tenant = visit.services.store, visit.tenant
+    chunk = await store.summary(tenant, conversation.id, summary_id)
+    if chunk is None:
+        raise NoSuchPage
+    kept = await store.sources(tenant, chunk) if visit.services.keeps_messages and not chunk.level else []
+    formats = formats_of(visit.services)
+    ledger = await store.latest_usage(tenant, conversation.id, CALLS)
+    return visit.page(
+        "summary.html",
+        status=status,
+        conversation=conversation,
+        chunk=chunk,
+        carried=[chunk.first_index + offset for offset in chunk.carried],
+        children=await store.chunks_named(tenant, chunk.children),
+        versions=[],
+        sources=[(message.position, said_in(message, formats)) for message in kept],
+        call=_by_summary(ledger).get(chunk.id),
+        keeps_messages=visit.services.keeps_messages,
+        done=done,
+        problem=problem,
+    )

@@ -20,7 +20,7 @@ def short(number: float | None) -> str:
     for unit, letter in _UNITS:
         if size >= unit * 0.9995:
             told = f"{number / unit:.{2 if size < 10 * unit else 1 if size < 100 * unit else 0}f}"
-            return f"{told}{letter}"
+            return f"{told.rstrip('0').rstrip('.') if '.' in told else told}{letter}"
     return f"{number:.0f}"
 
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from app.inspector import conversation, conversations, files, landing, overview, reference, signing_in
+from app.inspector import (
+    actions,
+    conversation,
+    conversations,
+    files,
+    landing,
+    overview,
+    reference,
+    signing_in,
+)
 
-_SUBJECTS = (landing, overview, conversations, conversation, reference, signing_in, files)
+_SUBJECTS = (landing, overview, conversations, actions, conversation, reference, signing_in, files)
 
 INSPECTOR_ROUTERS = tuple(subject.router for subject in _SUBJECTS)
 """In order: the last one knows whatever path none of the others has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.headers.relayed import value_of
+from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, Session, Sessions
 from app.metrics.table import Table
@@ -43,6 +44,7 @@ class Inspector:
     """What is wrong with the settings, as far as it was seen at the start."""
     counts: Table
     """Of all workers."""
+    live: Live = field(default_factory=Live)
 
 
 class Instead(Exception):

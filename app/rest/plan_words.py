@@ -35,7 +35,7 @@ _REFUSED: Mapping[str, str] = {
 
 def in_words(plan: Mapping[str, Any]) -> list[str]:
     """The numbers first, then a sentence for each step, then the outcome."""
-    return [*_numbers(plan), *map(_step, plan["steps"]), _outcome(plan)]
+    return [*_numbers(plan), *map(step_in_words, plan["steps"]), _outcome(plan)]
 
 
 def _numbers(plan: Mapping[str, Any]) -> list[str]:
@@ -48,7 +48,8 @@ def _numbers(plan: Mapping[str, Any]) -> list[str]:
     return [came, limits]
 
 
-def _step(step: Mapping[str, Any]) -> str:
+def step_in_words(step: Mapping[str, Any]) -> str:
+    """A sentence for one of its steps."""
     name, outcome = step["step"], step["outcome"]
     if name == "stored":
         suffices = "enough" if outcome == "fits" else "over the trigger"

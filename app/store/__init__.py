@@ -3,7 +3,7 @@
 from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
 from app.store.conversation_lists import ConversationList, ListedConversation, Sorting, Wanted
-from app.store.conversation_rows import ConversationSeen, StoredConversation
+from app.store.conversation_rows import ConversationSeen, Pulse, StoredConversation
 from app.store.errors import (
     AccessRefused,
     DatabaseUnusable,
@@ -59,6 +59,7 @@ __all__ = [
     "Order",
     "Page",
     "Pin",
+    "Pulse",
     "SchemaTooNew",
     "Searched",
     "SeenTenant",

@@ -17,7 +17,7 @@ from app.store.batches import Lookup, batches
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
-from app.store.lease import revoke_leases
+from app.store.lease import is_under_way, revoke_leases
 from app.store.message_rows import message_id
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
@@ -75,6 +75,16 @@ class StoredConversation:
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A conversation at this moment."""
+
+    compacting: bool
+    """Whether some replica holds the lease of one of its ranges."""
+    updated_at: datetime | None
+    """When its latest request was stored; None where nobody knows the conversation."""
 
 
 @dataclass(slots=True)
@@ -168,6 +178,14 @@ async def find_conversation(
     )
     row = rows.first()
     return _conversation(row) if row else None
+
+
+async def read_pulse(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> Pulse:
+    """`ttl_ms`: how long a lease lives."""
+    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
+    updated = await connection.scalar(select(conversations.c.updated_at).where(*own))
+    compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
+    return Pulse(compacting, None if updated is None else moment(updated))
 
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:

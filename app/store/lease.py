@@ -101,6 +101,13 @@ async def find_live(
     return None
 
 
+async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:
+    """Whether anybody holds a live lease of the conversation."""
+    live = _live(tenant, ttl_ms)
+    held = await connection.execute(select(live.c.epoch).where(live.c.conversation_id == conversation_id).limit(1))
+    return held.first() is not None
+
+
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
     """False once the lease was taken over or released. Needs a transaction.
 

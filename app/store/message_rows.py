@@ -8,10 +8,11 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import CTE, Row, ScalarSelect, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.values import value
+from app.core.view.chunks import SummaryChunk
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
@@ -123,6 +124,34 @@ async def list_messages(
     return MessagePage(page, latest, usage)
 
 
+async def read_stretch(
+    connection: AsyncConnection, tenant: str, conversation_id: str, first: int, last: int
+) -> list[StoredMessage]:
+    """The history of the latest request from one position to another, both inclusive, as far as it was kept; fewer
+    where they are large. Of leading instructions, whose positions are negative, the latest that came."""
+    found: list[tuple[str, int]] = []
+    if first < 0:
+        found += await _path(connection, tenant, _latest_instruction(tenant, conversation_id), first, min(last, -1))
+    if last >= 0:
+        found += await _path(connection, tenant, _last_message(tenant, conversation_id), max(first, 0), last)
+    return await _within_size(connection, tenant, found)
+
+
+async def read_sources(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
+    """The messages that a summary stands for, as far as they were kept; fewer where they are large."""
+    last = message_id(chunk.conversation_id, chunk.through_digest)
+    return await _within_size(
+        connection, tenant, await _path(connection, tenant, last, chunk.first_index, chunk.last_index)
+    )
+
+
+async def _within_size(
+    connection: AsyncConnection, tenant: str, sizes: Sequence[tuple[str, int]]
+) -> list[StoredMessage]:
+    page = await page_of(connection, tenant, Page(sizes, None, None, has_more=False))
+    return list(page.data)
+
+
 @dataclass(frozen=True, slots=True)
 class KeptHistory:
     """The history of a conversation's latest request, as far as it is kept."""
@@ -139,18 +168,8 @@ async def find_history(
 ) -> KeptHistory | None:
     """None where nothing is kept of it, or more than that."""
     own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id
-    last = await connection.scalar(
-        select(conversations.c.last_message).where(
-            conversations.c.tenant == tenant, conversations.c.id == conversation_id
-        )
-    )
-    # Which instructions led it nobody notes, as no summary depends on them: the latest ones.
-    leading = await connection.scalar(
-        select(messages.c.id)
-        .where(*own, messages.c.position == -1)
-        .order_by(messages.c.created_at.desc(), messages.c.id.desc())
-        .limit(1)
-    )
+    last = await connection.scalar(select(_last_message(tenant, conversation_id)))
+    leading = await connection.scalar(select(_latest_instruction(tenant, conversation_id)))
     step = select(messages.c.id, messages.c.previous_id, messages.c.position, _size()).where(*own)
     path = step.where(messages.c.id.in_([last or "", leading or ""])).cte("path", recursive=True)
     path = path.union_all(step.join(path, messages.c.id == path.c.previous_id))
@@ -231,13 +250,40 @@ async def _latest(
     positions = [message.position for message in shown if message.position >= 0]
     if not positions:
         return frozenset()
-    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
-    last = select(conversations.c.last_message).where(*own).scalar_subquery()
-    step = select(messages.c.id, messages.c.previous_id, messages.c.position).where(messages.c.tenant == tenant)
-    path = step.where(messages.c.id == last).cte("path", recursive=True)
-    path = path.union_all(step.join(path, messages.c.id == path.c.previous_id).where(path.c.position > min(positions)))
+    path = _path_back(tenant, _last_message(tenant, conversation_id), min(positions))
     found = await connection.execute(select(path.c.id).where(path.c.position <= max(positions)))
     return frozenset(found.scalars()) & {message.id for message in shown}
+
+
+def _last_message(tenant: str, conversation_id: str) -> ScalarSelect[str]:
+    """Of the latest request's history."""
+    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
+    return select(conversations.c.last_message).where(*own).scalar_subquery()
+
+
+def _latest_instruction(tenant: str, conversation_id: str) -> ScalarSelect[str]:
+    """The last of the instructions that led the latest request which brought any anew: which of them led the latest one
+    of all nobody notes, as no summary depends on them."""
+    own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id, messages.c.position == -1
+    newest = select(messages.c.id).where(*own).order_by(messages.c.created_at.desc(), messages.c.id.desc())
+    return newest.limit(1).scalar_subquery()
+
+
+def _path_back(tenant: str, start: ScalarSelect[str] | str, first: int) -> CTE:
+    """A message and those before it, as far as the position `first`."""
+    step = select(messages.c.id, messages.c.previous_id, messages.c.position).where(messages.c.tenant == tenant)
+    path = step.where(messages.c.id == start).cte("path", recursive=True)
+    return path.union_all(step.join(path, messages.c.id == path.c.previous_id).where(path.c.position > first))
+
+
+async def _path(
+    connection: AsyncConnection, tenant: str, start: ScalarSelect[str] | str, first: int, last: int
+) -> list[tuple[str, int]]:
+    """The ids of these places in order, with the sizes of their messages."""
+    path = _path_back(tenant, start, first)
+    within = (path.c.position.between(first, last), messages.c.tenant == tenant)
+    places = select(messages.c.id, _size()).join(path, messages.c.id == path.c.id).where(*within)
+    return [_sized(row) for row in await connection.execute(places.order_by(path.c.position))]
 
 
 async def _usage(

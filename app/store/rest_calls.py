@@ -22,7 +22,7 @@ from app.store import (
 from app.store.calibration_rows import StoredCalibration
 from app.store.calls import REST_SECONDS, Calls
 from app.store.conversation_lists import ConversationList, Sorting, Wanted
-from app.store.conversation_rows import StoredConversation
+from app.store.conversation_rows import Pulse, StoredConversation
 from app.store.message_rows import KeptHistory, MessagePage, StoredMessage
 from app.store.pages import Order, Page
 from app.store.pins import Pin
@@ -130,6 +130,19 @@ class RestCalls(Calls):
             self._read(message_rows.list_messages, tenant, conversation_id, limit=limit, after=after, order=order),
         )
 
+    async def history_between(self, tenant: str, conversation_id: str, first: int, last: int) -> list[StoredMessage]:
+        """What was kept of the latest request's history, from one position to another; fewer where they are large."""
+        return await self._rest(tenant, self._read(message_rows.read_stretch, tenant, conversation_id, first, last))
+
+    async def sources(self, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
+        """What was kept of the messages that a summary stands for; fewer where they are large."""
+        return await self._rest(tenant, self._read(message_rows.read_sources, tenant, chunk))
+
+    async def pulse(self, tenant: str, conversation_id: str) -> Pulse:
+        """What may have changed since it was shown; of what waits to be stored nothing is known yet."""
+        look = self._read(conversation_rows.read_pulse, tenant, conversation_id, self._ttl_ms)
+        return await self._bounded(look, REST_SECONDS)
+
     async def history(
         self, tenant: str, conversation_id: str, most_messages: int, most_characters: int
     ) -> KeptHistory | None:
@@ -171,6 +184,10 @@ class RestCalls(Calls):
             tenant,
             self._read(usage_records.read_usage, tenant, conversation_id, limit=limit, after=after, order=order),
         )
+
+    async def latest_usage(self, tenant: str, conversation_id: str, most: int) -> UsagePage:
+        """The conversation's latest records, newest first, and the sums of all; of no turn."""
+        return await self._rest(tenant, self._read(usage_records.read_latest_usage, tenant, conversation_id, most))
 
     async def usage_report(
         self, tenant: str, since_ms: int, until_ms: int, *, model: str | None = None, by: Grouping | None = None

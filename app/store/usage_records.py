@@ -185,6 +185,15 @@ async def read_usage(
     return UsagePage(page, [turns[turn] for turn in shown], _both(found.all()))
 
 
+async def read_latest_usage(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> UsagePage:
+    """As `read_usage`, without a look at its turns."""
+    own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
+    rows = select(usage_records).where(*own)
+    page = await read_page(connection, usage_records, rows, _stored, limit=most, after=None, order="desc")
+    found = await connection.execute(_sums_of_requests().where(*own).group_by(_FOR_ANSWERS))
+    return UsagePage(page, (), _both(found.all()))
+
+
 async def report_usage(
     connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
 ) -> UsageReport:

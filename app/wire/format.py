@@ -412,8 +412,14 @@ class WireFormat(Protocol):
     def alone(self, raw: bytes) -> bytes:
         """A raw message as JSON that stands for itself: some are only a part of their body."""
 
-    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        """The body of a request with these messages, each as `alone` has it, what leads as instructions first."""
+    def raw_of(self, alone: bytes) -> bytes:
+        """The raw message that `alone` was made of."""
+
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+        """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
+
+        `output`: how many tokens the answer may have, for formats that want to be told.
+        """
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.

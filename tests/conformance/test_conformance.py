@@ -141,6 +141,18 @@ def test_each_message_stands_for_itself_as_json(spoken: WireFormat, samples: Sam
     alone = [spoken.alone(raw) for raw in raw_messages]
     assert all(json.loads(each) for each in alone)
     assert all(raw in each for raw, each in zip(raw_messages, alone, strict=True))
+    assert tuple(map(spoken.raw_of, alone)) == raw_messages
+
+
+def test_a_request_made_of_messages_that_stand_for_themselves_has_the_same_history(
+    spoken: WireFormat, samples: Samples
+) -> None:
+    request = spoken.read(samples.request)
+    alone = [spoken.alone(raw) for raw in request.raw_messages]
+    anew = spoken.read(spoken.assembled('a "model"', alone))
+    assert (anew.model, anew.raw_messages, anew.has_tools) == ('a "model"', request.raw_messages, False)
+    only_said = spoken.read(spoken.assembled("m", alone[samples.instructions :]))
+    assert only_said.raw_messages == request.raw_messages[samples.instructions :]
 
 
 def test_a_request_is_put_together_of_messages_that_stand_for_themselves(spoken: WireFormat, samples: Samples) -> None:

@@ -309,6 +309,34 @@ async def test_only_what_the_latest_request_held_counts_as_its_history(store: St
     assert await latest(store) == TALK[:3]
 
 
+async def test_the_history_of_the_latest_request_is_read_by_its_positions(store: Store) -> None:
+    show(store, *TALK)
+    show(store, *TALK[:4], "another end", "and an answer")
+    whole = await store.history_between(TENANT, "c1", 0, 100)
+    assert [text_of(message.sent) for message in whole] == [*TALK[:4], "another end", "and an answer"]
+    some = await store.history_between(TENANT, "c1", 3, 4)
+    assert [(message.position, text_of(message.sent)) for message in some] == [(3, TALK[3]), (4, "another end")]
+    assert await store.history_between(STRANGER, "c1", 0, 100) == []
+    assert await store.history_between(TENANT, "c1", 50, 60) == []
+
+
+async def test_of_leading_instructions_those_that_came_last_are_read(store: Store) -> None:
+    show(store, *TALK[:2])
+    for texts in (["be brief", "be kind"], ["be brief", "be quick"]):
+        store.record_messages(replace(strand(*texts), first=-2))
+        await store.flush()
+        await asyncio.sleep(0.002)  # The database's clock has to move on.
+    found = await store.history_between(TENANT, "c1", -2, 0)
+    assert [text_of(message.sent) for message in found] == ["be brief", "be quick", TALK[0]]
+    assert [text_of(message.sent) for message in await store.history_between(TENANT, "c1", -1, -1)] == ["be quick"]
+
+
+async def test_a_history_of_large_messages_is_cut(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_rows, "MOST_PAGE_CHARACTERS", 60)
+    show(store, *TALK[:4])
+    assert len(await store.history_between(TENANT, "c1", 0, 3)) == 2
+
+
 async def test_the_latest_history_is_read_with_its_instructions_and_without_other_branches(store: Store) -> None:
     show(store, *TALK[:4])
     show(store, *TALK[:2], "another question")

@@ -10,7 +10,7 @@ from sqlalchemy import func, select, update
 
 from app.store import Busy, Lease, Store
 from app.store.tables import leases
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, span, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
 
 
 async def expire(store: Store) -> None:
@@ -36,6 +36,28 @@ async def test_second_request_of_a_conversation_is_told_to_wait(store: Store) ->
     assert isinstance(answer, Busy)
     assert answer.conversation_id == "c1"
     assert 10 < answer.expires_in <= 15
+
+
+async def test_whoever_looks_at_a_conversation_sees_that_it_is_being_compacted(store: Store) -> None:
+    """Also where another replica does it; an expired or released lease is none."""
+    held = await take(store, 0, 4)
+    assert (await store.pulse(TENANT, "c1")).compacting
+    assert not (await store.pulse(TENANT, "c2")).compacting
+    assert not (await store.pulse(STRANGER, "c1")).compacting
+    await store.release(held)
+    assert not (await store.pulse(TENANT, "c1")).compacting
+    await take(store, 4, 8)
+    await expire(store)
+    assert not (await store.pulse(TENANT, "c1")).compacting
+
+
+async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_stored(store: Store) -> None:
+    """None where nobody knows it."""
+    assert (await store.pulse(TENANT, "c1")).updated_at is None
+    store.record(seen("c1"))
+    await store.flush()
+    assert (await store.pulse(TENANT, "c1")).updated_at is not None
+    assert (await store.pulse(STRANGER, "c1")).updated_at is None
 
 
 async def test_holder_that_asks_again_is_told_to_wait_too(store: Store) -> None:

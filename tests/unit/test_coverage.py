@@ -29,5 +29,14 @@ def test_what_is_untouched_is_covered_as_a_view_of_the_whole_is(talk: Conversati
 
 
 def test_instructions_alone_cover_all_tokens() -> None:
-    talk = conversation(SYSTEM)
-    assert coverage_of(talk, None) == [{"kind": "instructions", "messages": 1, "tokens": talk.tokens}]
+    talk = conversation(SYSTEM, fixed=7)
+    (part,) = coverage_of(talk, None)
+    assert part == {"kind": "instructions", "messages": 1, "tools_tokens": 7, "tokens": talk.tokens}
+
+
+@pytest.mark.parametrize(("line", "tools"), [(Line(ratio=1.5), 60), (Line(offset=-40.0), 2), (Line(offset=-90.0), 0)])
+def test_tools_are_never_more_than_what_they_are_shown_with(line: Line, tools: int) -> None:
+    talk = conversation(SYSTEM, message("user", "Hello."), fixed=40)
+    instructions, _ = coverage_of(talk, None, line)
+    assert instructions["tools_tokens"] == tools
+    assert tools <= max(0, instructions["tokens"])

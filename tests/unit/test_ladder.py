@@ -87,7 +87,7 @@ def test_coverage_tells_each_part_in_order() -> None:
     made = chunk(agent, 0, 6, carried=(4,))
     parts = coverage_of(agent, build_view(agent, Path((made,), 6, 22)))
     assert parts == [
-        {"kind": "instructions", "messages": 1, "tokens": 1},
+        {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 1},
         {"kind": "summarized", "first_index": 0, "last_index": 5, "summary_id": "c0-6", "tokens": 20},
         {"kind": "carried", "first_index": 4, "last_index": 4, "tokens": 2},
         {"kind": "verbatim", "first_index": 6, "last_index": 6, "tokens": 3},

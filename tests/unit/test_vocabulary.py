@@ -37,6 +37,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
     "compaction/job.py": {"summary": PURPOSE, "cmp_": "what Steno calls a compaction"},
     "compaction/leased.py": {"background": PURPOSE},
+    "compaction/performer.py": {"background": PURPOSE},
     "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},

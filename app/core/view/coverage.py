@@ -14,10 +14,11 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
     """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive.
 
     Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
-    response format, the reply's priming, and what the provider adds.
+    response format, the reply's priming, and what the provider adds. `tools_tokens` of them are no instructions.
     """
     transcript = conversation.transcript
-    parts: list[dict[str, Any]] = [{"kind": "instructions", "messages": len(conversation.instructions)}]
+    tools = {"tools_tokens": conversation.costs.fixed}
+    parts: list[dict[str, Any]] = [{"kind": "instructions", "messages": len(conversation.instructions), **tools}]
     if view is None:
         total = conversation.tokens
         if len(transcript):
@@ -51,7 +52,8 @@ def _reported(parts: list[dict[str, Any]], line: Line, total: int) -> list[dict[
     """As the provider counts them: the instructions, which come first, bear what is left of the whole."""
     messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
     left = line.reported(total) - sum(shown["tokens"] for shown in messages)
-    return [{**parts[0], "tokens": left}, *messages]
+    tools = max(0, min(left, round(line.ratio * parts[0]["tools_tokens"])))
+    return [{**parts[0], "tools_tokens": tools, "tokens": left}, *messages]
 
 
 def _place(first: int, last: int) -> dict[str, int]:

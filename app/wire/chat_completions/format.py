@@ -66,7 +66,10 @@ class ChatCompletions:
     def alone(self, raw: bytes) -> bytes:
         return raw
 
-    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
+    def raw_of(self, alone: bytes) -> bytes:
+        return alone
+
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - nobody has to say
         return b'{"model":%b,"messages":[%b]}' % (msgspec.json.encode(model), b",".join(messages))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:

@@ -65,10 +65,16 @@ class Messages:
     def alone(self, raw: bytes) -> bytes:
         return raw
 
-    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        beside = b'"system":%b,' % messages[0] if messages and is_beside(messages[0]) else b""
-        rest = b",".join(raw for raw in messages if not is_beside(raw))
-        return b'{"model":%b,%b"messages":[%b]}' % (msgspec.json.encode(model), beside, rest)
+    def raw_of(self, alone: bytes) -> bytes:
+        return alone
+
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+        shown = b'{"model":%b' % msgspec.json.encode(model)
+        if output is not None:
+            shown += b',"max_tokens":%d' % output
+        if messages and is_beside(messages[0]):
+            shown += b',"system":%b' % messages[0]
+        return shown + b',"messages":[%b]}' % b",".join(raw for raw in messages if not is_beside(raw))
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

@@ -31,7 +31,7 @@ from app.wire.provider_errors import error_body
 from app.wire.responses.early import CompactionEvents
 from app.wire.responses.editor import ResponsesEditor
 from app.wire.responses.frames import error_frames
-from app.wire.responses.items import INSTRUCTIONS, read_item
+from app.wire.responses.items import INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
 from app.wire.responses.request import PATH, ResponsesRequest, as_item, read_request
@@ -66,11 +66,16 @@ class Responses:
         """What stands beside the input is the whole member, with its key."""
         return b"{%b}" % raw if INSTRUCTIONS.match(raw) else raw
 
-    def assembled(self, model: str, messages: Sequence[bytes]) -> bytes:
-        members = [raw[1:-1] for raw in messages if raw.startswith(b"{") and INSTRUCTIONS.match(raw[1:])]
-        items = [as_item(raw) for raw in messages if raw[1:-1] not in members]
-        beside = b"".join(b"%b," % member for member in members)
-        return b'{"model":%b,%b"input":[%b]}' % (msgspec.json.encode(model), beside, b",".join(items))
+    def raw_of(self, alone: bytes) -> bytes:
+        return alone[1:-1] if stands_beside(alone) else alone
+
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - nobody has to say
+        members = [b'"model":%b' % msgspec.json.encode(model)]
+        if messages and stands_beside(messages[0]):
+            members.append(messages[0][1:-1])
+            messages = messages[1:]
+        members.append(b'"input":[%b]' % b",".join(map(as_item, messages)))
+        return b"{%b}" % b",".join(members)
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         return render(conversation, view, alternate)

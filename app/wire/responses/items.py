@@ -165,6 +165,16 @@ def _text_keys(part: Any) -> tuple[str, ...]:
             return ()
 
 
+def stands_beside(alone: bytes) -> bool:
+    """Whether what stands for itself is the member beside the input, with its key, and nothing else."""
+    if not INSTRUCTIONS.match(alone, 1):
+        return False
+    try:
+        return len(msgspec.json.decode(alone, type=dict[str, msgspec.Raw])) == 1
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
 def _bare_text(raw: bytes) -> str | None:
     """The text of a raw message that is no item."""
     if not raw.startswith(b'"'):

@@ -1,0 +1,69 @@
+"""Compactions under way in this process, for whoever watches a conversation. Nobody has to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+Place = tuple[str, str]
+"""Tenant and conversation."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """A compaction that has begun."""
+
+    messages: int
+    """That it summarises."""
+    ahead: bool
+    """For requests to come: nobody waits for it."""
+    began: float
+    """By the clock of `UnderWay`, in seconds."""
+
+
+class UnderWay:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
+        self._running: dict[Place, list[Running]] = {}
+        self._watching: dict[Place, list[asyncio.Event]] = {}
+
+    @contextmanager
+    def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
+        """From its start to its end, whatever comes of it."""
+        running = Running(messages, ahead, self.clock())
+        self._running.setdefault(place, []).append(running)
+        self._wake(place)
+        try:
+            yield
+        finally:
+            left = [each for each in self._running[place] if each is not running]
+            if left:
+                self._running[place] = left
+            else:
+                del self._running[place]
+            self._wake(place)
+
+    def at(self, place: Place) -> tuple[Running, ...]:
+        """The oldest first."""
+        return tuple(self._running.get(place, ()))
+
+    @contextmanager
+    def watched(self, place: Place) -> Iterator[asyncio.Event]:
+        """An event that is set whenever one begins or ends there; the watcher clears it."""
+        event = asyncio.Event()
+        self._watching.setdefault(place, []).append(event)
+        try:
+            yield event
+        finally:
+            left = [each for each in self._watching[place] if each is not event]
+            if left:
+                self._watching[place] = left
+            else:
+                del self._watching[place]
+
+    def _wake(self, place: Place) -> None:
+        for event in self._watching.get(place, ()):
+            event.set()

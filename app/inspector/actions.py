@@ -1,0 +1,124 @@
+"""What a page of a conversation can do: pin, compact, edit, undo, delete. Each is a form, and what REST does too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from app.core.reasons import Code
+from app.errors import StenoError, SummaryNotFound
+from app.inspector.conversation import TheConversation, formats_of, page_of, parts_of, summary_page
+from app.inspector.curl import key_header
+from app.inspector.pages import address, segment
+from app.inspector.timeline import Fates
+from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
+from app.inspector.why import meanings
+from app.rest import compact, conversations, edits, pins
+from app.store import StoredConversation
+
+LONGEST_FOCUS = 2_000
+"""Characters."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
+
+
+@router.post("/pins")
+async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
+    """One message, beside those that are pinned already."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    index, wanted = _number(form.get("index", "")), form.get("pinned") != "no"
+    held = {pin.position for pin in await services.store.pins(tenant, id_)}
+    asked = held | {index} if wanted else held - {index}
+    try:
+        await pins.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
+    except StenoError as error:
+        return await page_of(visit, conversation, at=index, problem=error.message, status=error.status)
+    return _back(conversation, "pinned" if wanted else "unpinned", f"m{index}", at=index)
+
+
+@router.post("/compact")
+async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
+    """As `POST /context/conversations/{id}/compact` without messages, which takes them from the archive. The key is for
+    this one request."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    asked: dict[str, Any] = {}
+    if focus := form.get("focus", "").strip()[:LONGEST_FOCUS]:
+        asked["context"] = {"instructions": focus}
+    if through := form.get("through", ""):
+        asked["through"] = _number(through)
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
+    if key := form.get("key", "").strip():
+        last = Fates(parts_of(conversation)).number - 1
+        written = [message.format for message in await services.store.history_between(tenant, id_, last, last)]
+        name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
+        headers.append((name, before + key.encode()))
+    asking = Request({**request.scope, "headers": headers}, request.receive)
+    made = compact.compact_conversation(asking, services, tenant, id_, msgspec.json.encode(asked))
+    return await _compacted(visit, conversation, made)
+
+
+async def _compacted(visit: Visit, conversation: StoredConversation, made: Awaitable[Response]) -> Response:
+    try:
+        answer = await made
+    except StenoError as error:
+        return await page_of(visit, conversation, problem=error.message, status=error.status)
+    told: dict[str, Any] = msgspec.json.decode(bytes(answer.body))
+    if told["summaries"]:
+        return _back(conversation, "compacted", "summaries")
+    reason = told["context"]["reason"] or str(Code.NOTHING_TO_SUMMARISE)
+    why = "; ".join(meaning for _, meaning in meanings(reason)) or reason
+    return await page_of(visit, conversation, problem=f"No summary was made: {why}.", status=409)
+
+
+@router.post("/summaries/{summary_id}")
+async def change_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
+    """Another text as a new version, or, where the form says so, no use of it any more."""
+    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    try:
+        if "deactivate" in form:
+            await edits.deactivate_summary(services, tenant, id_, summary_id)
+            return _back(conversation, "deactivated", "summaries")
+        # A form sends lines with a carriage return.
+        text = form.get("text", "").replace("\r\n", "\n")
+        edited = await edits.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
+    except SummaryNotFound as error:
+        raise NoSuchPage from error
+    except StenoError as error:
+        return await summary_page(visit, conversation, summary_id, problem=error.message, status=error.status)
+    return redirected(f"/ui/conversations/{segment(id_)}/summaries/{edited.id}?done=edited")
+
+
+@router.post("/undo")
+async def undo_compaction(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
+    try:
+        await edits.undo_compaction(visit.services, visit.tenant, conversation.id)
+    except StenoError as error:
+        return await page_of(visit, conversation, problem=error.message, status=error.status)
+    return _back(conversation, "undone", "summaries")
+
+
+@router.get("/delete")
+async def ask_about_deletion(visit: TheVisit, conversation: TheConversation) -> Response:
+    return visit.page("delete.html", conversation=conversation, keeps_messages=visit.services.keeps_messages)
+
+
+@router.post("/delete")
+async def delete_conversation(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
+    await conversations.delete_conversation(visit.services, visit.tenant, conversation.id)
+    return redirected("/ui/conversations")
+
+
+def _number(text: str) -> int:
+    """Raises `NoSuchPage` for what no form of ours holds."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise NoSuchPage
+    return int(text)
+
+
+def _back(conversation: StoredConversation, done: str, place: str, **parameters: object) -> Response:
+    path = f"/ui/conversations/{segment(conversation.id)}"
+    return redirected(f"{address(path, done=done, **parameters)}#{place}")

@@ -1,0 +1,42 @@
+"""A request as a curl command: for a shell, with the key from its environment."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from app.proxy.naming import OWN_HEADERS, encoded_name
+from app.wire.format import WireFormat
+
+_BODY_ENDS = "STENO_BODY"
+_KEYS = {"messages": (b"x-api-key", b"", "ANTHROPIC_API_KEY")}
+"""How a format's clients send their key, where they do it in their own way, and the variable they keep it in."""
+_USUAL_KEY = (b"authorization", b"Bearer ", "OPENAI_API_KEY")
+
+
+def key_header(spoken: WireFormat) -> tuple[bytes, bytes]:
+    """The header in which a format's clients send their key, and what stands before it there."""
+    name, before, _ = _KEYS.get(spoken.name, _USUAL_KEY)
+    return name, before
+
+
+def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes) -> str:
+    """`base_url`: Steno's scheme, host and port. The body goes in by a here-document: it may be longer than an argument
+    may, and nothing in it means anything to the shell."""
+    name, before, variable = _KEYS.get(spoken.name, _USUAL_KEY)
+    named = OWN_HEADERS[0] + b": " + encoded_name(conversation_id)
+    headers = [
+        "content-type: application/json",
+        *(f"{header.decode()}: {told.decode()}" for header, told in spoken.summaries.headers),
+        named.decode("latin-1"),
+    ]
+    text = body.decode("utf-8", "replace")
+    end = _BODY_ENDS
+    while end in text:
+        end += "_"
+    lines = [
+        f"curl -sS {quote(base_url + spoken.path.decode())}",
+        f'  -H "{name.decode()}: {before.decode()}${variable}"',
+        *(f"  -H {quote(header)}" for header in headers),
+        f"  --data-binary @- <<'{end}'",
+    ]
+    return " \\\n".join(lines) + f"\n{text}\n{end}\n"

@@ -1,0 +1,98 @@
+"""Live: tells an open page of a conversation when a compaction begins and ends, and when a request has come.
+
+What this process does it knows at once; what other replicas do it finds in the store by looking now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+
+import msgspec
+
+from app.compaction.under_way import Running
+from app.proxy.services import Services
+from app.store import Pulse, StoreUnavailable
+
+MOST_LISTENERS = 64
+MOST_OF_A_TENANT = 16
+TICK_SECONDS = 0.5
+"""How soon a stream ends when the server is told to stop."""
+LOOK_SECONDS = 2.0
+"""Between two looks at the store."""
+KEEP_ALIVE_SECONDS = 15.0
+IDLE_SECONDS = 900.0
+"""Without news a stream ends: a page that nobody looks at any more costs nothing."""
+_RECONNECT = b"retry: 4000\n\n"
+_KEEP_ALIVE = b":\n\n"
+_IDLE = b"event: idle\ndata: {}\n\n"
+
+
+class Live:
+    """The streams of one process."""
+
+    def __init__(self) -> None:
+        self._listeners: Counter[str] = Counter()
+
+    @property
+    def listeners(self) -> int:
+        return self._listeners.total()
+
+    def has_room(self, tenant: str) -> bool:
+        return self.listeners < MOST_LISTENERS and self._listeners[tenant] < MOST_OF_A_TENANT
+
+    async def events(self, services: Services, tenant: str, conversation_id: str) -> AsyncIterator[bytes]:
+        """Frames of an event stream: the state at first, and again whenever it has changed."""
+        place, under_way = (tenant, conversation_id), services.compactor.under_way
+        with self._listening(tenant), under_way.watched(place) as changed:
+            yield _RECONNECT
+            shown: object = None
+            pulse: Pulse | None = None
+            looked = told = news = -IDLE_SECONDS
+            while not services.tasks.draining:
+                now = monotonic()
+                if now - looked >= LOOK_SECONDS or changed.is_set():
+                    looked = now
+                    changed.clear()
+                    with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
+                        pulse = await services.store.pulse(tenant, conversation_id)
+                running = under_way.at(place)
+                if (state := _state(running, pulse)) != shown:
+                    shown, told, news = state, now, now
+                    yield _frame(running, pulse, under_way.clock())
+                elif now - news >= IDLE_SECONDS:
+                    yield _IDLE
+                    return
+                elif now - told >= KEEP_ALIVE_SECONDS:
+                    told = now
+                    yield _KEEP_ALIVE
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), TICK_SECONDS)
+
+    @contextmanager
+    def _listening(self, tenant: str) -> Iterator[None]:
+        self._listeners[tenant] += 1
+        try:
+            yield
+        finally:
+            self._listeners[tenant] -= 1
+            self._listeners += Counter()  # Drops those who have none left.
+
+
+def _state(running: tuple[Running, ...], pulse: Pulse | None) -> object:
+    return running, pulse
+
+
+def _frame(running: tuple[Running, ...], pulse: Pulse | None, now: float) -> bytes:
+    state: dict[str, object] = {
+        "compacting": bool(running) or (pulse is not None and pulse.compacting),
+        "updated": None if pulse is None or pulse.updated_at is None else pulse.updated_at.isoformat(),
+    }
+    if running:
+        first = running[0]
+        messages = sum(each.messages for each in running)
+        state |= {"messages": messages, "seconds": round(now - first.began, 1), "ahead": first.ahead}
+    return b"event: state\ndata: %b\n\n" % msgspec.json.encode(state)

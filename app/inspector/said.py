@@ -1,0 +1,77 @@
+"""What an archived message says, for people: its texts, its calls and what else it holds, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.core.history.messages import Kind, Message
+from app.core.values import value
+from app.store import StoredMessage
+from app.wire.format import WireFormat
+from app.wire.members import Unreadable
+
+Formats = Mapping[str, WireFormat]
+"""By name."""
+LONGEST = 20_000
+"""Characters of one message that a page shows."""
+GLANCE = 320
+"""Characters that are shown at first."""
+WORDS: Mapping[str, str] = {
+    Kind.INSTRUCTIONS.name.lower(): "instructions",
+    Kind.USER.name.lower(): "user",
+    Kind.ASSISTANT.name.lower(): "assistant",
+    Kind.RESULT.name.lower(): "tool result",
+    Kind.OTHER.name.lower(): "other",
+}
+
+
+@value
+class Said:
+    kind: str
+    """In a word."""
+    text: str
+    """As much of it as is shown."""
+    calls: tuple[str, ...] = ()
+    """Names of the tools it calls."""
+    beside: str = ""
+    """What it holds that is no text."""
+    left: int = 0
+    """Characters that are not shown."""
+
+    @property
+    def glance(self) -> str:
+        """Its beginning; empty where that is all of it."""
+        return self.text[:GLANCE].rstrip() if len(self.text) > GLANCE or self.text.count("\n") > 5 else ""
+
+
+def said_in(stored: StoredMessage, formats: Formats) -> Said:
+    """What cannot be read as a message any more is shown as its JSON."""
+    kind = WORDS.get(stored.kind, stored.kind)
+    format_ = formats.get(stored.format)
+    raw = stored.sent.encode("utf-8", "surrogatepass")
+    try:
+        message = format_.message(format_.raw_of(raw)).message if format_ else None
+    except Unreadable:
+        message = None
+    if message is None:
+        return _cut(kind, stored.sent)
+    return _cut(kind, _text_of(message), tuple(call.name for call in message.calls), _beside(message))
+
+
+def _cut(kind: str, text: str, calls: tuple[str, ...] = (), beside: str = "") -> Said:
+    return Said(kind, text[:LONGEST], calls, beside, max(0, len(text) - LONGEST))
+
+
+def _text_of(message: Message) -> str:
+    said = [text for text in message.texts if text]
+    said += [f"{call.name}({call.arguments})" for call in message.calls]
+    return "\n".join(said)
+
+
+def _beside(message: Message) -> str:
+    held = []
+    if message.media:
+        held.append("1 attachment" if len(message.media) == 1 else f"{len(message.media)} attachments")
+    if message.thoughts or message.encrypted:
+        held.append("reasoning")
+    return ", ".join(held)

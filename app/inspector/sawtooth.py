@@ -1,0 +1,306 @@
+"""The sawtooth: tokens over the requests of a conversation, as the geometry of a plot.
+
+What the client sends only grows; what is forwarded grows until the trigger, and falls with each compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from math import floor, log10
+from typing import NamedTuple
+
+from app.core.values import value
+from app.inspector.formats import money, short
+
+
+@value
+class MarkedCompaction:
+    """The summaries that one request led to."""
+
+    before: int
+    """Tokens of the payload without them."""
+    after: int
+    """And with them."""
+    replaced: int
+    """Tokens of the messages that they stand for."""
+    summaries: int
+    """Tokens of the summaries themselves."""
+    made: int
+    """How many there are."""
+    calls: int
+    """To the model that wrote them; more than were made where some failed."""
+    seconds: float | None
+    cost: float | None
+    ahead: bool
+    """Made after the answer, for requests to come."""
+
+    @property
+    def words(self) -> str:
+        if not self.made:
+            return f"{_counted(self.calls, 'call')} failed"
+        told = [f"{short(self.replaced)} → {short(self.summaries)}"]
+        told += [f"{self.seconds:.1f} s"] if self.seconds is not None else []
+        told += [money(self.cost)] if self.cost is not None else []
+        return f"{_counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(told)}"
+
+
+@value
+class Tooth:
+    """A request, as the ledger has it. Tokens are the provider's; None where they were not kept."""
+
+    number: int
+    """Among the conversation's requests, from 1."""
+    request_id: str
+    at: datetime
+    model: str
+    sent: int
+    """By the client."""
+    forwarded: int
+    reported: int | None
+    """Prompt tokens as the provider counted them."""
+    trigger: int | None
+    limit: int | None
+    window: int | None
+    status: int
+    context_status: str
+    actions: tuple[str, ...]
+    reason: str | None
+    waited: float | None
+    """Seconds, for a compaction."""
+    cost: float | None
+    """Of the answer and of the summaries made for it."""
+    compactions: tuple[MarkedCompaction, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """What is to be said of it, in short lines."""
+        told = [f"Request {self.number}" + (f", status {self.status}" if self.status != 200 else "")]
+        told.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")
+        if self.reported is not None:
+            told.append(f"the provider counted {self.reported:,}")
+        if self.trigger is not None:
+            told.append(f"trigger {self.trigger:,}")
+        if self.actions:
+            told.append(_fitted(", ".join(self.actions)))
+        told += [_fitted(each.words) for each in self.compactions]
+        if self.waited is not None:
+            told.append(f"waited {self.waited:.1f} s")
+        return told
+
+
+@value
+class Size:
+    """Of a plot, in units of its view box."""
+
+    width: int
+    height: int
+    left: int
+    """Room for the axis."""
+    right: int = 12
+    top: int = 26
+    bottom: int = 24
+    most_labels: int = 10
+    """Of compactions: with more of them their numbers would overlap."""
+
+
+WIDE = Size(960, 400, 52)
+NARROW = Size(360, 260, 44, most_labels=4)
+TIP_WIDTH = 208
+LONGEST_LINE = 34
+"""Characters of a line of details."""
+_CEILING = 2.2
+"""Windows up to which the plot follows the client's history, which has no bound."""
+_FLOOR = 0.3
+"""Share of the trigger below which a plot is drawn to the size of what was sent instead of the window's."""
+_STEPS = (1, 2, 2.5, 5, 10)
+_LINES = 4
+"""Across the plot, about."""
+Place = Callable[[float], float]
+"""From a number to where it is in the plot."""
+
+
+class Tick(NamedTuple):
+    at: float
+    label: str
+
+
+class Mark(NamedTuple):
+    """A compaction's place."""
+
+    x: float
+    upper: float
+    lower: float
+    label: str
+    """Empty where there is no room for it."""
+    anchor: str
+    tooth: Tooth
+    compaction: MarkedCompaction
+
+
+class Column(NamedTuple):
+    """Where a request answers to the pointer, and where its details are shown."""
+
+    x: float
+    left: float
+    width: float
+    sent_at: float
+    forwarded_at: float
+    tip_x: float
+    tooth: Tooth
+
+
+@value
+class Plot:
+    size: Size
+    sent: str
+    """Points of a line, as SVG writes them."""
+    forwarded: str
+    area: str
+    """Of what was forwarded."""
+    trigger: str
+    """A path: it may differ from request to request. Empty where it is not known, or above the plot."""
+    window: str
+    window_label: Tick | None
+    trigger_label: Tick | None
+    above: tuple[str, ...]
+    """What lies above the plot."""
+    marks: tuple[Mark, ...]
+    columns: tuple[Column, ...]
+    y_ticks: tuple[Tick, ...]
+    x_ticks: tuple[Tick, ...]
+
+    @property
+    def base(self) -> float:
+        """Where the axis of requests is."""
+        return self.size.height - self.size.bottom
+
+
+def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
+    """None without requests."""
+    if not teeth:
+        return None
+    highest = _highest(teeth)
+    step = _nice(highest / _LINES)
+    highest = step * -(-highest // step)
+    inner, base = size.width - size.left - size.right, size.height - size.bottom
+
+    def x(place: float) -> float:
+        return round(size.left + inner * (place + 0.5) / len(teeth), 1)
+
+    def y(tokens: float) -> float:
+        return round(base - (base - size.top) * min(tokens, highest) / highest, 1)
+
+    sent, forwarded = ([(x(i), y(each)) for i, each in enumerate(series)] for series in _series(teeth))
+    trigger_path, window_path = (
+        _path([(y(each) if each is not None and each <= highest else None) for each in series], size, len(teeth))
+        for series in ([tooth.trigger for tooth in teeth], [tooth.window for tooth in teeth])
+    )
+    latest = teeth[-1]
+    width = inner / len(teeth)
+    return Plot(
+        size=size,
+        sent=_points(sent),
+        forwarded=_points(forwarded),
+        area=_points([(forwarded[0][0], base), *forwarded, (forwarded[-1][0], base)]),
+        trigger=trigger_path,
+        window=window_path,
+        window_label=_label("window", latest.window, highest, y),
+        trigger_label=_label("trigger", latest.trigger, highest, y),
+        above=tuple(_above(latest, highest)),
+        marks=tuple(_marks(teeth, size, x, y)),
+        columns=tuple(
+            Column(
+                x=x(place),
+                left=round(size.left + width * place, 1),
+                width=round(width, 1),
+                sent_at=sent[place][1],
+                forwarded_at=forwarded[place][1],
+                tip_x=_tip_at(x(place), size),
+                tooth=tooth,
+            )
+            for place, tooth in enumerate(teeth)
+        ),
+        y_ticks=tuple(Tick(y(step * number), short(step * number)) for number in range(round(highest / step) + 1)),
+        x_ticks=tuple(_x_ticks(teeth, x, size)),
+    )
+
+
+def _counted(number: int, word: str, words: str = "") -> str:
+    return f"{number} {word if number == 1 else words or word + 's'}"
+
+
+def _fitted(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _highest(teeth: Sequence[Tooth]) -> float:
+    window = max((tooth.window or 0 for tooth in teeth), default=0)
+    trigger = max((tooth.trigger or tooth.window or 0 for tooth in teeth), default=0)
+    most = max(1, *(max(tooth.sent, tooth.forwarded) for tooth in teeth))
+    if not window or most < _FLOOR * trigger:
+        return most * 1.15
+    return min(max(window, most), _CEILING * window) * 1.04
+
+
+def _series(teeth: Sequence[Tooth]) -> tuple[list[int], list[int]]:
+    return [tooth.sent for tooth in teeth], [tooth.forwarded for tooth in teeth]
+
+
+def _nice(least: float) -> float:
+    """The smallest round step that is no smaller."""
+    power = 10.0 ** floor(log10(max(least, 1)))
+    return next(power * step for step in _STEPS if power * step >= least)
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in points)
+
+
+def _path(heights: Sequence[float | None], size: Size, count: int) -> str:
+    """Steps from request to request; interrupted where there is no height."""
+    inner = size.width - size.left - size.right
+    written, before = [], None
+    for place, height in enumerate(heights):
+        if height is not None:
+            left, right = (round(size.left + inner * edge / count, 1) for edge in (place, place + 1))
+            if before != height:
+                written.append(f"M{left:g} {height:g}" if before is None else f"V{height:g}")
+            written.append(f"H{right:g}")
+        before = height
+    return "".join(written)
+
+
+def _label(name: str, tokens: int | None, highest: float, y: Place) -> Tick | None:
+    if tokens is None or tokens > highest:
+        return None
+    return Tick(y(tokens), f"{name} {short(tokens)}")
+
+
+def _above(latest: Tooth, highest: float) -> Iterator[str]:
+    for name, tokens in (("trigger", latest.trigger), ("window", latest.window)):
+        if tokens is not None and tokens > highest:
+            yield f"{name} {short(tokens)}"
+
+
+def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[Mark]:
+    labelled = sum(len(tooth.compactions) for tooth in teeth) <= size.most_labels
+    for place, tooth in enumerate(teeth):
+        for compaction in tooth.compactions:
+            at, before, after = x(place), compaction.before, compaction.after
+            told = (compaction.replaced, compaction.summaries) if compaction.ahead else (before, after)
+            label = f"{short(told[0])} → {short(told[1])}" if labelled and told[0] > told[1] else ""
+            anchor = "start" if at < size.left + 60 else "end" if at > size.width - 60 else "middle"
+            yield Mark(at, y(before), y(after), label, anchor, tooth, compaction)
+
+
+def _tip_at(x: float, size: Size) -> float:
+    """Beside the request, and inside the plot."""
+    return x + 10 if x + 10 + TIP_WIDTH < size.width else max(0.0, x - 10 - TIP_WIDTH)
+
+
+def _x_ticks(teeth: Sequence[Tooth], x: Place, size: Size) -> Iterator[Tick]:
+    apart = max(1, round(_nice(len(teeth) / (size.width / 90))))
+    for place, tooth in enumerate(teeth):
+        if tooth.number % apart == 0 or (place == 0 and len(teeth) < 3):
+            yield Tick(x(place), str(tooth.number))

@@ -1,0 +1,402 @@
+"""The page of one conversation, in a browser: what it shows, and each of its actions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from app.simulator import Simulator
+from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width, watch
+from tests.e2e import running
+from tests.e2e.running import WINDOW, Steno
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SHOP = "shop/7 <i>"
+HOSTILE = "<script>document.title='taken'</script><img src=x onerror=alert(1)> \u202eOrder"
+KEY = "sk-one-request-only"
+OTHERS = "of-another-key"
+PLACES = {"chat_completions": SHOP, "messages": "claude-talk", "responses": "codex-talk"}
+"""A conversation in each format."""
+TOOL = {
+    "type": "function",
+    "function": {"name": "look_up", "description": "Looks an order up.", "parameters": {"type": "object"}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """One provider, and before it a Steno that keeps messages and one that does not."""
+
+    simulator: Simulator
+    keeping: Steno
+    forgetting: Steno
+
+    def path(self, name: str = SHOP) -> str:
+        return f"/ui/conversations/{quote(name, safe='')}"
+
+
+OpenAt = Callable[..., Awaitable[Page]]
+"""`await open_at(steno, path, width=..., theme=..., script=...)`."""
+
+
+@pytest.fixture(scope="session")
+def shop() -> Iterator[Shop]:
+    with pytest.MonkeyPatch.context() as patch:
+        running.forget_environment(patch)
+        simulator = Simulator(models="any", window=WINDOW, tables=TABLES)
+        with simulator.serve() as provider:
+            keeping = running.start(provider.url, {"storage": {"messages": True}})
+            forgetting = running.start(provider.url, {})
+            try:
+                for steno in (keeping, forgetting):
+                    for number in range(2, 19, 2):
+                        ask(steno, talk(number))
+                ask(keeping, talk(1), name=OTHERS, key="sk-other")
+                for number in (4, 14):
+                    ask_messages(keeping, number)
+                    ask_responses(keeping, number)
+                yield Shop(simulator, keeping, forgetting)
+            finally:
+                keeping.stop()
+                forgetting.stop()
+
+
+def words(beginning: str, number: int = 60) -> str:
+    return f"{beginning} " + "the clerk wrote down what was agreed about the parcel " * (number // 10)
+
+
+def talk(number: int) -> list[Any]:
+    """So many turns and a question; every third turn calls a tool whose result is long."""
+    said: list[Any] = [{"role": "system", "content": "You are the clerk. Answer in one sentence."}]
+    for turn in range(number):
+        said.append({"role": "user", "content": words(f"{HOSTILE} {turn}: where is ORD-{turn:04d}?", 180)})
+        if turn % 3 == 0:
+            call = {"id": f"call_{turn}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+            said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            said.append({"role": "tool", "tool_call_id": f"call_{turn}", "content": words("a row of the table", 700)})
+        said.append({"role": "assistant", "content": words(f"ORD-{turn:04d} is on its way.", 120)})
+    return [*said, {"role": "user", "content": f"And ORD-{number:04d}?"}]
+
+
+def ask(steno: Steno, history: list[Any], name: str = SHOP, key: str | None = None) -> None:
+    body = {"model": "gpt-4o", "messages": history, "conversation_id": name, "tools": [TOOL]}
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    httpx2.post(f"{steno.base_url}/chat/completions", json=body, headers=headers, timeout=30.0).raise_for_status()
+
+
+def plain(number: int) -> list[Any]:
+    roles = ("user", "assistant")
+    return [{"role": roles[place % 2], "content": words(f"{place}:", 300)} for place in range(2 * number + 1)]
+
+
+def ask_chat(steno: Steno, number: int, name: str) -> None:
+    ask(steno, talk(number), name=name)
+
+
+def ask_messages(steno: Steno, number: int, name: str = PLACES["messages"]) -> None:
+    body = {"model": "claude-x", "max_tokens": 100, "system": "Be brief.", "messages": plain(number)}
+    headers = {"x-context-conversation-id": name}
+    httpx2.post(f"{steno.base_url}/messages", json=body, headers=headers, timeout=30.0).raise_for_status()
+
+
+def ask_responses(steno: Steno, number: int, name: str = PLACES["responses"]) -> None:
+    body = {"model": "gpt-4o", "instructions": "Be brief.", "input": plain(number), "store": False}
+    headers = {"x-context-conversation-id": name}
+    httpx2.post(f"{steno.base_url}/responses", json=body, headers=headers, timeout=30.0).raise_for_status()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def open_at(chromium: Browser) -> AsyncIterator[OpenAt]:
+    wrong: list[str] = []
+    async with AsyncExitStack() as opened:
+
+        async def open_one(
+            steno: Steno, path: str, *, width: int = DESK["width"], theme: Any = "light", script: bool = True
+        ) -> Page:
+            context = await chromium.new_context(
+                viewport={"width": width, "height": 860},
+                color_scheme=theme,
+                base_url=steno.url,
+                reduced_motion="reduce",
+                java_script_enabled=script,
+            )
+            opened.push_async_callback(context.close)
+            context.set_default_timeout(8_000)
+            page = await context.new_page()
+            watch(page, steno.url, wrong)
+            await page.goto(path)
+            return page
+
+        yield open_one
+    assert not wrong
+
+
+def rest(steno: Steno, path: str, name: str = SHOP, key: str | None = None) -> Any:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    url = f"{steno.url}/context/conversations/{quote(name, safe='')}{path}"
+    return httpx2.get(url, headers=headers).raise_for_status().json()
+
+
+# What it shows
+
+
+@pytest.mark.parametrize(("width", "theme"), [(PHONE["width"], "light"), (PHONE["width"], "dark"), (1280, "dark")])
+async def test_every_part_of_the_page_is_there_and_fits(shop: Shop, open_at: OpenAt, width: int, theme: str) -> None:
+    page = await open_at(shop.keeping, shop.path(), width=width, theme=theme)
+    for name in ("Tokens by request", "What fills the window", "Summaries", "Messages", "Actions"):
+        await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    assert await page.locator(".sawtooth:visible").count() == 1
+    assert await fits_its_width(page)
+    for more in ("/payload", "/delete"):
+        await page.goto(f"{shop.path()}{more}")
+        assert await fits_its_width(page)
+
+
+async def test_what_fills_the_window_adds_up_to_it(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    shown = await page.locator(".fillings td:first-of-type").all_inner_texts()
+    assert sum(int(number.replace(",", "")) for number in shown) == WINDOW
+    assert await page.locator(".cells rect").count() == 200
+
+
+async def test_the_details_of_a_request_are_shown_where_the_pointer_is(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    column = page.locator(".sawtooth.wide .column").nth(4)
+    await expect(column.locator(".tip")).to_be_hidden()
+    await column.focus()
+    await page.mouse.move(0, 0)
+    box = await column.locator(".hit").bounding_box()
+    assert box is not None
+    await page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    await expect(column.locator(".tip")).to_be_visible()
+    requests = rest(shop.keeping, "/usage?limit=100")["totals"]["requests"]
+    await page.get_by_text("The numbers, request by request").click()
+    assert await page.locator(".numbers tbody tr").count() == requests == 9
+
+
+async def test_texts_of_a_conversation_are_shown_and_never_run(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, f"{shop.path()}?at=0")
+    await expect(page.locator("#messages").get_by_text("<script>document.title").first).to_be_visible()
+    assert SHOP in await page.title()
+    assert await page.locator("#messages img, #messages script, h1 i").count() == 0
+
+
+@pytest.mark.parametrize("name", PLACES.values(), ids=PLACES)
+async def test_a_conversation_of_each_format_is_shown_as_it_went(shop: Shop, open_at: OpenAt, name: str) -> None:
+    page = await open_at(shop.keeping, f"{shop.path(name)}/payload")
+    kinds = [text.split("\n")[0] for text in await page.locator(".entry strong").all_inner_texts()]
+    assert kinds[0] == "instructions"
+    assert "summary" in kinds
+    assert kinds[-1] == "verbatim"
+    covered = rest(shop.keeping, "/coverage", name)["parts"]
+    verbatim = sum(part["last_index"] - part["first_index"] + 1 for part in covered if part["kind"] == "verbatim")
+    assert kinds.count("verbatim") == verbatim
+    first = page.locator(".entry.f-summarized").first
+    await first.locator("summary").click()
+    await expect(first.locator(".whole")).to_contain_text("[Notes on messages 1 to")
+
+
+@pytest.mark.parametrize("name", PLACES.values(), ids=PLACES)
+async def test_the_clients_request_can_be_copied_and_run_in_a_shell(shop: Shop, open_at: OpenAt, name: str) -> None:
+    page = await open_at(shop.keeping, f"{shop.path(name)}/payload")
+    await page.get_by_text("The command", exact=True).click()
+    command = await page.locator("#command").inner_text()
+    assert "$OPENAI_API_KEY" in command or "$ANTHROPIC_API_KEY" in command
+    sent = len(shop.simulator.chats)
+    environment = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "PATH": "/usr/bin:/bin"}
+    ran = await asyncio.to_thread(
+        lambda: subprocess.run(  # noqa: S603 - that it runs is what the test is about
+            ["/bin/sh", "-c", command], env=environment, capture_output=True, check=True, timeout=30
+        )
+    )
+    assert json.loads(ran.stdout)["context_status"] in ("full", "summarized", "trimmed")
+    assert len(shop.simulator.chats) == sent + 1
+
+
+async def test_another_callers_conversation_is_not_there(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path(OTHERS))
+    await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+    for more in ("/payload", "/request.sh", "/events", "/delete"):
+        assert httpx2.get(f"{shop.keeping.url}{shop.path(OTHERS)}{more}").status_code == 404
+    assert rest(shop.keeping, "", OTHERS, key="sk-other")["id"] == OTHERS
+
+
+async def test_without_an_archive_the_shape_is_shown_and_what_to_switch_on(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.forgetting, shop.path())
+    await expect(page.get_by_text("storage.messages: true").first).to_be_visible()
+    stretches = page.locator(".shapes .row")
+    assert await stretches.count() >= 2
+    assert "clerk wrote" not in await page.locator("#messages").inner_text()
+    await page.goto(f"{shop.path()}/payload")
+    assert await page.locator("#command").count() == 0
+    assert httpx2.get(f"{shop.forgetting.url}{shop.path()}/request.sh").status_code == 404
+
+
+async def test_a_summary_stands_beside_the_messages_that_it_was_made_from(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    await page.locator("#summaries .chunk-head a").first.click()
+    chunk = rest(shop.keeping, f"/summaries/{page.url.rsplit('/', 1)[1]}")
+    assert chunk["text"] in await page.locator(".beside .whole").first.inner_text()
+    assert await page.locator(".sources > li").count() == chunk["last_index"] - chunk["first_index"] + 1
+    assert (await page.locator(".values li").all_inner_texts()) == chunk["values"]
+
+
+# Actions
+
+
+async def test_a_message_is_pinned_and_unpinned_in_the_timeline(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, f"{shop.path()}?at=2", script=False)
+    await page.get_by_role("button", name="Pin message 2", exact=True).click()
+    await expect(page.get_by_text("The message is pinned")).to_be_visible()
+    assert [pin["index"] for pin in rest(shop.keeping, "/pins")["data"]] == [2]
+    await page.get_by_role("button", name="Unpin message 2", exact=True).click()
+    await expect(page.get_by_text("The pin is gone")).to_be_visible()
+    assert rest(shop.keeping, "/pins")["data"] == []
+
+
+async def test_a_form_of_another_session_changes_nothing(shop: Shop) -> None:
+    url = f"{shop.keeping.url}{shop.path()}"
+    for path, fields in (("/pins", {"index": "1", "pinned": "yes"}), ("/delete", {}), ("/compact", {})):
+        answer = httpx2.post(url + path, data={"form_token": "forged", **fields})
+        assert answer.status_code == 403
+    assert rest(shop.keeping, "/pins")["data"] == []
+    assert rest(shop.keeping, "")["id"] == SHOP
+
+
+@pytest.mark.parametrize("format_", PLACES)
+async def test_a_conversation_is_compacted_on_demand_with_a_key_for_that_once(
+    shop: Shop, open_at: OpenAt, format_: str
+) -> None:
+    name = f"asked {format_}"
+    {"chat_completions": ask_chat, "messages": ask_messages, "responses": ask_responses}[format_](shop.keeping, 3, name)
+    made = len(shop.simulator.summaries)
+    page = await open_at(shop.keeping, shop.path(name))
+    await page.get_by_label("Compact now").fill("order numbers")
+    await page.get_by_label("Key for the provider").fill(KEY)
+    await page.get_by_role("button", name="Summarise what is before the tail").click()
+    await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
+    asked = shop.simulator.summaries[made:]
+    assert asked
+    sent = {record.header("x-api-key" if format_ == "messages" else "authorization") for record in asked}
+    assert sent == {KEY if format_ == "messages" else f"Bearer {KEY}"}
+    assert all(b"order numbers" in record.body for record in asked)
+    assert KEY not in await page.content()
+    assert KEY not in page.url
+    assert rest(shop.keeping, "/summaries", name)["data"]
+
+
+async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: OpenAt) -> None:
+    name = "up to here"
+    ask(shop.keeping, talk(5), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await page.get_by_role("link", name="Compact up to message 6", exact=True).click()
+    await page.get_by_label("Key for the provider").fill(KEY)
+    await page.get_by_role("button", name="Summarise up to #6").click()
+    await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
+    (made,) = rest(shop.keeping, "/summaries", name)["data"]
+    assert (made["first_index"], made["last_index"]) == (0, 6)
+    await expect(page.locator("#m5")).to_contain_text("in a summary")
+
+
+async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
+    ask(shop.keeping, talk(0), name="nothing to do")
+    page = await open_at(shop.keeping, shop.path("nothing to do"))
+    await page.get_by_label("Key for the provider").fill(KEY)
+    await page.get_by_role("button", name="Summarise what is before the tail").click()
+    await expect(page.get_by_role("alert")).to_contain_text("No summary was made: the verbatim tail is all there is.")
+
+
+async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at: OpenAt) -> None:
+    name = "edited"
+    ask(shop.keeping, talk(17), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await page.locator("#summaries .chunk-head a").first.click()
+    before = page.url.rsplit("/", 1)[1]
+    await page.get_by_text("Edit the text").click()
+    await page.get_by_label("Text of the summary").fill("The clerk says <b>yes</b> to all.\nAnd that is it.")
+    await page.get_by_role("button", name="Save as version 2").click()
+    await expect(page.get_by_text("saved as a new version")).to_be_visible()
+    await expect(page.locator(".beside .whole").first).to_have_text(
+        "The clerk says <b>yes</b> to all.\nAnd that is it."
+    )
+    old = rest(shop.keeping, f"/summaries/{before}", name)
+    assert (old["version"], old["active"]) == (1, False)
+    ask(shop.keeping, talk(17), name=name)
+    assert "<b>yes</b> to all." in json.dumps(shop.simulator.chats[-1].payload)
+    await page.goto(f"{shop.path(name)}/summaries/{before}")
+    await expect(page.get_by_text("not used any more")).to_be_visible()
+    assert await page.get_by_text("Edit the text").count() == 0
+
+
+async def test_an_edit_that_cannot_be_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
+    (latest, *_) = rest(shop.keeping, "/coverage")["parts"][1:]
+    page = await open_at(shop.keeping, f"{shop.path()}/summaries/{latest['summary_id']}")
+    await page.get_by_text("Edit the text").click()
+    await page.get_by_label("Text of the summary").fill("word " * 3_000)
+    await page.get_by_role("button", name="Save as version 2").click()
+    await expect(page.get_by_role("alert")).to_contain_text("it may take")
+
+
+async def test_the_last_compaction_is_undone(shop: Shop, open_at: OpenAt) -> None:
+    name = "undone"
+    ask(shop.keeping, talk(17), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await page.get_by_role("button", name="Undo the last compaction").click()
+    await expect(page.get_by_text("The last compaction is undone")).to_be_visible()
+    summaries = rest(shop.keeping, "/summaries", name)["data"]
+    assert [each["active"] for each in summaries] == [False] * len(summaries)
+    assert summaries
+    assert await page.get_by_role("button", name="Undo the last compaction").count() == 0
+
+
+async def test_deleting_asks_first(shop: Shop, open_at: OpenAt) -> None:
+    ask(shop.keeping, talk(1), name="to be deleted")
+    page = await open_at(shop.keeping, shop.path("to be deleted"))
+    await page.get_by_role("link", name="Delete this conversation").click()
+    await page.get_by_role("link", name="Keep it").click()
+    assert rest(shop.keeping, "", "to be deleted")
+    await page.get_by_role("link", name="Delete this conversation").click()
+    await page.get_by_role("button", name="Delete it").click()
+    assert page.url.endswith("/ui/conversations")
+    page = await open_at(shop.keeping, shop.path("to be deleted"))
+    await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+
+
+# Live
+
+
+async def test_a_compaction_is_seen_while_it_runs_and_its_summary_when_it_is_done(shop: Shop, open_at: OpenAt) -> None:
+    name = "watched"
+    ask(shop.keeping, json.loads(json.dumps(talk(2)).replace("ORD-0", "ORD-1")), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await expect(page.locator(".chunk")).to_have_count(0)
+    bar = page.locator(".live")
+    await expect(bar).to_be_hidden()
+    shop.simulator.when(lambda record: record.kind == "summary" and b"ORD-1" in record.body, delay=1.5)
+    history = json.loads(json.dumps(talk(17)).replace("ORD-0", "ORD-1"))
+    asking = asyncio.create_task(asyncio.to_thread(ask, shop.keeping, history, name))
+    await expect(bar).to_be_visible()
+    await expect(bar).to_contain_text("Summarising")
+    await expect(bar).to_contain_text("messages")
+    await asking
+    await expect(bar).to_be_hidden(timeout=10_000)
+    await expect(page.locator(".chunk").first).to_be_visible()
+    await page.close()
+    for _ in range(100):
+        if not shop.keeping.services.compactor.under_way._watching.get(("anonymous", name)):
+            break
+        await asyncio.sleep(0.05)
+    else:
+        pytest.fail("a page that was closed is still watched for")

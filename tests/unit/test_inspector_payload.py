@@ -1,0 +1,140 @@
+"""The payload put together again, and the client's request as a command: letter by letter, honest about the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.core.summary.prompts import chunk_text
+from app.inspector.curl import curl_of
+from app.inspector.payload import entries_of, indexes_of
+from app.inspector.said import GLANCE, LONGEST, said_in
+from app.store import StoredMessage
+from app.wire.formats import FORMATS
+from tests.unit.conversations import chunk, conversation, turns
+
+BY_NAME = {each.name: each for each in FORMATS}
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+TALK = conversation(*turns(8, size=100))
+CHUNK = chunk(TALK, 0, 4)
+
+
+def stored(index: int, sent: Any, kind: str = "user", format_: str = "chat_completions") -> StoredMessage:
+    text = sent if isinstance(sent, str) else json.dumps(sent)
+    return StoredMessage(
+        id=f"msg_{index}",
+        conversation_id="c",
+        previous_id=None,
+        position=index,
+        kind=kind,
+        role=kind,
+        format=format_,
+        sent=text,
+        tokens=7,
+        request_id="req_1",
+        created_at=AT,
+    )
+
+
+def said(text: str, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+PARTS: list[dict[str, Any]] = [
+    {"kind": "instructions", "messages": 1, "tools_tokens": 30, "tokens": 40},
+    {"kind": "summarized", "first_index": 0, "last_index": 3, "summary_id": CHUNK.id, "tokens": 20},
+    {"kind": "recalled", "messages": [1, 2], "tokens": 9},
+    {"kind": "pruned", "by": "pruned", "first_index": 4, "last_index": 5, "tokens": 0},
+    {"kind": "masked", "first_index": 6, "last_index": 6, "tokens": 90},
+    {"kind": "verbatim", "first_index": 7, "last_index": 8, "tokens": 14},
+]
+ARCHIVED = {
+    -1: stored(-1, said("Be brief.", "system"), "instructions"),
+    6: stored(6, {"role": "tool", "tool_call_id": "a", "content": "a long table"}, "result"),
+    7: stored(7, said("yes", "assistant"), "assistant"),
+}
+
+
+def test_only_what_stands_in_the_payload_is_looked_up() -> None:
+    assert indexes_of(PARTS) == [(-1, -1), (6, 6), (7, 8)]
+
+
+def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
+    entries = list(entries_of(PARTS, ARCHIVED, {CHUNK.id: CHUNK}, BY_NAME))
+    shown = [(each.kind, each.index, each.said and each.said.text, bool(each.note)) for each in entries]
+    assert shown == [
+        ("instructions", -1, "Be brief.", False),
+        ("tools", None, None, True),
+        ("summarized", None, chunk_text(CHUNK), False),
+        ("recalled", None, None, True),
+        ("pruned", 4, None, True),
+        ("masked", 6, "a long table", True),
+        ("verbatim", 7, "yes", False),
+        ("verbatim", 8, None, True),
+    ]
+    assert "about 90 tokens" in (entries[5].note or "")
+    assert "#1, #2" in (entries[3].note or "")
+
+
+def test_a_summary_that_is_gone_is_no_error() -> None:
+    entries = list(entries_of(PARTS[1:2], {}, {}, BY_NAME))
+    assert [(each.kind, each.said) for each in entries] == [("summarized", None)]
+    assert "not stored any more" in (entries[0].note or "")
+
+
+@pytest.mark.parametrize(
+    ("format_", "sent", "text", "calls"),
+    [
+        ("chat_completions", said("hello"), "hello", ()),
+        (
+            "chat_completions",
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
+            },
+            "f({})",
+            ("f",),
+        ),
+        ("messages", '"Be brief."', "Be brief.", ()),
+        ("messages", {"role": "user", "content": [{"type": "text", "text": "hi"}]}, "hi", ()),
+        ("responses", {"instructions": "Be brief."}, "Be brief.", ()),
+        ("responses", {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}, "f({})", ("f",)),
+    ],
+)
+def test_a_message_is_read_whatever_its_format(format_: str, sent: Any, text: str, calls: tuple[str, ...]) -> None:
+    found = said_in(stored(0, sent, format_=format_), BY_NAME)
+    assert (found.text, found.calls, found.left) == (text, calls, 0)
+
+
+@pytest.mark.parametrize("sent", ['{"role": 3', "[]", '{"role": "user", "content": 7e999}'])
+def test_what_cannot_be_read_is_shown_as_it_is(sent: str) -> None:
+    assert said_in(stored(0, sent), BY_NAME).text
+    assert said_in(stored(0, sent, format_="of a later release"), BY_NAME).text == sent
+
+
+def test_a_very_long_message_is_cut_and_says_so() -> None:
+    found = said_in(stored(0, said("x" * (LONGEST + 5))), BY_NAME)
+    assert (len(found.text), found.left, len(found.glance)) == (LONGEST, 5, GLANCE)
+    assert said_in(stored(0, said("short")), BY_NAME).glance == ""
+
+
+HOSTILE = 'it\'s $(touch /tmp/x) `id` "quoted" \\ STENO_BODY\nSTENO_BODY\n'
+
+
+@pytest.mark.parametrize("spoken", FORMATS, ids=lambda each: each.name)
+def test_a_command_gives_curl_the_very_bytes_whatever_they_hold(spoken: Any) -> None:
+    body = spoken.assembled("m", [json.dumps(said(HOSTILE), ensure_ascii=False).encode()], 10) + b"\nSTENO_BODY\n'"
+    command = curl_of("http://127.0.0.1:1/it's", spoken, "a 'name' $HOME ü", body)
+    shown = 'curl() { for each in "$@"; do printf "%s\\0" "$each"; done; cat; }\n'
+    environment = {"OPENAI_API_KEY": "k 1", "ANTHROPIC_API_KEY": "k 1", "PATH": "/bin:/usr/bin"}
+    ran = subprocess.run(["/bin/sh", "-c", shown + command], env=environment, capture_output=True, check=True)  # noqa: S603
+    *arguments, given = ran.stdout.split(b"\0")
+    assert given == body + b"\n"
+    assert b"http://127.0.0.1:1/it's" + spoken.path in arguments
+    assert any(each.endswith(b"k 1") for each in arguments)
+    assert b"x-context-conversation-id: a 'name' $HOME %C3%BC" in arguments

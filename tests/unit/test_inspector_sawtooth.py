@@ -1,0 +1,181 @@
+"""The sawtooth: where the lines, the marks and the words of the plot stand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.inspector.sawtooth import NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def tooth(number: int, sent: int, forwarded: int | None = None, **changes: Any) -> Tooth:
+    given: dict[str, Any] = {
+        "number": number,
+        "request_id": f"req_{number}",
+        "at": AT,
+        "model": "m",
+        "sent": sent,
+        "forwarded": sent if forwarded is None else forwarded,
+        "reported": None,
+        "trigger": 5_600,
+        "limit": 7_600,
+        "window": 8_000,
+        "status": 200,
+        "context_status": "full",
+        "actions": (),
+        "reason": None,
+        "waited": None,
+        "cost": None,
+    }
+    return Tooth(**(given | changes))
+
+
+def made(before: int, after: int, **changes: Any) -> MarkedCompaction:
+    given: dict[str, Any] = {"replaced": before - after + 500, "summaries": 500, "made": 1, "calls": 1, "ahead": False}
+    return MarkedCompaction(before=before, after=after, **(given | {"seconds": 3.2, "cost": None} | changes))
+
+
+def drawn(*teeth: Tooth, **size: Any) -> Plot:
+    plot = plot_of(teeth, **size)
+    assert plot is not None
+    return plot
+
+
+def heights(points: str) -> list[float]:
+    return [float(point.split(",")[1]) for point in points.split()]
+
+
+def test_nothing_is_drawn_before_the_first_request() -> None:
+    assert plot_of([]) is None
+
+
+def test_what_is_sent_grows_and_what_is_forwarded_falls_with_a_compaction() -> None:
+    plot = drawn(*(tooth(i, 1_000 * i, 1_000 * i if i < 6 else 2_000) for i in range(1, 8)))
+    sent, forwarded = heights(plot.sent), heights(plot.forwarded)
+    assert sent == sorted(sent, reverse=True)  # Upwards is less, in SVG.
+    assert forwarded[:5] == sent[:5]
+    assert forwarded[5] > forwarded[4]
+
+
+def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -> None:
+    plot = drawn(tooth(1, 3_000), tooth(2, 6_000, 2_500, compactions=(made(6_000, 2_500),)), tooth(3, 6_500, 3_000))
+    (mark,) = plot.marks
+    assert mark.x == plot.columns[1].x
+    assert mark.upper == plot.columns[1].sent_at
+    assert mark.lower == plot.columns[1].forwarded_at
+    assert mark.label == "6k → 2.5k"
+
+
+def test_many_compactions_are_marked_without_numbers() -> None:
+    plot = drawn(*(tooth(i, 6_000, 2_500, compactions=(made(6_000, 2_500),)) for i in range(1, 30)))
+    assert {mark.label for mark in plot.marks} == {""}
+
+
+def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
+    ahead = made(3_000, 3_000, ahead=True, replaced=2_000)
+    (mark,) = drawn(tooth(1, 3_000, compactions=(ahead,))).marks
+    assert (mark.upper, mark.label) == (mark.lower, "2k → 500")
+
+
+def test_the_trigger_and_the_window_are_lines_with_their_numbers() -> None:
+    plot = drawn(tooth(1, 4_000), tooth(2, 5_000))
+    assert plot.window_label is not None
+    assert plot.trigger_label is not None
+    assert (plot.window_label.label, plot.trigger_label.label) == ("window 8k", "trigger 5.6k")
+    assert plot.window_label.at < plot.trigger_label.at
+    assert plot.trigger.startswith("M")
+    assert plot.above == ()
+
+
+def test_a_trigger_that_changes_is_drawn_in_steps_and_one_that_is_not_known_leaves_a_gap() -> None:
+    plot = drawn(tooth(1, 4_000), tooth(2, 4_000, trigger=4_000), tooth(3, 4_000, trigger=None), tooth(4, 4_000))
+    assert plot.trigger.count("M") == 2
+    assert plot.trigger.count("V") == 1
+
+
+def test_a_short_conversation_is_not_flattened_by_a_large_window() -> None:
+    plot = drawn(tooth(1, 300, window=200_000, trigger=140_000), tooth(2, 600, window=200_000, trigger=140_000))
+    assert min(heights(plot.sent)) < WIDE.height / 2
+    assert plot.window_label is plot.trigger_label is None
+    assert plot.above == ("trigger 140k", "window 200k")
+
+
+def test_a_history_far_beyond_the_window_does_not_flatten_the_rest() -> None:
+    plot = drawn(tooth(1, 7_000), tooth(2, 900_000, 6_000))
+    assert min(heights(plot.sent)) == WIDE.top
+    assert plot.columns[1].forwarded_at < plot.base - WIDE.height / 5
+
+
+def test_details_are_shown_beside_their_request_and_inside_the_plot() -> None:
+    plot = drawn(*(tooth(i, 100 * i) for i in range(1, 60)))
+    assert all(0 <= column.tip_x <= WIDE.width - 200 for column in plot.columns)
+
+
+def test_without_a_ledger_of_triggers_and_windows_the_lines_are_left_out() -> None:
+    plot = drawn(tooth(1, 300, window=None, trigger=None, limit=None))
+    assert (plot.trigger, plot.window, plot.above) == ("", "", ())
+
+
+def test_the_details_of_a_request_say_what_was_done_and_what_it_took() -> None:
+    one = tooth(
+        3,
+        6_000,
+        2_500,
+        reported=2_510,
+        actions=("masked", "summarized"),
+        waited=3.4,
+        compactions=(made(6_000, 2_500, cost=0.012),),
+    )
+    assert one.lines == [
+        "Request 3",
+        "sent 6,000, forwarded 2,500",
+        "the provider counted 2,510",
+        "trigger 5,600",
+        "masked, summarized",
+        "1 summary: 4k → 500, 3.2 s, 0.0120",
+        "waited 3.4 s",
+    ]
+    assert tooth(4, 10, status=429).lines[0] == "Request 4, status 429"
+    assert all(len(line) <= 34 for line in tooth(5, 1, actions=("summarized",) * 9).lines)
+
+
+def test_a_compaction_of_which_nothing_was_kept_says_so() -> None:
+    assert made(6_000, 6_000, made=0, calls=2).words == "2 calls failed"
+    assert made(6_000, 6_000, ahead=True).words == "1 summary ahead: 500 → 500, 3.2 s"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3_000_000),
+            st.integers(0, 3_000_000),
+            st.none() | st.integers(1, 2_000_000),
+            st.none() | st.integers(1, 2_000_000),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    st.sampled_from([WIDE, NARROW]),
+)
+def test_everything_is_inside_the_plot(requests: list[tuple[int, int, int | None, int | None]], size: Any) -> None:
+    teeth = [
+        tooth(
+            number,
+            sent,
+            forwarded,
+            trigger=trigger,
+            window=window,
+            compactions=(made(sent + forwarded, forwarded),) if number % 7 == 0 else (),
+        )
+        for number, (sent, forwarded, trigger, window) in enumerate(requests, 1)
+    ]
+    plot = drawn(*teeth, size=size)
+    at = [float(number) for point in plot.area.split() for number in point.split(",")[1:]]
+    at += heights(plot.sent) + [tick.at for tick in plot.y_ticks] + [h for mark in plot.marks for h in mark[1:3]]
+    assert all(size.top <= height <= plot.base for height in at)
+    assert all(size.left <= column.x <= size.width - size.right for column in plot.columns)

@@ -1,0 +1,112 @@
+"""Why, in words: every number of the plan, and every step that was tried, in its order."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from app.core.stages.steps import StepName
+from app.core.summary.flow import Outcome
+from app.inspector.why import explained, meanings
+
+PARTS = [
+    {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 60},
+    {"kind": "summarized", "first_index": 0, "last_index": 23, "summary_id": "chk_1", "tokens": 289},
+    {"kind": "recalled", "messages": [3], "tokens": 77},
+    {"kind": "verbatim", "first_index": 24, "last_index": 30, "tokens": 1_236},
+]
+
+
+def step(name: str, outcome: str, tokens: int | None = None, summaries: int = 0, reason: str | None = None) -> Any:
+    return {"step": name, "outcome": outcome, "tokens": tokens, "summaries": summaries, "reason": reason}
+
+
+def plan(*steps: Any, **changes: Any) -> dict[str, Any]:
+    told = {
+        "window": 8_000,
+        "window_source": "config",
+        "limit": 7_600,
+        "trigger": 5_320,
+        "target": 3_800,
+        "floor": 66,
+        "estimated": 6_432,
+        "forwarded": 1_585,
+        "steps": steps,
+    }
+    return told | changes
+
+
+def test_where_nothing_was_due_one_sentence_says_so() -> None:
+    (only,) = explained(None, 900, PARTS)
+    assert only.title == "Nothing was due"
+    assert "900 tokens" in only.text
+
+
+def test_a_compaction_is_told_from_what_came_to_what_went_out() -> None:
+    told = explained(
+        plan(step("stored", "too_large", 6_432), step("summarise", "made", 289, 1), step("least", "sent", 1_585, 1)),
+        0,
+        PARTS,
+    )
+    assert [(each.title, each.tone) for each in told] == [
+        ("Room", "plain"),
+        ("Came", "over"),
+        ("Floor", "plain"),
+        ("Looked", "over"),
+        ("Summarised", "done"),
+        ("Chosen", "done"),
+        ("In it", "done"),
+        ("Quoted", "done"),
+        ("Went out", "done"),
+    ]
+    text = " ".join(each.text for each in told)
+    for number in (
+        "8,000",
+        "7,600",
+        "5,320",
+        "3,800",
+        "66",
+        "6,432",
+        "1,112 over",
+        "289",
+        "1,585",
+        "24 messages",
+        "77",
+    ):
+        assert number in text
+
+
+def test_what_was_tried_and_refused_says_why() -> None:
+    told = explained(
+        plan(
+            step("summarise", "failed", reason="summary_failed: timeout"),
+            step("widest", "refused", 9_000, 1, "over_the_limit"),
+            step("prune", "sent", 7_000),
+        ),
+        0,
+        [],
+    )
+    assert [each.title for each in told[3:6]] == ["Not summarised", "Not enough", "Chosen"]
+    assert "summary_failed: timeout" in told[3].text
+    assert "over_the_limit" in told[4].text
+
+
+@pytest.mark.parametrize("name", get_args(StepName))
+def test_every_step_has_words(name: str) -> None:
+    outcomes = {
+        "stored": ["fits", "too_large"],
+        "mask": ["set", "put_off"],
+        "summarise": [each.name.lower() for each in Outcome],
+    }
+    for outcome in outcomes.get(name, ["sent", "refused"]):
+        (told,) = explained(plan(step(name, outcome, 10, 1)), 0, [])[3:4]
+        assert told.title
+        assert told.text.endswith(".")
+        assert "_" not in told.text
+
+
+def test_words_of_reasons_come_with_their_meaning_each_once() -> None:
+    found = meanings("storage, summary_failed: timeout", "storage", None)
+    assert [word for word, _ in found] == ["storage", "summary_failed"]
+    assert all(meaning for _, meaning in found)
