@@ -38,6 +38,7 @@ MAY_COUNT = {
     "core/summary/beside.py": {COUNT},
     "core/summary/maker.py": {COUNT, "note_tokens"},
     "core/summary/rules.py": {COUNT},
+    "core/summary/versions.py": {COUNT, "note_tokens"},
     "simulator/replies.py": {COUNT},
     "simulator/counting.py": {COUNT},
     "simulator/format.py": {COUNT},
@@ -45,6 +46,7 @@ MAY_COUNT = {
     # They only pass the counter on.
     "compaction/job.py": {COUNT},
     "core/summary/compaction.py": {COUNT},
+    "proxy/measuring.py": {COUNT},
 }
 MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
