@@ -2,7 +2,7 @@
 
 from app.store.archive import Strand
 from app.store.calibration_rows import CalibrationKey, StoredCalibration
-from app.store.conversation_lists import SORTINGS, ConversationList, ListedConversation, Sorting, Wanted
+from app.store.conversation_lists import ConversationList, ListedConversation, Sorting, Wanted
 from app.store.conversation_rows import ConversationSeen, Pulse, StoredConversation
 from app.store.errors import (
     AccessRefused,
@@ -38,7 +38,6 @@ from app.store.usage_records import (
 from app.store.words import words_in
 
 __all__ = [
-    "SORTINGS",
     "AccessRefused",
     "Busy",
     "CalibrationKey",

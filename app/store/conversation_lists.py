@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -19,7 +19,6 @@ from app.store.tables import conversations, summary_chunks
 from app.store.words import may_go_on, terms, words_in
 
 Sorting = Literal["updated", "created", "saved", "size", "requests"]
-SORTINGS: tuple[Sorting, ...] = get_args(Sorting)
 MOST_FOUND = 2_000
 """Summaries that hold the words of a search: the latest ones, so that a word that stands everywhere costs no more."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from app.store import SORTINGS, ConversationSeen, Sorting, Store, UnknownCursor, Wanted
+from app.store import ConversationSeen, Sorting, Store, UnknownCursor, Wanted
 from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
 
 STRANGER = "another tenant"
@@ -72,7 +72,7 @@ async def test_words_of_a_summary_find_its_conversation(store: Store) -> None:
     assert found.data == []
 
 
-@pytest.mark.parametrize("sorting", SORTINGS)
+@pytest.mark.parametrize("sorting", get_args(Sorting))
 async def test_pages_hold_every_conversation_once(sorting: Sorting, store: Store) -> None:
     pages, after = list[list[str]](), None
     while True:
