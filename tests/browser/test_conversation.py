@@ -91,7 +91,10 @@ def talk(number: int) -> list[Any]:
 
 
 def ask(steno: Steno, history: list[Any], name: str = SHOP, key: str | None = None) -> None:
-    body = {"model": "gpt-4o", "messages": history, "conversation_id": name, "tools": [TOOL]}
+    # Histories that begin alike share their summaries: each conversation begins in its own way.
+    system, first, *others = history
+    messages = [system, {**first, "content": f"{name}: {first['content']}"}, *others]
+    body = {"model": "gpt-4o", "messages": messages, "conversation_id": name, "tools": [TOOL]}
     headers = {"authorization": f"Bearer {key}"} if key else {}
     httpx2.post(f"{steno.base_url}/chat/completions", json=body, headers=headers, timeout=30.0).raise_for_status()
 
