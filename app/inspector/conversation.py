@@ -315,7 +315,7 @@ async def summary_page(
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
         children=await store.chunks_named(tenant, chunk.children),
-        versions=[],
+        versions=await store.versions(tenant, chunk),
         sources=[(message.position, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
         keeps_messages=visit.services.keeps_messages,

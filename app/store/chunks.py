@@ -151,6 +151,23 @@ async def find_summary(
     return _chunk(row) if row else None
 
 
+async def list_versions(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
+    """Every chunk of its range, level and series, by version: what it replaced, itself, and what replaced it."""
+    columns = summary_chunks.c
+    rows = await connection.execute(
+        select(summary_chunks)
+        .where(
+            columns.tenant == tenant,
+            columns.series == chunk.series,
+            columns.level == chunk.level,
+            columns.from_digest == chunk.from_digest,
+            columns.through_digest == chunk.through_digest,
+        )
+        .order_by(columns.version)
+    )
+    return list(map(_chunk, rows))
+
+
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
     """Remember when these chunks, by tenant and id, stood in a payload. Needs a transaction."""
     now, key = select(now_ms()).scalar_subquery(), (summary_chunks.c.tenant, summary_chunks.c.id)

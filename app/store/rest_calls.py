@@ -111,6 +111,10 @@ class RestCalls(Calls):
         """One of `summaries`; None if it is none of them."""
         return await self._rest(tenant, self._read(chunks.find_summary, tenant, conversation_id, chunk_id))
 
+    async def versions(self, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
+        """Of that summary, itself among them, the oldest first."""
+        return await self._rest(tenant, self._read(chunks.list_versions, tenant, chunk))
+
     async def replace_summary(self, tenant: str, old_id: str, new: SummaryChunk) -> SummaryChunk | None:
         """The next version of a chunk, as it is stored; None where the old one is not in use any more. What it replaces
         is deactivated, with every fold over it."""

@@ -331,6 +331,9 @@ async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at:
     await page.get_by_label("Text of the summary").fill("The clerk says <b>yes</b> to all.\nAnd that is it.")
     await page.get_by_role("button", name="Save as version 2").click()
     await expect(page.get_by_text("saved as a new version")).to_be_visible()
+    await expect(page.get_by_role("region", name="Versions").get_by_role("link")).to_have_text(
+        ["Version 1", "Version 2"]
+    )
     await expect(page.locator(".beside .whole").first).to_have_text(
         "The clerk says <b>yes</b> to all.\nAnd that is it."
     )
@@ -339,7 +342,7 @@ async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at:
     ask(shop.keeping, talk(17), name=name)
     assert "<b>yes</b> to all." in json.dumps(shop.simulator.chats[-1].payload)
     await page.goto(f"{shop.path(name)}/summaries/{before}")
-    await expect(page.get_by_text("not used any more")).to_be_visible()
+    await expect(page.locator(".facts").get_by_text("not used any more")).to_be_visible()
     assert await page.get_by_text("Edit the text").count() == 0
 
 
