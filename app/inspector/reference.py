@@ -99,10 +99,11 @@ def command_of(method: str, path: str, operation: Schema, parameters: Sequence[S
         path = path.replace(f"{{{name}}}", given)
         query += [f"{name}={given}"] if each["in"] == "query" else []
     lines = [f"curl -s {shlex.quote(base + path + ('?' + '&'.join(query) if query else ''))}"]
-    lines += [f"-X {method.upper()}"] if method in ("put", "patch", "delete") else []
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    if method.upper() != ("POST" if "example" in body else "GET"):  # What curl sends by itself.
+        lines.append(f"-X {method.upper()}")
     if operation["security"]:
         lines.append(f'-H "{KEY["key" if path.startswith("/v1/messages") else "bearer"]}"')
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     if "example" in body:
         lines += ['-H "content-type: application/json"', f"-d {shlex.quote(pretty(body['example']))}"]
     return " \\\n  ".join(lines)

@@ -27,6 +27,7 @@ _EDIT: dict[str, Any] = {
     "type": "object",
     "properties": {"text": {"type": "string"}, "values": _LINES, "rules": _LINES},
 }
+_EXAMPLE = {"text": "The customer asked about the orders ORD-0001 to ORD-0012; all are on their way."}
 _WHAT_TO_SEND = 'Send {"text": "..."}, the new text of the summary; "values" and "rules" are lists of lines beside it.'
 
 
@@ -43,7 +44,9 @@ router = APIRouter(prefix="/context/conversations/{conversation_id}/summaries", 
 
 @router.patch(
     "/{summary_id}",
-    openapi_extra={"requestBody": {"content": {"application/json": {"schema": _EDIT}}, "required": True}},
+    openapi_extra={
+        "requestBody": {"content": {"application/json": {"schema": _EDIT, "example": _EXAMPLE}}, "required": True}
+    },
 )
 async def edit_summary(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str, body: Body

@@ -354,7 +354,6 @@ def test_own_errors_are_openais(steno: StartSteno) -> None:
             request_bytes(None, method="GET", target="/context/conversations/nobody"),
             request_bytes(None, method="GET", target="/context/nowhere"),
             request_bytes(None, method="GET", target="/nowhere"),
-            request_bytes(None, method="GET", target="/"),
         ],
         405: [request_bytes(None, method="POST", target="/livez")],
         413: [request_bytes(chat(padding="x" * 1_000))],

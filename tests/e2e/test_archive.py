@@ -26,7 +26,7 @@ from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.faults.proxy import FaultProxy
 
-TURNS = 34
+TURNS = 26
 RULES = "Answer as the clerk of the shop, and in one sentence."
 CALL = ScriptedCall(name="look_up", arguments='{"order": "ORD-0007"}')
 SCHEMA: Any = {"type": "object", "properties": {"order": {"type": "string"}}}
@@ -59,7 +59,7 @@ class Talk:
     format = ""
 
     def question(self, number: int) -> str:
-        filler = " ".join(islice(cycle(FILLER.split()), 180))
+        filler = " ".join(islice(cycle(FILLER.split()), 250))
         return f"{self.key} {self.name} {number}: {ODD} {filler}" + (" Find it?" if number % 4 == 3 else "")
 
     def watch(self, client: Any) -> Any:
@@ -220,7 +220,7 @@ def test_the_whole_conversation_comes_back_letter_by_letter(
     database: str,
     request: pytest.FixtureRequest,
 ) -> None:
-    """34 turns with compactions and tools, of two tenants with two conversations each, side by side."""
+    """26 turns with compactions and tools, of two tenants with two conversations each, side by side."""
     steno = archiving(url=request.getfixturevalue(database))
     with ExitStack() as clients:
         talks = [TALKS[spoken](steno, key, name, clients) for key in ("sk-one", "sk-two") for name in ("a", "b")]

@@ -473,7 +473,7 @@ def test_no_answer_of_ours_holds_a_key_or_what_was_not_asked_for(run: Run) -> No
         if what.startswith(("a provider that", "the other upstream")):
             continue  # The provider's words.
         assert found(answered.body, (*SECRETS, SAID)) == [], what
-        if what not in RETELLS:
+        if what not in (*RETELLS, "its summaries"):
             assert found(answered.body, (RETOLD,)) == [], what
 
 

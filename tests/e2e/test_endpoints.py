@@ -271,7 +271,7 @@ def test_own_paths_stay_out_of_v1(scripted: ScriptedProvider, before_scripted: S
     assert scripted.requests[0].target == f"/v1{target}".encode()
 
 
-@pytest.mark.parametrize("target", ["/v1x/models", "/", "/V1/models", "//v1/models", "/c//v1/models", "/c/x/v2/models"])
+@pytest.mark.parametrize("target", ["/v1x/models", "/V1/models", "//v1/models", "/c//v1/models", "/c/x/v2/models"])
 def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
     assert get(before_scripted().url, target).status == 404
     assert not scripted.requests

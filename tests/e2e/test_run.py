@@ -177,9 +177,15 @@ def test_what_is_wrong_is_in_a_log_that_is_named(tmp_path: Path) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def heed_interrupts() -> None:
+    """Who runs these tests in the background may ignore them, and all that is started here would."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(folder: Path, script: str, **options: object) -> subprocess.Popen[str]:
     """A run of a script that says when it is ready."""
     (folder / "temporary").mkdir()
+    options.setdefault("preexec_fn", heed_interrupts)
     process: subprocess.Popen[str] = subprocess.Popen(  # noqa: S603 - our own command
         [PYTHON, "-m", "app.commands.cli", "run", "--", PYTHON, "-c", script],
         cwd=folder,
@@ -230,6 +236,7 @@ def test_a_keyboard_s_interrupt_reaches_the_command_once(tmp_path: Path) -> None
     ours, theirs = os.openpty()
 
     def with_a_terminal() -> None:
+        heed_interrupts()
         os.setsid()
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 

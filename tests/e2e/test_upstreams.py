@@ -440,7 +440,7 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     entries = {"keyed": {"base_url": address, "api_key_env": "OTHER_KEY"}, "bare": {"base_url": address}}
     other.when(lambda record: record.header("authorization") is None, status=401)
     report = commands.run(
-        ["doctor", "--upstream", f"{provider.url}/v1", "--database-url", "memory"],
+        ["doctor", "--verbose", "--upstream", f"{provider.url}/v1", "--database-url", "memory"],
         tmp_path,
         STENO_UPSTREAMS=json.dumps(entries),
         OTHER_KEY=OWN_KEY,
