@@ -249,7 +249,8 @@ async def fill(store: Store, world: World) -> None:
     migration = (Path(__file__).parents[1] / "alembic/versions/0019_usage_days.py").read_text()
     names: dict[str, Any] = {}
     exec(migration, names)  # noqa: S102 - ours; its file's name is none of a module
-    async with store._database.writing(patient=True) as connection:  # noqa: SLF001 - nobody else writes so
+    # Longer than a request's transaction may take.
+    async with store._database.migrating() as connection:  # noqa: SLF001 - as the migration does
         await connection.execute(text(names["ADD_UP"]))
         await connection.execute(text("ANALYZE"))
 

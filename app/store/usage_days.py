@@ -81,7 +81,7 @@ class UsageDays:
 
 
 async def count_records(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> None:
-    """Adds records that were just stored. Needs a transaction, and is no longer doing it once if done twice."""
+    """Adds records that were just stored. Needs a transaction. Not idempotent."""
     mine = usage_records.c
     await _add(connection, _sums_of(mine.tenant == tenant, mine.id.in_(ids)))
 
