@@ -121,7 +121,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStart:
-    """A compaction the client is told of."""
+    """A compaction that is announced to the client."""
 
     id: str
     messages: int
@@ -135,4 +135,4 @@ OnStart = Callable[[CompactionStart], None]
 
 
 def nobody(_: CompactionStart) -> None:
-    """For callers who need not be told."""
+    """For callers who need not know."""

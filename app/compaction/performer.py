@@ -182,7 +182,7 @@ class _Answered:
 def _log_compaction(job: Job, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
     reasons = compaction.reasons
     if reasons == (PAUSED,):
-        return  # The summariser tells of it, once, with a count.
+        return  # The summariser reports it, once, with a count.
     tell = log.info if compaction.is_whole else log.warning
     tell(
         "compacted" if compaction.is_whole else "compaction failed",

@@ -28,7 +28,7 @@ LONGEST = 100_000
 
 
 class BrokenReference(ValueError):
-    """It cannot be opened here; the text tells why."""
+    """It cannot be opened here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

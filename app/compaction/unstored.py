@@ -49,7 +49,7 @@ class UnstoredCompaction:
             progress.case = progress.case.with_boundaries([due])
 
     async def make(self, progress: Progress) -> None:
-        """Makes what is due, or waits for it; that the database is away is told in any case."""
+        """Makes what is due, or waits for it; that the database is away is reported in any case."""
         why = await self._attempt(progress)
         progress.attempted(Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why)))
 

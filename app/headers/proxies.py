@@ -88,7 +88,7 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
     """Whether whoever asks is on this machine; a doubt counts against it.
 
     A trusted proxy's word counts, and it has to say it; the client is the last one on the way that is no such proxy.
-    Where it tells in two ways, both have to agree: it may add to one, and pass the other on as it came.
+    Where it says so in two ways, both have to agree: it may add to one, and pass the other on as it came.
     """
     address, listed = read_address(peer), list(headers)
     if address is None:

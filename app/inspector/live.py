@@ -1,4 +1,4 @@
-"""Live: tells an open page of a conversation when a compaction begins and ends, and when a request has come.
+"""Live: lets an open page of a conversation know when a compaction begins and ends, and when a request has come.
 
 What this process does it knows at once; what other replicas do it finds in the store by looking now and then.
 """
@@ -20,7 +20,7 @@ from app.store import Pulse, StoreUnavailable
 MOST_LISTENERS = 64
 MOST_OF_A_TENANT = 16
 TICK_SECONDS = 0.5
-"""How soon a stream ends when the server is told to stop."""
+"""How soon a stream ends when the server is asked to stop."""
 LOOK_SECONDS = 2.0
 """Between two looks at the store."""
 KEEP_ALIVE_SECONDS = 15.0

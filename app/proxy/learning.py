@@ -28,7 +28,7 @@ from app.wire.usage import Usage
 log = structlog.get_logger("steno.observe")
 
 MISJUDGED = 4
-"""An estimate is never wrong by more: what a refusal tells of a prompt that much smaller is not about it."""
+"""An estimate is never wrong by more: what a refusal says about a prompt that much smaller is not about it."""
 
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
@@ -94,7 +94,7 @@ class Observation:
         return self.facts.payload(self.decision, ask_usage=self.asks_usage)
 
     def answered(self, status: int) -> None:
-        """A call was answered; what it took may still be told."""
+        """A call was answered; what it took may still be reported."""
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.facts.provider.windows.accepts(self.facts.job.tenant)

@@ -88,7 +88,7 @@ def _is_off(request: WireRequest, caller: Caller, option: str, name: bytes) -> b
 
 
 def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
-    """In which shape a stream tells of a compaction before the answer; `off`: not at all."""
+    """In which shape a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     if not request.stream or request.choices != 1:
         return "off"

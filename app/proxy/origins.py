@@ -1,6 +1,6 @@
 """Origins: which names Steno answers to, and which pages may call it. Pure.
 
-A browser sends what any page tells it to, from the machine and the network it runs in. Two things give such a page
+A browser sends what any page wants it to, from the machine and the network it runs in. Two things give such a page
 away: a page that has its own name resolved to this machine (DNS rebinding) sends that name as the host, and a page of
 another site is named by its browser as the origin.
 """

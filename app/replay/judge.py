@@ -1,7 +1,7 @@
 """The judge: whether what the provider received still says all that the client said.
 
 It reads the provider's log and the client's own bytes and compares them. Only where a message is in no payload and in
-no summary does it ask what the client was told: what was left out and named is pruned, what was not named is lost.
+no summary does it ask what the client has heard: what was left out and named is pruned, what was not named is lost.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _Range:
     quoted_from: int = 0
     """Where the messages begin that the call was shown itself, and not in another summary."""
     loose: tuple[int, ...] = ()
-    """Of the carried those that the call was not told to leave out: where a turn is split between summaries that were
+    """Of the carried those that the call was not asked to leave out: where a turn is split between summaries that were
     made together, the next one goes on from there, and they are in this one."""
 
 
@@ -596,7 +596,7 @@ def _acceptance(record: Record) -> Found:
 
 
 def _naming(recalling: Sequence[SentMessage], actions: frozenset[str]) -> Found:
-    """Whether the client was told of recalled passages if there are any."""
+    """Whether recalled passages were reported to the client if there are any."""
     if recalling and RECALLED not in actions:
         yield "recalled", "The payload quotes recalled passages, and the answer does not say so."
     elif RECALLED in actions and not recalling:

@@ -36,7 +36,7 @@ CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cach
 _NOTHING_DECIDED = {**dict.fromkeys(field.name for field in fields(Decided)), "actions": ()}
 _NOTHING_MADE = dict.fromkeys(field.name for field in fields(Made))
 _OF_BOTH = ("unreported", "unpriced", "list_priced")
-"""Counts that are told of messages and summaries together."""
+"""Counts that are given for messages and summaries together."""
 
 
 class SpendOut(BaseModel):

@@ -26,7 +26,7 @@ _RATES = ("prompt", "completion", "cached", "written")
 _COUNTS = ("calls", "unreported", "unpriced", "list_priced", *_SUMS)
 
 MOST_GROUPS = 400
-"""Days or models that one report tells apart; of more models those with the largest prompts."""
+"""Days or models that one report lists separately; of more models those with the largest prompts."""
 _MS_IN_A_DAY = 86_400_000
 
 Grouping = Literal["day", "model"]

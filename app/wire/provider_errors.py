@@ -11,7 +11,7 @@ import msgspec
 from app.wire.retries import named_pause
 
 CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded"}
-"""OpenAI's own; the other statuses are told by their names."""
+"""OpenAI's own; the other statuses are given by their names."""
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 REQUEST_ID = (b"x-request-id", b"request-id", b"apim-request-id")
 """Headers in which providers name a request, the first found counts."""

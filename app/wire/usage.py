@@ -56,7 +56,7 @@ def _iterations(said: Members) -> list[Members]:
 
 
 def _sum(calls: Iterable[Tokens]) -> Tokens:
-    """Of what each tells; what none of them does is not known of all."""
+    """Of what each reports; what none of them does is not known of all."""
     told = {name: [n for call in calls if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__}
     return Tokens(**{name: sum(numbers) if numbers else None for name, numbers in told.items()})
 
@@ -123,7 +123,7 @@ def _part_of(whole: int | None, part: int | None) -> int | None:
 
 
 def _written_by_age(parts: object) -> int | None:
-    """Anthropic's writes, told apart by how long they are kept."""
+    """Anthropic's writes, separated by how long they are kept."""
     told = [_told(value) for value in parts.values()] if isinstance(parts, dict) else []
     return sum(number or 0 for number in told) if told else None
 
@@ -144,7 +144,7 @@ def _told(value: object) -> int | None:
 
 
 def _first(members: Iterable[Members], *names: str) -> int | None:
-    """The first number of tokens that is told in some members, the first name first."""
+    """The first number of tokens that is given in some members, the first name first."""
     for name in names:
         for said in members:
             if name in said and (told := _told(said[name])) is not None:

@@ -75,7 +75,7 @@ def _passes(message: Message, rules: CountingRules) -> bool:
 
 
 def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """What the reasoning in a message costs. Its text may be a summary only: then what is encrypted tells more."""
+    """What the reasoning in a message costs. Its text may be a summary only: then what is encrypted says more."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 

@@ -1,10 +1,10 @@
 """The answer on its way to the client: our members go in, and what would be a second beginning comes out.
 
-A stream passes frame by frame, nearly always as it came. Its `message_start` is told the status, its `message_delta`
+A stream passes frame by frame, nearly always as it came. Its `message_start` gets the status, its `message_delta`
 everything; all other frames keep their bytes. Where a `message_start` of ours has begun the answer, the provider's is
 taken out, and what it said of the prompt's size goes into the `message_delta`.
 
-An answer in one piece is told everything at its end. What is not what it should be passes as it came: the client's own
+An answer in one piece gets everything at its end. What is not what it should be passes as it came: the client's own
 parser is the judge of it.
 """
 

@@ -62,7 +62,7 @@ class MessagesRequest:
 
     choices: ClassVar[int] = 1
     wants_usage: ClassVar[bool] = True
-    """A stream tells it unasked."""
+    """A stream gives it unasked."""
     says_whether_usage: ClassVar[bool] = True
 
     source: RawObject
@@ -150,7 +150,7 @@ class MessagesRequest:
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002
         """The request with other messages; every other member keeps its bytes and its place. Nobody need ask for the
-        usage: a stream tells it."""
+        usage: a stream gives it."""
         among = list(raw_messages)
         replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
         if among and is_beside(among[0]):
@@ -281,7 +281,7 @@ def _thinking(source: RawObject) -> Json:
 
 
 def refuses_ties(refusal: bytes, request: MessagesRequest) -> bool:
-    """Whether thinking is refused because it is signed over another prompt; not where the client wants to be told."""
+    """Whether thinking is refused because it is signed over another prompt; not where the client wants to know."""
     return BINDING_MEMBER in refusal and BINDING_MEMBER.decode() not in _thinking(request.source)
 
 
