@@ -111,8 +111,8 @@ class Job:
     def pinned(self, stored: Iterable[int] = ()) -> Pins:
         """What it pins itself, and what is stored of its conversation."""
         note = None
-        if told := self.writing.pinned_text:
-            note = Note("pinned_text", told, self.cost(own_message(told)))
+        if text := self.writing.pinned_text:
+            note = Note("pinned_text", text, self.cost(own_message(text)))
         return Pins(tuple(sorted({*self.pins, *stored})), note)
 
     def flow(self, case: Case, plan: Plan) -> Flow:

@@ -51,7 +51,7 @@ class Live:
             yield _RECONNECT
             shown: object = None
             pulse: Pulse | None = None
-            looked = told = news = -IDLE_SECONDS
+            looked = written = news = -IDLE_SECONDS
             while not services.tasks.draining:
                 now = monotonic()
                 if now - looked >= LOOK_SECONDS or changed.is_set():
@@ -61,13 +61,13 @@ class Live:
                         pulse = await services.store.pulse(tenant, conversation_id)
                 running = under_way.at(place)
                 if (state := _state(running, pulse)) != shown:
-                    shown, told, news = state, now, now
+                    shown, written, news = state, now, now
                     yield _frame(running, pulse, under_way.clock())
                 elif now - news >= IDLE_SECONDS:
                     yield _IDLE
                     return
-                elif now - told >= KEEP_ALIVE_SECONDS:
-                    told = now
+                elif now - written >= KEEP_ALIVE_SECONDS:
+                    written = now
                     yield _KEEP_ALIVE
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), TICK_SECONDS)

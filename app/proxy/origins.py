@@ -161,12 +161,12 @@ def is_preflight(method: str, headers: Headers) -> bool:
 def preflight_headers(headers: Headers) -> Headers:
     """The answer for a page that is let in: whatever it wants to send."""
     answer: Headers = [(b"access-control-max-age", b"600")]
-    for asked, told in (
+    for asked, granted in (
         (b"access-control-request-method", b"access-control-allow-methods"),
         (b"access-control-request-headers", b"access-control-allow-headers"),
         (b"access-control-request-private-network", b"access-control-allow-private-network"),
     ):
-        answer += [(told, value) for name, value in headers if name == asked]
+        answer += [(granted, value) for name, value in headers if name == asked]
     return answer
 
 

@@ -305,8 +305,8 @@ class StrictProtocol(HttpToolsProtocol):
             return
         self._unaccounted = 0 if self._steps else self._unaccounted + len(data)
         if self._unaccounted > self.head_bytes:
-            told = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
-            self._refuse(HeadersTooLarge(told, "headers"))
+            text = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
+            self._refuse(HeadersTooLarge(text, "headers"))
 
     def _feed(self, data: bytes) -> None:
         while True:
@@ -369,8 +369,8 @@ class StrictProtocol(HttpToolsProtocol):
         if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
             transport.abort()
             return
-        told = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
-        self.transport.write(_answer(TooManyConnections(f"{told} Try again in a second.")))
+        text = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
+        self.transport.write(_answer(TooManyConnections(f"{text} Try again in a second.")))
         self.transport.write_eof()
         self._telling = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
 

@@ -30,8 +30,8 @@ def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes,
     given = _error_in(body)
     usual = {"message": _message(status, body), "type": _type(status), "param": None, "code": _code(status)}
     pause, request_id = named_pause(headers, now), _request_id(headers)
-    told = {"status": status if status >= 400 else None, "request_id": request_id, "retry_after": pause}
-    known = {name: value for name, value in told.items() if value is not None}
+    possible = {"status": status if status >= 400 else None, "request_id": request_id, "retry_after": pause}
+    known = {name: value for name, value in possible.items() if value is not None}
     return msgspec.json.encode({"error": usual | known | given})
 
 
@@ -73,5 +73,5 @@ def _code(status: int) -> str | None:
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    told = dict(headers)
-    return next((told[name].decode("latin-1") for name in REQUEST_ID if told.get(name)), None)
+    values = dict(headers)
+    return next((values[name].decode("latin-1") for name in REQUEST_ID if values.get(name)), None)

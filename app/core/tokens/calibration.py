@@ -177,8 +177,8 @@ def _at(line: Line, estimate: int) -> float:
     return line.offset + line.ratio * estimate
 
 
-def _middle(told: Sequence[float], expected: float) -> float:
-    return min(median_low(told), median_high(told), key=lambda one: abs(log(one / expected)))
+def _middle(values: Sequence[float], expected: float) -> float:
+    return min(median_low(values), median_high(values), key=lambda one: abs(log(one / expected)))
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:

@@ -181,8 +181,8 @@ def _tools_tokens(
         return preamble + sum(count(_tool_text(tool)) for tool in declarations.tools)
     text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
     if rules.gpt_5:
-        told = system is not None and holds_calls and not rules.apart
-        return count(text) + rules.tools_alone + told - (not declarations.tools[0].description)
+        stated = system is not None and holds_calls and not rules.apart
+        return count(text) + rules.tools_alone + stated - (not declarations.tools[0].description)
     alone = system is None or rules.apart
     tokens = count(text) + rules.tools_alone if alone else _tokens_behind(system or "", text, count) - 1
     if declarations.forced:

@@ -79,8 +79,8 @@ def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
         emptied = {name: b"null" for name in held if name in block}
         deltas.append({"type": "compaction_delta", **held})
     yield _event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
-    for delta in deltas:
-        yield _event("content_block_delta", index=index, delta=delta)
+    for piece in deltas:
+        yield _event("content_block_delta", index=index, delta=piece)
     yield _event("content_block_stop", index=index)
 
 

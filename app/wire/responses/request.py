@@ -287,10 +287,10 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
     if isinstance(turn, str):
         try:
-            told = msgspec.json.decode(turn)
+            metadata = msgspec.json.decode(turn)
         except (msgspec.DecodeError, RecursionError):
-            told = None
-        if isinstance(told, dict) and told.get("request_kind") == "compaction":
+            metadata = None
+        if isinstance(metadata, dict) and metadata.get("request_kind") == "compaction":
             return True
     last = elements[-1] if elements else b""
     if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
