@@ -319,7 +319,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
 
 
 def _refuse_fatal(findings: Iterable[Finding], *, tells: bool) -> None:
-    """Logs what is wrong, if it tells. Raises `ConfigurationError` for the first thing that prevents the start."""
+    """Logs what is wrong, if `tells`. Raises `ConfigurationError` for the first thing that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)

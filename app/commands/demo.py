@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-import typer
 
+from app.commands.terminal import say
 from app.core.tokens.rules import rules_for
 from app.main import create_app
 from app.settings import load
@@ -50,7 +50,7 @@ def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
     with simulator.serve() as provider, _steno(f"{provider.url}/v1", MODEL, window) as steno, ExitStack() as clients:
         direct = Chat(clients.enter_context(_client(provider.url)), MODEL)
         through = Chat(clients.enter_context(_client(steno)), MODEL)
-        _say(f"A {turns}-turn conversation in a window of {window:,} tokens, with a simulated provider.\n")
+        say(f"A {turns}-turn conversation in a window of {window:,} tokens, with a simulated provider.\n")
         _line("turn", "direct", "Steno", "status", "what happened", bold=True)
         for turn in range(1, turns + 1):
             prompt = question(turn, turns)
@@ -70,21 +70,21 @@ def hold_long_prompts(upstream: str, model: str, window: int = WINDOW) -> int:
     count = _counter(model)
     with _steno(upstream, model, window) as steno, _client(steno, key) as client:
         through = Chat(client, model)
-        _say(f"{LONG_PROMPTS} long prompts to {model} at {upstream}, as if its window were {window:,} tokens.\n")
+        say(f"{LONG_PROMPTS} long prompts to {model} at {upstream}, as if its window were {window:,} tokens.\n")
         _line("turn", "direct", "Steno", "status", "what happened", bold=True)
         for turn in range(1, LONG_PROMPTS + 1):
             answer = through.say(long_prompt(turn, int(LONG_PROMPT_SHARE * window), count))
             if problem := answer.error or through.contradiction():
                 _line(turn, "-", "-", answer.status or "failed", "", fg="red")
-                _say(f"\n{problem}", fg="red")
+                say(f"\n{problem}", fg="red")
                 return 1
             event = through.news()
             _line(turn, f"{answer.before:,}", f"{answer.tokens:,}", answer.status, event, **_style(event))
     if not through.summaries:
-        _say("\nNo summary was made.", fg="red")
+        say("\nNo summary was made.", fg="red")
         return 1
-    _say(f"\n{LONG_PROMPTS} of {LONG_PROMPTS} prompts answered, {_counted(len(through.summaries))} made. The latest:")
-    _say(f"\n{through.summaries[-1]['text'].strip()[:600]}", dim=True)
+    say(f"\n{LONG_PROMPTS} of {LONG_PROMPTS} prompts answered, {_counted(len(through.summaries))} made. The latest:")
+    say(f"\n{through.summaries[-1]['text'].strip()[:600]}", dim=True)
     return 0
 
 
@@ -191,9 +191,9 @@ class Chat:
         listed = self._listed()
         new = [summary for summary in listed if summary["id"] not in known]
         self.summaries = listed
-        told = [f"summarised up to turn {s['summarized_through_turn']}" for s in new if not s["level"]]
-        told += ["older summaries folded into one" for s in new if s["level"]]
-        return ", ".join(told)
+        parts = [f"summarised up to turn {s['summarized_through_turn']}" for s in new if not s["level"]]
+        parts += ["older summaries folded into one" for s in new if s["level"]]
+        return ", ".join(parts)
 
     def contradiction(self) -> str | None:
         """Where status and stored summaries do not agree, or None."""
@@ -252,13 +252,13 @@ def _direct_turn(direct: Chat, prompt: str) -> tuple[str, str]:
 def _sum_up(direct: Chat, through: Chat, turns: int, window: int) -> int:
     largest = max(answer.tokens for answer in through.answers)
     remembered = _berth(1) in through.answers[-1].text
-    _say("")
+    say("")
     if len(direct.answers) < turns:
-        _say(f"Direct   {len(direct.answers)} of {turns} turns, then context_length_exceeded.")
+        say(f"Direct   {len(direct.answers)} of {turns} turns, then context_length_exceeded.")
     made = f"{_counted(len(through.summaries))} made"
-    _say(f"Steno    {len(through.answers)} of {turns} turns, {made}, largest prompt {largest:,} of {window:,} tokens.")
-    _say(f"Memory   Asked in turn {turns} for a number told in turn 1, the model said:")
-    _say(f"         {through.answers[-1].text}", fg="green" if remembered else "red")
+    say(f"Steno    {len(through.answers)} of {turns} turns, {made}, largest prompt {largest:,} of {window:,} tokens.")
+    say(f"Memory   Asked in turn {turns} for a number from turn 1, the model said:")
+    say(f"         {through.answers[-1].text}", fg="green" if remembered else "red")
     return 0 if remembered and through.summaries else 1
 
 
@@ -276,14 +276,10 @@ def _counted(summaries: int) -> str:
 
 
 def _line(turn: object, direct: str, steno: str, status: str, event: str, **style: Any) -> None:
-    _say(f"{turn:>4}  {direct:>7}  {steno:>6}  {status:<10}  {event}".rstrip(), **style)
+    say(f"{turn:>4}  {direct:>7}  {steno:>6}  {status:<10}  {event}".rstrip(), **style)
 
 
 def _style(event: str) -> dict[str, Any]:
     if not event:
         return {}
     return {"fg": "red"} if event.startswith("direct") else {"fg": "green"}
-
-
-def _say(text: str, **style: Any) -> None:
-    typer.secho(text, **style)

@@ -135,9 +135,9 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
 
 
 async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
-    told, key_in = await ask_for_models(provider)
-    finding = await judge_upstream(provider, told, key_in)
-    return finding, told if isinstance(told, ModelListing) and told.models else None
+    listed, key_in = await ask_for_models(provider)
+    finding = await judge_upstream(provider, listed, key_in)
+    return finding, listed if isinstance(listed, ModelListing) and listed.models else None
 
 
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:

@@ -40,12 +40,12 @@ class Line:
 
 
 def _fields(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    told = {name: value for name, value in event.items() if name not in _LEFT_OUT and value not in (None, "", [], {})}
-    before, after, window = (told.pop(name, None) for name in ("tokens_before", "tokens_after", "window"))
+    shown = {name: value for name, value in event.items() if name not in _LEFT_OUT and value not in (None, "", [], {})}
+    before, after, window = (shown.pop(name, None) for name in ("tokens_before", "tokens_after", "window"))
     if before is not None:
         yield "tokens", f"{before:,}->{after:,} of {window:,}"
-    ids = [(name, told.pop(name)) for name in _LAST if name in told]
-    for name, value in (*told.items(), *ids):
+    ids = [(name, shown.pop(name)) for name in _LAST if name in shown]
+    for name, value in (*shown.items(), *ids):
         yield name, _shown(value)
 
 

@@ -45,8 +45,8 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
     """What the provider answers, and the variable whose key it was asked with."""
     variable = key_variable(provider)
     key = os.environ.get(variable) if variable else None
-    told = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
-    return told, variable if key else None
+    outcome = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    return outcome, variable if key else None
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
@@ -56,8 +56,8 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
     try:
         found: list[Sized] = []
         for provider in providers.all:
-            told, _ = await ask_for_models(provider)
-            listed = set(told.models) if isinstance(told, ModelListing) else set()
+            outcome, _ = await ask_for_models(provider)
+            listed = set(outcome.models) if isinstance(outcome, ModelListing) else set()
             here = provider.windows.names() if not names else [name for name in names if name in listed]
             found += (Sized(name, provider.name, provider.windows.of(name)) for name in here)
         default = providers.default

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from app.commands.progress import Advance, Begin, progress
 from app.replay.converting import converted
 from app.replay.formats.known import FORMATS, MESSAGES
 from app.replay.player import Aside, Played, Player
@@ -90,8 +90,8 @@ def played(
     summary_edit: Callable[[str], str] = str,
 ) -> Tally:
     """All of them on a stage of their own."""
-    with on_stage(variant, options, summary_edit) as set_up, progress() as bar:
-        advance = advancing(bar, variant.name, recordings)
+    with on_stage(variant, options, summary_edit) as set_up, progress() as begin:
+        advance = advancing(begin, variant.name, recordings)
 
         def answered(request: Played) -> None:
             see(request)
@@ -123,23 +123,8 @@ def read(files: Sequence[Path], length: int, limit: int | None, options: Options
     return [(file, _as_asked(chain(read_recordings(file), length)[:limit], options)) for file in files]
 
 
-def advancing(bar: Progress, name: str, recordings: Sequence[Recording]) -> Callable[[Played], None]:
-    task = bar.add_task(name, total=sum(len(recording.requests) for recording in recordings))
-    return lambda _: bar.advance(task)
-
-
-def progress() -> Progress:
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("requests"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
+def advancing(begin: Begin, name: str, recordings: Sequence[Recording]) -> Advance:
+    return begin(name, sum(len(recording.requests) for recording in recordings))
 
 
 def names(files: Sequence[Path]) -> str:

@@ -16,12 +16,12 @@ from app.replay.tally import Tally
 
 STRATEGIES_ONLY = (
     "This measures the strategies and not a model's summaries: the simulator's summariser copies first sentences and"
-    " names,\nhas at most 400 words and never sees the questions. `by chance` is how often answers are found in the"
-    " summaries of\nanother conversation. --upstream asks a real model for the summaries."
+    " names, has at most 400 words and never sees the questions. `by chance` is how often answers are found in the"
+    " summaries of another conversation. --upstream asks a real model for the summaries."
 )
 REAL_SUMMARIES = (
     "The summaries are those of {model}, which never saw the questions; answers are looked for word by word."
-    "\n`by chance` is how often they are found in the summaries of another conversation."
+    " `by chance` is how often they are found in the summaries of another conversation."
 )
 
 
@@ -50,7 +50,7 @@ def measure(
     note = REAL_SUMMARIES.format(model=options.model) if options.upstream else STRATEGIES_ONLY
     if options.format == "json":
         shown = [_as_json(*each) for each in found]
-        playing.print_json({"measures": note.replace("\n", " "), "presets": shown})
+        playing.print_json({"measures": note, "presets": shown})
     else:
         _print(found, f"{playing.names(files)}", note, options)
     return 1 if any(tally.violations for _, _, tally in found) else 0

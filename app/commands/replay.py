@@ -10,6 +10,7 @@ from rich.table import Table
 
 from app.commands import playing
 from app.commands.playing import Options, Variant
+from app.commands.progress import progress
 from app.replay.presets import chosen
 from app.replay.tables import compared
 from app.replay.tally import Tally
@@ -20,10 +21,10 @@ def replay_files(files: Sequence[Path], length: int, limit: int | None, preset: 
     read = playing.read(files, length, limit, options)
     variant = Variant(chosen(preset)[0] if preset else None, options.windows[0])
     tallies: list[Tally] = []
-    with playing.on_stage(variant, options) as set_up, playing.progress() as bar:
+    with playing.on_stage(variant, options) as set_up, progress() as begin:
         player = playing.player(options, set_up)
         for file, recordings in read:
-            advance = playing.advancing(bar, file.name, recordings)
+            advance = playing.advancing(begin, file.name, recordings)
             tallies.append(player.play(recordings, variant.tally(file.name), advance))
     if options.format == "json":
         playing.print_json([tally.as_json() for tally in tallies])

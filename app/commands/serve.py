@@ -15,7 +15,7 @@ from app.settings import Settings
 log = structlog.get_logger("steno")
 
 SPARE_FILES = 200
-"""Open files beside connections: the database, logs, connections to be told that there are too many."""
+"""Open files beside connections: the database, logs, connections that get the answer that there are too many."""
 
 
 def serve(settings: Settings) -> str | None:

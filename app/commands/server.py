@@ -142,7 +142,7 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Tells once it listens, and is not ready any more as soon as it is told to stop."""
+    """Says once that it listens, and is not ready any more as soon as it is asked to stop."""
 
     def __init__(
         self,

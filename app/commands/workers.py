@@ -7,7 +7,7 @@ never written to is in memory once. It has neither threads nor an event loop, wh
 
 The first worker starts alone: settings, database, migrations and secret are looked after once, and what is wrong with
 them ends the start. A worker that dies later is replaced at once, and after a growing pause where that happens again
-and again. One pipe, of which the supervisor alone has the end that is written to, tells all of them to stop: it is
+and again. One pipe, of which the supervisor alone has the end that is written to, stops all of them: it is
 closed for that, and by the system if the supervisor dies. A signal could meet a worker that does not listen yet.
 """
 
@@ -66,7 +66,7 @@ class Worker:
     """When the next process is to begin, where this one has ended."""
 
     def heard(self) -> Started | str | None:
-        """What it told; None where it ended without a word."""
+        """What it said; None where it ended without a word."""
         with suppress(EOFError, OSError):
             told: Started | str = self.tells.recv()
             return told
@@ -89,7 +89,7 @@ class Supervisor:
         self._metrics = SupervisorMetrics(self._table, count)
         self._workers: list[Worker] = []
         self._signals: list[int] = []
-        """That told it to stop."""
+        """That asked it to stop."""
         self._waking, self._woken = socket.socketpair()
         self._lasts, self._ends = CONTEXT.Pipe(duplex=False)
         """The pipe that ends when all are to stop."""
@@ -143,7 +143,7 @@ class Supervisor:
         return None
 
     def _await(self, begun: Sequence[Worker]) -> str | None:
-        """Until all of them serve, or it is told to stop."""
+        """Until all of them serve, or it is asked to stop."""
         waiting = {worker.tells: worker for worker in begun}
         while waiting and not self._signals:
             for tells in self._wait(waiting):
@@ -174,7 +174,7 @@ class Supervisor:
     # Watching
 
     def _watch(self) -> None:
-        """Puts a new worker in the place of each that ends, until it is told to stop."""
+        """Puts a new worker in the place of each that ends, until it is asked to stop."""
         while not self._signals:
             living = [worker.process.sentinel for worker in self._workers if worker.due == inf]
             due = min(worker.due for worker in self._workers)

@@ -111,8 +111,8 @@ class Job:
     def pinned(self, stored: Iterable[int] = ()) -> Pins:
         """What it pins itself, and what is stored of its conversation."""
         note = None
-        if told := self.writing.pinned_text:
-            note = Note("pinned_text", told, self.cost(own_message(told)))
+        if text := self.writing.pinned_text:
+            note = Note("pinned_text", text, self.cost(own_message(text)))
         return Pins(tuple(sorted({*self.pins, *stored})), note)
 
     def flow(self, case: Case, plan: Plan) -> Flow:
@@ -121,7 +121,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStart:
-    """A compaction the client is told of."""
+    """A compaction that is announced to the client."""
 
     id: str
     messages: int
@@ -135,4 +135,4 @@ OnStart = Callable[[CompactionStart], None]
 
 
 def nobody(_: CompactionStart) -> None:
-    """For callers who need not be told."""
+    """For callers who need not know."""

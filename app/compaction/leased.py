@@ -95,10 +95,10 @@ class LeasedCompaction:
         return progress.asks_again() and not self._tasks.draining and await self._store.recovers()
 
     async def _begin(self, progress: Progress, plan: Plan, lease: Lease) -> Compaction:
-        job, case, told = progress.job, progress.case, CompactionStart.by(plan)
+        job, case, begun = progress.job, progress.case, CompactionStart.by(plan)
         known = frozenset(chunk.id for chunk in case.chunks)
-        running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(told))
-        work = self._tasks.start(self._performer.seen(job, plan, running), f"compaction {told.id}")
+        running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(begun))
+        work = self._tasks.start(self._performer.seen(job, plan, running), f"compaction {begun.id}")
         work.add_done_callback(lambda _: self._quotas.end(*job.place))
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
         await asyncio.wait({work}, timeout=progress.seconds_left)

@@ -137,11 +137,11 @@ class Performer:
 
     async def _tokens(self, job: Job, request: SummaryRequest, answer: SummaryAnswer) -> int:
         """Of the whole call; estimated where the provider does not say."""
-        told = answer.usage
-        if told.prompt is None:
+        spent = answer.usage
+        if spent.prompt is None:
             shown = request.instructions + request.transcript + answer.text
             return await job.beside(self._work, lambda: job.count(shown))
-        return told.prompt + (told.completion or 0)
+        return spent.prompt + (spent.completion or 0)
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class _Answered:
 def _log_compaction(job: Job, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
     reasons = compaction.reasons
     if reasons == (PAUSED,):
-        return  # The summariser tells of it, once, with a count.
+        return  # The summariser reports it, once, with a count.
     tell = log.info if compaction.is_whole else log.warning
     tell(
         "compacted" if compaction.is_whole else "compaction failed",

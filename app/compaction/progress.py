@@ -45,7 +45,7 @@ class Progress:
     latest: Compaction | None = None
     """What the latest attempt came to; None before any was due."""
     told: bool = False
-    """Whether the client was told of a compaction: it is told of the first alone."""
+    """Whether a compaction was announced to the client: the first one alone is."""
     waited: bool = False
     """For somebody else's compaction."""
     start: Case | None = None

@@ -28,7 +28,7 @@ LONGEST = 100_000
 
 
 class BrokenReference(ValueError):
-    """It cannot be opened here; the text tells why."""
+    """It cannot be opened here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class References:
         self._key_id = blake2b(key, digest_size=KEY_ID_BYTES, person=b"steno-key-id").digest()
 
     def sealed(self, reference: Reference, tenant: str, format_: str) -> str:
-        told = msgspec.msgpack.encode((VERSION, reference.chunks, reference.place, reference.made_at))
+        content = msgspec.msgpack.encode((VERSION, reference.chunks, reference.place, reference.made_at))
         nonce = secrets.token_bytes(NONCE_BYTES)
-        box = self._cipher.encrypt(nonce, told, _whose(tenant, format_))
+        box = self._cipher.encrypt(nonce, content, _whose(tenant, format_))
         return MARK + urlsafe_b64encode(self._key_id + nonce + box).decode().rstrip("=")
 
     def opened(self, sealed: str, tenant: str, format_: str) -> Reference:
@@ -64,10 +64,10 @@ class References:
         if key_id != self._key_id:
             raise BrokenReference("it was made with another server secret")
         try:
-            told = self._cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], _whose(tenant, format_))
+            content = self._cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], _whose(tenant, format_))
         except (InvalidTag, ValueError) as error:
             raise BrokenReference("it was altered, or given to somebody else, or in another format") from error
-        version, chunks, place, made_at = msgspec.msgpack.decode(told, type=tuple[int, tuple[str, ...], bytes, int])
+        version, chunks, place, made_at = msgspec.msgpack.decode(content, type=tuple[int, tuple[str, ...], bytes, int])
         if version != VERSION:
             raise BrokenReference("it was made by another release")
         return Reference(chunks, place, made_at)

@@ -49,7 +49,7 @@ class UnstoredCompaction:
             progress.case = progress.case.with_boundaries([due])
 
     async def make(self, progress: Progress) -> None:
-        """Makes what is due, or waits for it; that the database is away is told in any case."""
+        """Makes what is due, or waits for it; that the database is away is reported in any case."""
         why = await self._attempt(progress)
         progress.attempted(Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why)))
 
@@ -81,12 +81,12 @@ class UnstoredCompaction:
         return next(found, None)
 
     async def _begin(self, progress: Progress, plan: Plan, undertaking: Lineage) -> Reasons:
-        job, told = progress.job, CompactionStart.by(plan)
+        job, begun = progress.job, CompactionStart.by(plan)
         if (too_much := self._quotas.begin(*job.place)) is not None:
             return because(too_much)
-        running = self._run(job, job.flow(progress.case, plan), plan, undertaking, lambda: progress.tell(told))
+        running = self._run(job, job.flow(progress.case, plan), plan, undertaking, lambda: progress.tell(begun))
         seen = self._performer.seen(job, plan, running)
-        work = self._under_way[plan.range] = self._tasks.start(seen, f"compaction {told.id}")
+        work = self._under_way[plan.range] = self._tasks.start(seen, f"compaction {begun.id}")
         work.add_done_callback(lambda _: self._under_way.pop(plan.range, None))
         work.add_done_callback(lambda _: self._quotas.end(*job.place))
         await asyncio.wait({work}, timeout=progress.seconds_left)

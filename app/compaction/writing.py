@@ -1,4 +1,4 @@
-"""Writing: who writes a conversation's summaries, and what they are told. Worked out when one is due."""
+"""Writing: who writes a conversation's summaries, and what they are asked. Worked out when one is due."""
 
 from __future__ import annotations
 

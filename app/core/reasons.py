@@ -212,6 +212,6 @@ def because(code: Code, detail: str = "") -> Reasons:
 
 def joined(reasons: Iterable[Reason]) -> str | None:
     """The reasons in one line, each once; after a colon what was wrong with the payload. None without any."""
-    told = dict.fromkeys(reasons)
-    parts = ([each for each in told if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
+    unique = dict.fromkeys(reasons)
+    parts = ([each for each in unique if (each.code in PROBLEMS) is wrong] for wrong in (False, True))
     return ": ".join(", ".join(each.text for each in part) for part in parts if part) or None

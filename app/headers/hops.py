@@ -21,7 +21,7 @@ _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 
 
 def new_instance() -> bytes:
-    """The name of one running Steno: random, so that it tells nothing about it."""
+    """The name of one running Steno: random, so that it reveals nothing about it."""
     return secrets.token_hex(8).encode()
 
 

@@ -88,7 +88,7 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
     """Whether whoever asks is on this machine; a doubt counts against it.
 
     A trusted proxy's word counts, and it has to say it; the client is the last one on the way that is no such proxy.
-    Where it tells in two ways, both have to agree: it may add to one, and pass the other on as it came.
+    Where it says so in two ways, both have to agree: it may add to one, and pass the other on as it came.
     """
     address, listed = read_address(peer), list(headers)
     if address is None:
@@ -103,12 +103,12 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
     return bool(ways) and all(_is_loopback(_client(way, trusted)) for way in ways)
 
 
-def read_address(told: str) -> Address | None:
+def read_address(named: str) -> Address | None:
     """None for what is no address."""
-    told = told.strip().strip('"')
-    with_port = _WITH_PORT.fullmatch(told)
+    named = named.strip().strip('"')
+    with_port = _WITH_PORT.fullmatch(named)
     try:
-        address = ip_address((with_port[1] or with_port[2]) if with_port else told)
+        address = ip_address((with_port[1] or with_port[2]) if with_port else named)
     except ValueError:
         return None
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
@@ -117,8 +117,8 @@ def read_address(told: str) -> Address | None:
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
     """The last one that is no trusted proxy; the first one where all are."""
     address = None
-    for told in reversed(way):
-        address = read_address(told)
+    for named in reversed(way):
+        address = read_address(named)
         if address is None or not _is_in(address, trusted):
             break
     return address

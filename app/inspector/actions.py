@@ -66,10 +66,10 @@ async def _compacted(visit: Visit, conversation: StoredConversation, made: Await
         answer = await made
     except StenoError as error:
         return await page_of(visit, conversation, problem=error.message, status=error.status)
-    told: dict[str, Any] = msgspec.json.decode(bytes(answer.body))
-    if told["summaries"]:
+    result: dict[str, Any] = msgspec.json.decode(bytes(answer.body))
+    if result["summaries"]:
         return _back(conversation, "compacted", "summaries")
-    reason = told["context"]["reason"] or str(Code.NOTHING_TO_SUMMARISE)
+    reason = result["context"]["reason"] or str(Code.NOTHING_TO_SUMMARISE)
     why = "; ".join(meaning for _, meaning in meanings(reason)) or reason
     return await page_of(visit, conversation, problem=f"No summary was made: {why}.", status=409)
 

@@ -26,7 +26,7 @@ def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes
     named = OWN_HEADERS[0] + b": " + encoded_name(conversation_id)
     headers = [
         "content-type: application/json",
-        *(f"{header.decode()}: {told.decode()}" for header, told in spoken.summaries.headers),
+        *(f"{header.decode()}: {value.decode()}" for header, value in spoken.summaries.headers),
         named.decode("latin-1"),
     ]
     text = body.decode("utf-8", "replace")

@@ -19,8 +19,8 @@ def short(number: float | None) -> str:
     size = abs(number)
     for unit, letter in _UNITS:
         if size >= unit * 0.9995:
-            told = f"{number / unit:.{2 if size < 10 * unit else 1 if size < 100 * unit else 0}f}"
-            return f"{told.rstrip('0').rstrip('.') if '.' in told else told}{letter}"
+            shown = f"{number / unit:.{2 if size < 10 * unit else 1 if size < 100 * unit else 0}f}"
+            return f"{shown.rstrip('0').rstrip('.') if '.' in shown else shown}{letter}"
     return f"{number:.0f}"
 
 

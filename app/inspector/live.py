@@ -1,4 +1,4 @@
-"""Live: tells an open page of a conversation when a compaction begins and ends, and when a request has come.
+"""Live: lets an open page of a conversation know when a compaction begins and ends, and when a request has come.
 
 What this process does it knows at once; what other replicas do it finds in the store by looking now and then.
 """
@@ -20,7 +20,7 @@ from app.store import Pulse, StoreUnavailable
 MOST_LISTENERS = 64
 MOST_OF_A_TENANT = 16
 TICK_SECONDS = 0.5
-"""How soon a stream ends when the server is told to stop."""
+"""How soon a stream ends when the server is asked to stop."""
 LOOK_SECONDS = 2.0
 """Between two looks at the store."""
 KEEP_ALIVE_SECONDS = 15.0
@@ -51,7 +51,7 @@ class Live:
             yield _RECONNECT
             shown: object = None
             pulse: Pulse | None = None
-            looked = told = news = -IDLE_SECONDS
+            looked = written = news = -IDLE_SECONDS
             while not services.tasks.draining:
                 now = monotonic()
                 if now - looked >= LOOK_SECONDS or changed.is_set():
@@ -61,13 +61,13 @@ class Live:
                         pulse = await services.store.pulse(tenant, conversation_id)
                 running = under_way.at(place)
                 if (state := _state(running, pulse)) != shown:
-                    shown, told, news = state, now, now
+                    shown, written, news = state, now, now
                     yield _frame(running, pulse, under_way.clock())
                 elif now - news >= IDLE_SECONDS:
                     yield _IDLE
                     return
-                elif now - told >= KEEP_ALIVE_SECONDS:
-                    told = now
+                elif now - written >= KEEP_ALIVE_SECONDS:
+                    written = now
                     yield _KEEP_ALIVE
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), TICK_SECONDS)

@@ -112,8 +112,8 @@ def command_of(method: str, path: str, operation: Schema, parameters: Sequence[S
 def members_of(schema: Schema) -> Iterator[dict[str, Any]]:
     required = schema.get("required", ())
     for name, part in schema.get("properties", {}).items():
-        told = part.get("description", "")
-        yield {"name": name, "type": type_of(part), "description": told, "required": name in required}
+        meaning = part.get("description", "")
+        yield {"name": name, "type": type_of(part), "description": meaning, "required": name in required}
 
 
 def type_of(schema: Schema) -> Type:

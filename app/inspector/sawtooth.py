@@ -39,10 +39,10 @@ class MarkedCompaction:
     def words(self) -> str:
         if not self.made:
             return f"{_counted(self.calls, 'call')} failed"
-        told = [f"{short(self.replaced)} → {short(self.summaries)}"]
-        told += [f"{self.seconds:.1f} s"] if self.seconds is not None else []
-        told += [money(self.cost)] if self.cost is not None else []
-        return f"{_counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(told)}"
+        parts = [f"{short(self.replaced)} → {short(self.summaries)}"]
+        parts += [f"{self.seconds:.1f} s"] if self.seconds is not None else []
+        parts += [money(self.cost)] if self.cost is not None else []
+        return f"{_counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(parts)}"
 
 
 @value
@@ -75,18 +75,18 @@ class Tooth:
     @property
     def lines(self) -> list[str]:
         """What is to be said of it, in short lines."""
-        told = [f"Request {self.number}" + (f", status {self.status}" if self.status != 200 else "")]
-        told.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")
+        said = [f"Request {self.number}" + (f", status {self.status}" if self.status != 200 else "")]
+        said.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")
         if self.reported is not None:
-            told.append(f"the provider counted {self.reported:,}")
+            said.append(f"the provider counted {self.reported:,}")
         if self.trigger is not None:
-            told.append(f"trigger {self.trigger:,}")
+            said.append(f"trigger {self.trigger:,}")
         if self.actions:
-            told.append(_fitted(", ".join(self.actions)))
-        told += [_fitted(each.words) for each in self.compactions]
+            said.append(_fitted(", ".join(self.actions)))
+        said += [_fitted(each.words) for each in self.compactions]
         if self.waited is not None:
-            told.append(f"waited {self.waited:.1f} s")
-        return told
+            said.append(f"waited {self.waited:.1f} s")
+        return said
 
 
 @value
@@ -288,8 +288,8 @@ def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[M
     for place, tooth in enumerate(teeth):
         for compaction in tooth.compactions:
             at, before, after = x(place), compaction.before, compaction.after
-            told = (compaction.replaced, compaction.summaries) if compaction.ahead else (before, after)
-            label = f"{short(told[0])} → {short(told[1])}" if labelled and told[0] > told[1] else ""
+            sizes = (compaction.replaced, compaction.summaries) if compaction.ahead else (before, after)
+            label = f"{short(sizes[0])} → {short(sizes[1])}" if labelled and sizes[0] > sizes[1] else ""
             anchor = "start" if at < size.left + 60 else "end" if at > size.width - 60 else "middle"
             yield Mark(at, y(before), y(after), label, anchor, tooth, compaction)
 

@@ -59,8 +59,8 @@ class Sessions:
 
     def seal(self, session: Session) -> str:
         """The cookie's value."""
-        told = msgspec.json.encode((session.tenant, session.operator, session.expires, session.id))
-        return urlsafe_b64encode(self._mac(b"session", told) + told).rstrip(b"=").decode()
+        content = msgspec.json.encode((session.tenant, session.operator, session.expires, session.id))
+        return urlsafe_b64encode(self._mac(b"session", content) + content).rstrip(b"=").decode()
 
     def unseal(self, cookie: str) -> Session | None:
         """None for what this server did not seal, or no longer counts."""
@@ -68,10 +68,10 @@ class Sessions:
             sealed = urlsafe_b64decode(cookie[:_LONGEST_COOKIE].encode() + b"==")
         except ValueError:
             return None
-        mac, told = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
-        if not compare_digest(mac, self._mac(b"session", told)):
+        mac, content = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+        if not compare_digest(mac, self._mac(b"session", content)):
             return None
-        session = Session(*msgspec.json.decode(told, type=tuple[str, bool, int, str]))
+        session = Session(*msgspec.json.decode(content, type=tuple[str, bool, int, str]))
         return session if session.expires > self._clock() else None
 
     def form_token(self, session: Session) -> str:
@@ -81,5 +81,5 @@ class Sessions:
     def sent_from_form(self, session: Session, token: str) -> bool:
         return compare_digest(self.form_token(session).encode(), token.encode(errors="replace"))
 
-    def _mac(self, purpose: bytes, told: bytes) -> bytes:
-        return blake2b(told, key=self._key, digest_size=_MAC_BYTES, person=purpose.ljust(16, b"\0")).digest()
+    def _mac(self, purpose: bytes, content: bytes) -> bytes:
+        return blake2b(content, key=self._key, digest_size=_MAC_BYTES, person=purpose.ljust(16, b"\0")).digest()

@@ -38,7 +38,7 @@ class BoundedMap(Generic[K, V]):
         """At most so many entries, or of so many bytes by `size`; the latest stays however large it is.
 
         With `seconds` an entry holds only so long from when it was kept. It takes up its room until it is pushed out.
-        `pushed_out` is told of what made room, not of what was taken out.
+        `pushed_out` is given what made room, not of what was taken out.
         """
         self._most = most
         self._most_bytes = most_bytes

@@ -27,7 +27,7 @@ class Repeats:
         self._lasting: BoundedMap[Hashable, _Repeat] = BoundedMap(MOST_REMEMBERED)
 
     def again(self, what: Hashable) -> int | None:
-        """It happened. How often since it began, where that is to be told now."""
+        """It happened. How often since it began, where that is to be reported now."""
         now = self._clock()
         repeat = self._lasting.get(what)
         if repeat is None:

@@ -98,8 +98,8 @@ class Calibrations:
         """A tenant's own calibration as long as it has enough samples, else with the line that others agree on."""
         if own.samples >= ENOUGH_OF_ONE:
             return own
-        told = self._lines.get(key.of_all, OrderedDict[str, Line]())
-        others = [told[tenant] for tenant in islice(reversed(told), MOST_COMPARED) if tenant != key.tenant]
+        of_tenants = self._lines.get(key.of_all, OrderedDict[str, Line]())
+        others = [of_tenants[tenant] for tenant in islice(reversed(of_tenants), MOST_COMPARED) if tenant != key.tenant]
         line = agreed_line(own.prior, others)
         return own if line is None else replace(own, held=line)
 
@@ -234,9 +234,9 @@ class Calibrations:
         held.keep(key, None)  # First: where the tenant has its share, this makes room in the whole, too.
         self._known.keep(key, calibration)
         if calibration.samples >= ENOUGH_OF_ONE:
-            told = self._lines.setdefault(key.of_all, OrderedDict())
-            told[key.tenant] = calibration.line
-            told.move_to_end(key.tenant)
+            of_tenants = self._lines.setdefault(key.of_all, OrderedDict())
+            of_tenants[key.tenant] = calibration.line
+            of_tenants.move_to_end(key.tenant)
 
     def _forget(self, key: CalibrationKey) -> None:
         """All of one that was pushed out of either map."""
@@ -246,9 +246,9 @@ class Calibrations:
         held.pop(key)
         if not held:
             del self._of_tenant[key.tenant]
-        if (told := self._lines.get(key.of_all)) is not None:
-            told.pop(key.tenant, None)
-            if not told:
+        if (of_tenants := self._lines.get(key.of_all)) is not None:
+            of_tenants.pop(key.tenant, None)
+            if not of_tenants:
                 del self._lines[key.of_all]
         self._learnt_at.pop(key, None)
 

@@ -10,33 +10,33 @@ from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import POINT_AT_PROVIDER, Finding
 
 
-async def judge_upstream(provider: Provider, told: ListingOutcome, key_in: str | None) -> Finding:
+async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
     """Any answer shows that the provider is there; only some list its models.
 
     `key_in` is the variable whose key it was asked with. An API that is not at the base URL is looked for.
     """
     subject, address = f"upstream{suffix(provider)} {provider.settings.base_url}", f"{_section(provider)}.base_url"
-    if isinstance(told, StenoError):
-        why = f" ({told.__cause__})" if told.__cause__ and str(told.__cause__) else ""
+    if isinstance(listed, StenoError):
+        why = f" ({listed.__cause__})" if listed.__cause__ and str(listed.__cause__) else ""
         remedy = f"Check {address}, and that this machine may connect to it."
-        return Finding("problem", subject, f"{told.message}{why}", remedy)
-    if isinstance(told, ModelListing) and told.models:
-        return Finding("ok", subject, f"reachable, lists {len(told.models)} models")
-    if isinstance(told, ListingRefused) and told.status == LoopDetected.status:
-        text = f"leads back to a Steno that the request went through already ({told.status})"
+        return Finding("problem", subject, f"{listed.message}{why}", remedy)
+    if isinstance(listed, ModelListing) and listed.models:
+        return Finding("ok", subject, f"reachable, lists {len(listed.models)} models")
+    if isinstance(listed, ListingRefused) and listed.status == LoopDetected.status:
+        text = f"leads back to a Steno that the request went through already ({listed.status})"
         return Finding("problem", subject, text, POINT_AT_PROVIDER)
-    if isinstance(told, ListingRefused) and told.wants_key:
-        return _judge_key(subject, told, key_in)
-    if isinstance(told, ListingRefused) and told.status not in (200, 404, 405):
-        return Finding("warning", subject, f"reachable, but answers with status {told.status}", "Ask the provider.")
+    if isinstance(listed, ListingRefused) and listed.wants_key:
+        return _judge_key(subject, listed, key_in)
+    if isinstance(listed, ListingRefused) and listed.status not in (200, 404, 405):
+        return Finding("warning", subject, f"reachable, but answers with status {listed.status}", "Ask the provider.")
     found = "lists no models"
-    if isinstance(told, ListingRefused):
-        found = f"has no list of models at /models ({'no JSON' if told.status == 200 else told.status})"
+    if isinstance(listed, ListingRefused):
+        found = f"has no list of models at /models ({'no JSON' if listed.status == 200 else listed.status})"
     if (elsewhere := await provider.windows.look_elsewhere()) is not None:
         return Finding(
             "problem", subject, f"{found}, but there is one at {elsewhere}", f"Set {address} to {elsewhere}."
         )
-    if isinstance(told, ListingRefused) and told.status == 200:
+    if isinstance(listed, ListingRefused) and listed.status == 200:
         remedy = f"Check {address}: it is the API's address, with its path (most end in /v1), not a web site's."
         return Finding("problem", subject, f"reachable, but {found}", remedy)
     remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
@@ -48,10 +48,10 @@ def suffix(provider: Provider) -> str:
     return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"
 
 
-def _judge_key(subject: str, told: ListingRefused, key_in: str | None) -> Finding:
+def _judge_key(subject: str, listed: ListingRefused, key_in: str | None) -> Finding:
     if key_in is None:
-        return Finding("ok", subject, f"reachable; without a key it does not list its models ({told.status})")
-    return Finding("warning", subject, f"reachable, but refuses the key in {key_in} ({told.status})", "Check it.")
+        return Finding("ok", subject, f"reachable; without a key it does not list its models ({listed.status})")
+    return Finding("warning", subject, f"reachable, but refuses the key in {key_in} ({listed.status})", "Check it.")
 
 
 def _section(provider: Provider) -> str:

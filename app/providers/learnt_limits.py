@@ -60,7 +60,7 @@ class LearntLimits:
         self._tasks.start(self._share(), "windows")
 
     def models(self) -> Iterator[str]:
-        """Those of which anybody was told a limit."""
+        """Those for which anybody has learnt a limit."""
         return iter(self._limits)
 
     def lower(self, tenant: str, model: str, base: Window) -> Window:
@@ -69,7 +69,7 @@ class LearntLimits:
         return base if limit is None else lowered(base, limit)
 
     def learn(self, tenant: str, model: str, base: Window, overflow: Overflow, output: int | None = None) -> None:
-        """Keeps the limit for a day, or the smaller one that the tenant was told already.
+        """Keeps the limit for a day, or the smaller one that the tenant knows already.
 
         `base` is the model's window without refusals. `output`: tokens that the refused request asked for. A limit
         below them is more likely theirs.
@@ -109,7 +109,7 @@ class LearntLimits:
                     self._keep(tenant, model, limit)
 
     def succeeded(self, tenant: str, model: str, prompt_tokens: int) -> None:
-        """Drops what the tenant was told, if a prompt of that many tokens, by the provider's count, proves it wrong."""
+        """Drops what the tenant learnt, if a prompt of that many tokens, by the provider's count, proves it wrong."""
         if len(model) > LONGEST_MODEL:
             return
         if prompt_tokens >= LEAST_LIMIT and prompt_tokens > (self._prompts.own(tenant, model) or 0):

@@ -88,7 +88,7 @@ class Ledger:
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
         """Whether the provider's cache holds most of what the conversation sent last. Where nobody said so, it does
-        not; nor where only another replica was told."""
+        not; nor where only another replica knows."""
         return bool(self._warm.get((tenant, conversation_id, model)))
 
     def record(self, call: Call) -> None:

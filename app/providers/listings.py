@@ -53,7 +53,7 @@ class Listings:
         clock: Callable[[], float] = monotonic,
         asked_with: Headers = (),
     ) -> None:
-        """`known` is told every listing."""
+        """`known` is given every listing."""
         self._known = known
         self._at = at
         self._tasks = tasks

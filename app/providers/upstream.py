@@ -140,7 +140,7 @@ class HttpUpstream:
     """The provider over HTTP/1.1: what is relayed by our own transport, calls of our own by httpx2.
 
     With a `key` of ours a caller's headers go there by a list only, and the key where what it `speaks` wants it. Every
-    request tells the provider that it came through this `instance`.
+    request says to the provider that it came through this `instance`.
     """
 
     def __init__(

@@ -3,8 +3,8 @@
 `known_windows` has all of these but the learnt ones, `listings` asks the provider for what it announces, and
 `learnt_limits` remembers what it refused. A learnt limit lowers what is configured or announced and never raises it;
 over registry and guess it simply wins. It is kept for a day, for each provider, model and tenant, and stored for the
-other replicas. It holds for the tenant that was told it, until it is answered a larger prompt; for everybody once a
-second tenant was told about the same. Only tenants whom the provider answered confirm each other: a made-up key
+other replicas. It holds for the tenant that learnt it, until it is answered a larger prompt; for everybody once a
+second tenant has learnt about the same. Only tenants whom the provider answered confirm each other: a made-up key
 confirms nothing. A limit is none that is smaller than a prompt the tenant, or two others, were answered within a day,
 or less than half of what the operator set.
 """
@@ -66,7 +66,7 @@ class Windows:
 
         `guess` is the window of a model that nobody knows, as the policy of the conversation has it that goes to this
         model. Everybody else takes `compaction.default_window`; so does who writes summaries, because a policy is
-        chosen for a conversation and tells nothing of the model that summarises it. `asked` is the window that a
+        chosen for a conversation and says nothing about the model that summarises it. `asked` is the window that a
         request's headers ask for; what is learnt with it says nothing of requests that do not, nor the other way.
         """
         base = self._base(model, asked, guess)
@@ -92,7 +92,7 @@ class Windows:
         return self._named(self._learnt.models(), listing.models if listing else ())
 
     def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
-        """As far as a tenant may know them who used these: a learnt limit, or a fine-tune, tells of its users, and a
+        """As far as a tenant may know them who used these: a learnt limit, or a fine-tune, reveals its users, and a
         list that was read with a key of whose key it is."""
         return self._named(used, self._listings.names_for(tenant))
 

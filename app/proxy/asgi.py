@@ -72,7 +72,7 @@ async def read_body(
     count: Callable[[int], None] = _uncounted,
     connection: Connection | None = None,
 ) -> bytes:
-    """The whole body; `count` is told the bytes of each piece, and may raise.
+    """The whole body; `count` is given the bytes of each piece, and may raise.
 
     Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
     `ClientDisconnected`.
@@ -121,7 +121,7 @@ async def until_disconnect(
 ) -> None:
     """Does the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
 
-    Who leaves is told by the connection. Without one a task listens to the client; `arrived` is set once the work has
+    The connection says who leaves. Without one a task listens to the client; `arrived` is set once the work has
     taken the whole body: only then may anybody else listen.
     """
     if connection is None:
@@ -149,7 +149,7 @@ async def until_disconnect(
 
 
 class _Listening:
-    """A client that is listened to by a task, because its server tells nothing unasked."""
+    """A client that is listened to by a task, because its server says nothing unasked."""
 
     task = None
 
@@ -201,7 +201,7 @@ class Signature:
     """What every answer says beside what it is: whose it is, when it was made, and which page may read it."""
 
     def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
-        """`shared` are the headers that let a page read it; `began` is told its status."""
+        """`shared` are the headers that let a page read it; `began` is given its status."""
         self._request_id = request_id.encode()
         self._shared = shared
         self._began = began

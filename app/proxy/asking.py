@@ -73,14 +73,14 @@ class Asking(Exchange):
         """Whether the provider knew what was asked; then its answer was passed on. What it refuses for another reason
         is served as what it knows."""
         answering: UpstreamAnswer = await self._forwarding.send(request.untouched, provider, request.model)
-        reason, told = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, request.model, self.caller.tenant)
+        reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, request.model, self.caller.tenant)
         try:
             if answering.status < 400:
-                provider.compacted(*told, knows=True)
+                provider.compacted(*whose, knows=True)
             elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
                 if native.refused_in(refused.status, refused.read, self.caller.target.partition(b"?")[0]):
-                    provider.compacted(*told, knows=False)
+                    provider.compacted(*whose, knows=False)
                     return False
                 if (facts := await self._too_long(request, reason)) is not None:
                     await self._serve(facts)

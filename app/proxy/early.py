@@ -41,7 +41,7 @@ class EarlyStream:
     relay: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
     failed: Callable[[StenoError], None]
-    """Is told of an error of ours that becomes a frame."""
+    """Called with an error of ours that becomes a frame."""
     keep_alive_seconds: float
     tells: bool
     """Whether the status stands in the chunks."""

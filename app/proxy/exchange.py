@@ -293,7 +293,7 @@ class Exchange:
             self.own_headers = context_headers(facts, observed.decision)
 
     def _at_once(self, facts: Facts) -> Decision | None:
-        with suppress(Exception):  # What is wrong is met again by whoever prepares the request, and told there.
+        with suppress(Exception):  # What is wrong is met again by whoever prepares the request, and reported there.
             return self.services.compactor.at_once(facts.job)
         return None
 
@@ -406,6 +406,6 @@ def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:
-    """Whether somebody else is about to compact the history. Behind our summaries a client is told of small prompts
+    """Whether somebody else is about to compact the history. Behind our summaries a client sees small prompts
     only: when it turns to that, its history may have outgrown every window."""
     return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)

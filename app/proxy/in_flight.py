@@ -35,7 +35,7 @@ class Counted:
         self._own = 0
 
     def __enter__(self) -> Callable[[int], None]:
-        """What is told of them. Raises `TooManyBytesInFlight`."""
+        """What is reported of them. Raises `TooManyBytesInFlight`."""
         return self._count
 
     def __exit__(self, *_: object) -> None:

@@ -41,7 +41,7 @@ async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:
-    """The model that a body names which cannot be read, as far as that can be told."""
+    """The model that a body names which cannot be read, as far as that can be known."""
     reading = partial(caller.format.model_in, body)
     return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
 

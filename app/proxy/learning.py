@@ -28,7 +28,7 @@ from app.wire.usage import Usage
 log = structlog.get_logger("steno.observe")
 
 MISJUDGED = 4
-"""An estimate is never wrong by more: what a refusal tells of a prompt that much smaller is not about it."""
+"""An estimate is never wrong by more: what a refusal says about a prompt that much smaller is not about it."""
 
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
@@ -94,7 +94,7 @@ class Observation:
         return self.facts.payload(self.decision, ask_usage=self.asks_usage)
 
     def answered(self, status: int) -> None:
-        """A call was answered; what it took may still be told."""
+        """A call was answered; what it took may still be reported."""
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.facts.provider.windows.accepts(self.facts.job.tenant)
@@ -121,9 +121,9 @@ class Observation:
         An overflow, but there is an answer: it is the next request that is made smaller.
         """
         try:
-            told, request = usage.tokens if usage else Tokens(), self.facts.request
-            prompt = told.prompt or self.facts.job.budget.line.reported(self.sent)
-            answer = told.completion or by_bytes(written)
+            tokens, request = usage.tokens if usage else Tokens(), self.facts.request
+            prompt = tokens.prompt or self.facts.job.budget.line.reported(self.sent)
+            answer = tokens.completion or by_bytes(written)
             limit = prompt + answer // max(1, request.choices)
             if limit >= LEAST_LIMIT:
                 overflow, asked = Overflow("context_window", limit), self.facts.measure.asked
@@ -193,9 +193,9 @@ class Observation:
         if overflow.limit is None:
             return False
         expected = self.facts.job.budget.line.reported(self.sent)
-        told = overflow.prompt or overflow.requested or overflow.limit
+        named = overflow.prompt or overflow.requested or overflow.limit
         error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
-        if told > MISJUDGED * expected:
+        if named > MISJUDGED * expected:
             return False
         request, limit, tenant = self.facts.request, overflow.limit, self.facts.job.tenant
         return not await self.services.work.do(tenant, lambda: request.echoed_in(error, limit))
@@ -239,13 +239,13 @@ class Observation:
             ),
         )
 
-    def _remember(self, told: StreamedUsage) -> None:
+    def _remember(self, seen: StreamedUsage) -> None:
         """How the model's streams tell their usage. What it refused once it is not asked again for a day."""
         known, model = self.facts.provider.streamed_usage, (self.facts.format.name, self.facts.request.model)
         tenant = self.facts.job.tenant
-        if known.own(tenant, model) is StreamedUsage.REFUSED and told is StreamedUsage.WHEN_ASKED:
+        if known.own(tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
             return
-        known.saw(tenant, model, told)
+        known.saw(tenant, model, seen)
 
     def _usage(self, usage: Usage | None) -> None:
         request, conversation = self.facts.request, self.facts.job.conversation

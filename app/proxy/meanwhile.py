@@ -1,4 +1,4 @@
-"""Meanwhile: what a client's stream is told while something takes its time."""
+"""Meanwhile: what a client's stream carries while something takes its time."""
 
 from __future__ import annotations
 

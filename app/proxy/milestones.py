@@ -66,7 +66,7 @@ class Milestones:
         self._tell()
 
     def reopen(self) -> None:
-        """What was decided did not hold. A stream that has begun was told of it, and is told no more."""
+        """What was decided did not hold. A stream that has begun has announced it, and says no more."""
         if self._begun is None:
             self._settled = False
 

@@ -1,7 +1,7 @@
 """Native compaction: what a provider is asked for that it cannot do, done here, and given back in its own shapes.
 
 The way of a request that has to do with it, in one line: what stands for a compaction of ours in its history is put
-back (`resolved`) -> who can do what is asked is told (`Exchange`: the provider, as ever, or we) -> all of the history
+back (`resolved`) -> it is decided who does what is asked (`Exchange`: the provider, or we) -> all of the history
 is summarised where that is due (`compacted`) -> the answer is that alone, or the provider's with it
 (`ExtendedAnswer`). Between these it is a request like any other.
 """

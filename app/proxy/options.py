@@ -82,13 +82,13 @@ def is_recall_off(request: WireRequest, caller: Caller) -> bool:
 def _is_off(request: WireRequest, caller: Caller, option: str, name: bytes) -> bool:
     header = (caller.header(name) or "on").lower()
     if header not in SWITCHES:
-        told = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
-        raise InvalidRequest(told, name.decode())
+        text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
+        raise InvalidRequest(text, name.decode())
     return request.options.get(option) is False or not SWITCHES[header]
 
 
 def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
-    """In which shape a stream tells of a compaction before the answer; `off`: not at all."""
+    """In which shape a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     if not request.stream or request.choices != 1:
         return "off"
@@ -105,10 +105,10 @@ def wait_seconds(rules: AppliedPolicy, events: EventShape, caller: Caller) -> fl
     return min([wait, *(PATIENCE_SHARE * seconds for seconds in announced if seconds is not None)])
 
 
-def announced_seconds(told: str | None) -> float | None:
+def announced_seconds(text: str | None) -> float | None:
     """A header's number of seconds; None where it holds none."""
     try:
-        seconds = float(told or "")
+        seconds = float(text or "")
     except ValueError:
         return None
     return seconds if 0 <= seconds < inf else None

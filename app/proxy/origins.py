@@ -1,6 +1,6 @@
 """Origins: which names Steno answers to, and which pages may call it. Pure.
 
-A browser sends what any page tells it to, from the machine and the network it runs in. Two things give such a page
+A browser sends what any page wants it to, from the machine and the network it runs in. Two things give such a page
 away: a page that has its own name resolved to this machine (DNS rebinding) sends that name as the host, and a page of
 another site is named by its browser as the origin.
 """
@@ -161,12 +161,12 @@ def is_preflight(method: str, headers: Headers) -> bool:
 def preflight_headers(headers: Headers) -> Headers:
     """The answer for a page that is let in: whatever it wants to send."""
     answer: Headers = [(b"access-control-max-age", b"600")]
-    for asked, told in (
+    for asked, granted in (
         (b"access-control-request-method", b"access-control-allow-methods"),
         (b"access-control-request-headers", b"access-control-allow-headers"),
         (b"access-control-request-private-network", b"access-control-allow-private-network"),
     ):
-        answer += [(told, value) for name, value in headers if name == asked]
+        answer += [(granted, value) for name, value in headers if name == asked]
     return answer
 
 

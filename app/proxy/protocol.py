@@ -29,7 +29,7 @@ TARGET_BYTES = 65_536
 MOST_WAITING = 16
 """Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
 SPARE_CONNECTIONS = 100
-"""Beyond the limit, to be told so; what comes beyond them is closed without a word."""
+"""Beyond the limit, to hear so; what comes beyond them is closed without a word."""
 PIECE_BYTES = 8_192
 """Fed at once, at most."""
 MOST_STEPS = 400
@@ -226,7 +226,7 @@ class Served:
             leave()
 
     def left(self) -> None:
-        # uvicorn tells the latest request alone, which may be one that waits behind this one.
+        # uvicorn notifies the latest request alone, which may be one that waits behind this one.
         self.cycle.disconnected = self.cycle.disconnected or not self.cycle.response_complete
         self.cycle.message_event.set()
         if self._leave is not None:
@@ -266,7 +266,7 @@ class StrictProtocol(HttpToolsProtocol):
     """The headers that were read last offer another protocol."""
     _served: Served | None = None
     _refusal: StenoError | None = None
-    """Why nothing more is read. It is told in its turn."""
+    """Why nothing more is read. It is answered in its turn."""
     _closing = False
     """Nothing more is read, and nothing more is said."""
 
@@ -305,8 +305,8 @@ class StrictProtocol(HttpToolsProtocol):
             return
         self._unaccounted = 0 if self._steps else self._unaccounted + len(data)
         if self._unaccounted > self.head_bytes:
-            told = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
-            self._refuse(HeadersTooLarge(told, "headers"))
+            text = f"Headers, or what stands beside a body, take more than {self.head_bytes} bytes before they end."
+            self._refuse(HeadersTooLarge(text, "headers"))
 
     def _feed(self, data: bytes) -> None:
         while True:
@@ -369,8 +369,8 @@ class StrictProtocol(HttpToolsProtocol):
         if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
             transport.abort()
             return
-        told = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
-        self.transport.write(_answer(TooManyConnections(f"{told} Try again in a second.")))
+        text = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
+        self.transport.write(_answer(TooManyConnections(f"{text} Try again in a second.")))
         self.transport.write_eof()
         self._telling = self.loop.call_later(TELLING_SECONDS, self.transport.abort)
 
@@ -440,7 +440,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.idle.join(self, self.timeout_keep_alive)
 
     def send_400_response(self, msg: str) -> None:
-        """Called where the parser's error is handled, which tells more than uvicorn's message."""
+        """Called where the parser's error is handled, which says more than uvicorn's message."""
         if isinstance(ours := getattr(sys.exception(), "__context__", None), StenoError):
             self._refuse(ours)
             return

@@ -34,7 +34,7 @@ async def relay_raw(answering: UpstreamAnswer, answer: ClientAnswer, own: Header
 
 @value
 class Relay:
-    """Passes answers on, and tells an observation what they say of themselves."""
+    """Passes answers on, and gives an observation what they say of themselves."""
 
     answer: ClientAnswer
     record: RequestRecord

@@ -1,4 +1,4 @@
-"""Reports: what an answer, a stream's events and the store are told of what was done to a request's context."""
+"""Reports: what an answer, a stream's events and the store say about what was done to a request's context."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def status_members(facts: Facts, decision: Decision) -> bytes:
 
 
 def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
-    """What a `compaction_started` event tells."""
+    """What a `compaction_started` event says."""
     tokens = {
         "estimated": facts.job.budget.line.reported(facts.job.conversation.tokens),
         "window": facts.window.context,
@@ -128,6 +128,6 @@ def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
 def editor_of(
     facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, tells: bool = True
 ) -> AnswerEditor:
-    """Tells an answer what was done. `early` are the frames that were sent before the provider's."""
+    """Adds to an answer what was done. `early` are the frames that were sent before the provider's."""
     told = ContextMembers(status_member(decision), status_members(facts, decision)) if tells else UNTOLD
     return facts.format.editor(told, facts.request, early, hides_usage=hides_usage)

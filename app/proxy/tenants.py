@@ -16,7 +16,7 @@ ANONYMOUS = "anonymous"
 class Tenants:
     """A tenant is a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
 
-    A key is the same one in whichever header it is sent: it is the secret that tells callers apart. Of a request with
+    A key is the same one in whichever header it is sent: it is the secret that distinguishes callers. Of a request with
     several keys the tenant is whoever holds all of them: one of them alone may be a placeholder that many callers
     send, such as the key an SDK insists on beside the gateway's own.
     """

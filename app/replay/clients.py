@@ -24,7 +24,7 @@ class Answer:
     failure: str | None = None
     """Why the client got none."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """What it tells of the context."""
+    """What it says about the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Client:
 def open_client(
     written: ReplayFormat, base_url: str, api_key: str, model: str, sent: Callable[[bytes], None]
 ) -> Iterator[Client]:
-    """`base_url` is Steno's, with its `/v1`; `sent` is told each body as it goes out."""
+    """`base_url` is Steno's, with its `/v1`; `sent` is given each body as it goes out."""
 
     def keep(request: httpx2.Request) -> None:
         sent(request.content)

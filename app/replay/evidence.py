@@ -75,7 +75,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the client was told."""
+    """What was reported to the client."""
 
     actions: frozenset[str] = frozenset()
     """As the answer names them."""

@@ -1,7 +1,7 @@
 """The judge: whether what the provider received still says all that the client said.
 
 It reads the provider's log and the client's own bytes and compares them. Only where a message is in no payload and in
-no summary does it ask what the client was told: what was left out and named is pruned, what was not named is lost.
+no summary does it ask what the client has heard: what was left out and named is pruned, what was not named is lost.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _Range:
     quoted_from: int = 0
     """Where the messages begin that the call was shown itself, and not in another summary."""
     loose: tuple[int, ...] = ()
-    """Of the carried those that the call was not told to leave out: where a turn is split between summaries that were
+    """Of the carried those that the call was not asked to leave out: where a turn is split between summaries that were
     made together, the next one goes on from there, and they are in this one."""
 
 
@@ -186,7 +186,7 @@ class Judge:
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
         """`sent` is the client's body, `records` what the log gained while the request was answered, `report` what the
-        client was told."""
+        client heard."""
         records = list(records)
         made = [self._calls.add(record) for record in records if record.kind == "summary"]
         chats = [record for record in records if record.kind == "chat"]
@@ -367,15 +367,15 @@ class _Walk:
         as_it_came = [message.raw for message in self.payload] == [message.raw for message in self.history]
         return "full" if as_it_came else "trimmed"
 
-    def problems(self, told: str | None) -> Found:
-        """`told`: the status the client was given, if any."""
+    def problems(self, claimed: str | None) -> Found:
+        """`claimed`: the status the client was given, if any."""
         yield from self._found
         yield from self._coverage_problems()
         for index in sorted(self.passages.keys() & self.places.keys()):
             if any(text in piece for text in self.passages[index] for piece in self.places[index].pieces):
                 yield "recalled", f"What is recalled of {self._name(index)} stands in the payload anyway."
-        if told not in (None, self.status):
-            yield "status", f"The answer says {told!r} of a payload that is {self.status!r}."
+        if claimed not in (None, self.status):
+            yield "status", f"The answer says {claimed!r} of a payload that is {self.status!r}."
         if self.last_user >= 0 and self.last_user not in self.verbatim:
             yield "last_user", f"The last user message, {self._name(self.last_user)}, is not verbatim in the payload."
         if split := sorted(split_pairs(self.payload) - split_pairs(self.history)):
@@ -596,7 +596,7 @@ def _acceptance(record: Record) -> Found:
 
 
 def _naming(recalling: Sequence[SentMessage], actions: frozenset[str]) -> Found:
-    """Whether the client was told of recalled passages if there are any."""
+    """Whether recalled passages were reported to the client if there are any."""
     if recalling and RECALLED not in actions:
         yield "recalled", "The payload quotes recalled passages, and the answer does not say so."
     elif RECALLED in actions and not recalling:

@@ -85,7 +85,7 @@ class SentMessage:
 def is_shortened(piece: str, whole: str) -> bool:
     """Whether it is head and tail of a text, in order, and beside them a notice that holds the text's size."""
     if str(len(whole)) not in piece and f"{len(whole):,}" not in piece:
-        return False  # Most are told by this, and the rest takes time.
+        return False  # Most are decided by this, and the rest takes time.
     head = common_prefix(piece, whole)
     rest = piece[head:]
     tail = _longest(min(len(rest), len(whole) - head), lambda length: whole[len(whole) - length :] in rest)

@@ -84,8 +84,8 @@ def without_values(summary: str) -> str:
 def decisions_in(text: str) -> list[Value]:
     """Sentences in which somebody says what they want or will do."""
     sentences = (match[0].strip() for match in _SENTENCE.finditer(text))
-    told = (each for each in sentences if len(each.split()) >= _LEAST_DECISION and _DECISION.search(each))
-    return list(dict.fromkeys(Value("decisions", sentence) for sentence in told))
+    stated = (each for each in sentences if len(each.split()) >= _LEAST_DECISION and _DECISION.search(each))
+    return list(dict.fromkeys(Value("decisions", sentence) for sentence in stated))
 
 
 @dataclass(frozen=True, slots=True)

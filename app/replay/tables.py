@@ -14,9 +14,6 @@ from app.replay.recall import Distribution, Reached, Way, shares_by_kind
 from app.replay.survival import FAR, KINDS, Lasting, Used
 from app.replay.tally import Tally
 
-WIDTH = 200
-"""Columns are not folded where the output is no terminal."""
-
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -30,18 +27,41 @@ class Grid:
         lines = [f"| {' | '.join(cells)} |" for cells in (self.header, ruler, *self.rows)]
         return "\n".join((f"{self.title}.", "", *lines, *(("", self.note) if self.note else ())))
 
+    @property
+    def width(self) -> int:
+        """What it takes on a terminal: only the names of columns may be wrapped, between words."""
+        columns = zip(self.header, *self.rows, strict=True)
+        return 1 + sum(3 + max(map(len, (*name.split(), *cells))) for name, *cells in columns)
+
     def show(self) -> None:
+        """In the width of the output. Where the columns do not fit, they become lines, and the lines columns."""
+        console = Console()
+        for grid in (self,) if self.width <= console.width else self._turned(console.width):
+            console.print(grid.table())
+        if self.note:
+            console.print(self.note, highlight=False)
+
+    def _turned(self, width: int) -> list[Grid]:
+        """In each as many of the lines as fit beside each other."""
+        parts: list[list[tuple[str, ...]]] = []
+        for row in self.rows:
+            if parts and self._of_columns([*parts[-1], row]).width <= width:
+                parts[-1].append(row)
+            else:
+                parts.append([row])
+        return [self._of_columns(part) for part in parts]
+
+    def _of_columns(self, rows: Sequence[tuple[str, ...]]) -> Grid:
+        header, *turned = zip(self.header, *rows, strict=True)
+        return Grid(self.title, header, turned)
+
+    def table(self) -> Table:
         table = Table(title=self.title, title_justify="left")
         for place, name in enumerate(self.header):
             table.add_column(name, justify="right" if place else "left", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=WIDTH)
-        console.print(table)
-        if self.note:
-            console.print(self.note, highlight=False)
+        return table
 
 
 def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str) -> Grid:

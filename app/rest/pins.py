@@ -89,8 +89,8 @@ def read_indexes(body: bytes) -> Sequence[int]:
         raise InvalidRequest(f"indexes holds {len(indexes)} messages; at most {MOST_PINS} can be pinned.", "indexes")
     for index in indexes:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index <= LARGEST_INDEX:
-            told = f"an index is a whole number from 0 to {LARGEST_INDEX}"
-            raise InvalidRequest(f"indexes holds {index!r:.100}; {told}.", "indexes")
+            expected = f"an index is a whole number from 0 to {LARGEST_INDEX}"
+            raise InvalidRequest(f"indexes holds {index!r:.100}; {expected}.", "indexes")
     return indexes
 
 

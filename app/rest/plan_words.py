@@ -62,17 +62,17 @@ def step_in_words(step: Mapping[str, Any]) -> str:
         if outcome == "made":
             return f"{_summaries(step).capitalize()} of {step['tokens'] or 0:,} tokens in all {_was(step)} made."
         return _because(_ATTEMPTS.get(outcome, outcome), step["reason"])
-    told = _SENT if outcome == "sent" else _REFUSED
-    return _because(f"{told.get(name, name)} ({step['tokens']:,} tokens)", step["reason"])
+    sentences = _SENT if outcome == "sent" else _REFUSED
+    return _because(f"{sentences.get(name, name)} ({step['tokens']:,} tokens)", step["reason"])
 
 
 def _outcome(plan: Mapping[str, Any]) -> str:
-    told = f"The provider was sent {plan['forwarded']:,} tokens ({plan['context_status']})"
-    return _because(told, plan["reason"])
+    text = f"The provider was sent {plan['forwarded']:,} tokens ({plan['context_status']})"
+    return _because(text, plan["reason"])
 
 
-def _because(told: str, reason: str | None) -> str:
-    return f"{told}: {reason}." if reason else f"{told}."
+def _because(text: str, reason: str | None) -> str:
+    return f"{text}: {reason}." if reason else f"{text}."
 
 
 def _summaries(step: Mapping[str, Any]) -> str:

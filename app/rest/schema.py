@@ -188,6 +188,6 @@ def _add_errors(
         by_status.setdefault(error.status, []).append(error.code)
     for status, codes in sorted(by_status.items()):
         name = ".".join(filter(None, (kind, *codes)))
-        told = f"{HTTPStatus(status).phrase}: {', '.join(f'`{code}`' for code in codes)}"
-        shared[name] = {"description": told, "content": content}
+        text = f"{HTTPStatus(status).phrase}: {', '.join(f'`{code}`' for code in codes)}"
+        shared[name] = {"description": text, "content": content}
         responses.setdefault(str(status), {"$ref": f"#/components/responses/{name}"})

@@ -60,7 +60,7 @@ async def delete_tenant(services: TheServices, tenant: Tenant) -> TenantDeletedO
 )
 async def export_tenant(services: TheServices, tenant: Tenant) -> StreamingResponse:
     """Everything that is stored of the caller, as lines of JSON: `object` is the kind. The last line, `export.end`,
-    tells that none is missing."""
+    shows that none is missing."""
     rows = services.store.export(tenant)
     first = await anext(rows, None)  # A database that is away is an error of ours, and not a broken answer.
 

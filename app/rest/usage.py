@@ -36,7 +36,7 @@ CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cach
 _NOTHING_DECIDED = {**dict.fromkeys(field.name for field in fields(Decided)), "actions": ()}
 _NOTHING_MADE = dict.fromkeys(field.name for field in fields(Made))
 _OF_BOTH = ("unreported", "unpriced", "list_priced")
-"""Counts that are told of messages and summaries together."""
+"""Counts that are given for messages and summaries together."""
 
 
 class SpendOut(BaseModel):
@@ -204,13 +204,13 @@ async def read_usage(
 
 def _record(stored: StoredUsage) -> UsageOut:
     record = stored.record
-    told = asdict(record)
-    decided, made = told.pop("decided") or _NOTHING_DECIDED, told.pop("made") or _NOTHING_MADE
-    sizes = {name: told[name] for name in ("estimated", "forwarded", "saved")}
+    members = asdict(record)
+    decided, made = members.pop("decided") or _NOTHING_DECIDED, members.pop("made") or _NOTHING_MADE
+    sizes = {name: members[name] for name in ("estimated", "forwarded", "saved")}
     rows = ({**asdict(spend), "value": _rounded(spend.value)} for spend in spends(record.tokens, record.price))
     shown = {
         "tokens": {
-            **(sizes | told["tokens"]),
+            **(sizes | members["tokens"]),
             **{name: decided[name] for name in ("window", "limit", "trigger")},
             **{name: made[name] for name in ("replaced", "summary")},
         },
@@ -220,7 +220,7 @@ def _record(stored: StoredUsage) -> UsageOut:
         "cost": _rounded(record.cost),
         "price_source": record.price and record.price.source,
     }
-    return UsageOut.model_validate({**told, **shown, "created_at": stored.created_at})
+    return UsageOut.model_validate({**members, **shown, "created_at": stored.created_at})
 
 
 def _turn(turn: TurnUsage) -> TurnOut:
@@ -248,8 +248,8 @@ def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, d
 
 def _in_utc(time: datetime, latest: datetime) -> datetime:
     """Between 1970 and the latest: what lies beyond them could be led out of the calendar by its offset."""
-    told = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return EPOCH if told < EPOCH else latest if told > latest else told.astimezone(UTC)
+    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
 
 
 def _ms(time: datetime) -> int:

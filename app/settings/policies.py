@@ -110,8 +110,8 @@ def read_trigger(given: object) -> TriggerSettings | None:
     try:
         return TriggerSettings.model_validate(given)
     except ValidationError as error:
-        told = problems_in(error, TriggerSettings, MOST_TOLD)
-        raise InvalidRequest(f"context.trigger: {told:.1000}.", "context.trigger") from error
+        found = problems_in(error, TriggerSettings, MOST_TOLD)
+        raise InvalidRequest(f"context.trigger: {found:.1000}.", "context.trigger") from error
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:

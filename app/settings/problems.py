@@ -19,8 +19,8 @@ def problems_in(error: ValidationError, section: type[BaseModel] | None = None, 
     `most`: how many are named one by one.
     """
     found = error.errors()
-    told = [_problem(problem, section or Settings) for problem in found[:most]]
-    return "; ".join((*told, f"and {more} more") if (more := len(found) - len(told)) else told)
+    parts = [_problem(problem, section or Settings) for problem in found[:most]]
+    return "; ".join((*parts, f"and {more} more") if (more := len(found) - len(parts)) else parts)
 
 
 def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:

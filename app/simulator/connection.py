@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class OpenProtocol(HttpToolsProtocol):
-    """Tells the application what ASGI hides: the target and headers as received, and the transport."""
+    """Shows the application what ASGI hides: the target and headers as received, and the transport."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -107,7 +107,7 @@ class Connection:
             await self.finish()
             return
         transport = self._transport
-        while transport.get_write_buffer_size():  # noqa: ASYNC110 -- asyncio tells nobody that a buffer is empty
+        while transport.get_write_buffer_size():  # noqa: ASYNC110 -- asyncio notifies nobody that a buffer is empty
             await asyncio.sleep(0.001)
         self.ended = self.severed = True
         if how == "reset":

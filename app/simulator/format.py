@@ -62,7 +62,7 @@ class Format(Protocol[AcceptedT]):
     """What follows the last frame of a whole stream."""
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedT:
-        """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         ...
 
     def answer(self, sequence: int, request: AcceptedT, fault: Fault, text: str, count: Count) -> Answer:

@@ -60,7 +60,7 @@ class Fault:
     refusal: str | None = None
     """Given instead of the text."""
     thinking: str | None = None
-    """What it thinks before it speaks, where the format tells that; None: what the model usually does."""
+    """What it thinks before it speaks, where the format shows that; None: what the model usually does."""
     tool_calls: Sequence[ScriptedCall] = ()
     """Made instead of a text, unless `text` is given too."""
     finish_reason: str | None = None
@@ -80,7 +80,7 @@ class Fault:
     newline: bytes = b"\n"
     """What ends the lines of the stream."""
     framing: Literal["chunked", "eof"] = "chunked"
-    """eof: `connection: close` and neither a length nor chunks, so that a cut cannot be told from an end."""
+    """eof: `connection: close` and neither a length nor chunks, so that a cut looks like an end."""
     cut: Cut | None = None
     """Break off after `after` frames of a stream, or after `after` bytes of another answer."""
     error_frame: Mapping[str, Any] | bytes | None = None

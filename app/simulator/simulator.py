@@ -77,7 +77,7 @@ class Simulator:
         self.models: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
         """any: every name is known."""
         self.announce_window = announce_window
-        """Whether /v1/models tells windows."""
+        """Whether /v1/models gives windows."""
         self.listing: Shape = listing
         """Whose /v1/models it is like; local servers have paths of their own besides."""
         self.reply = reply
@@ -95,7 +95,7 @@ class Simulator:
         """Accept unknown keys in messages."""
         self.max_messages = max_messages
         self.late_overflow = late_overflow
-        """Whether Responses tells of an overflow in a stream that had begun, not by a status."""
+        """Whether Responses reports an overflow in a stream that had begun, not by a status."""
         self.chat_default = Fault()
         """How chats are answered that the script does not mention; likewise summaries and everything else."""
         self.summary_default = Fault()

@@ -90,7 +90,7 @@ class Archive:
         self._parts: deque[Part] = deque()
         self._bytes = 0
         self._known: BoundedMap[tuple[str, bytes], str] = BoundedMap(MOST_KNOWN)
-        """By conversation and place, which tells the tenant, too."""
+        """By conversation and place, which identifies the tenant, too."""
         self._repeats = Repeats()
         self.dropped = 0
         """Messages that were left out: the queue was full, or the database did not take them. What follows them brings

@@ -1,4 +1,4 @@
-"""Learned windows: the limits that providers told when they refused a prompt, for each upstream, model and tenant."""
+"""Learned windows: the limits that providers gave when they refused a prompt, for each upstream, model and tenant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LearnedWindow:
 
     model: str
     tenant: str
-    """Who was told."""
+    """Who learnt it."""
     limit: int
     """Tokens."""
     seconds_left: float

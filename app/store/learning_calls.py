@@ -28,12 +28,12 @@ class LearningCalls(Calls):
         )
 
     async def learn_window(self, upstream: str, model: str, tenant: str, limit: int, seconds: float) -> None:
-        """Keep a limit, in tokens, that a tenant was told for so long, or the smaller one that is there."""
+        """Keep a limit, in tokens, that a tenant learnt, for so long, or the smaller one that is there."""
         learn = self._write(learned_windows.learn_window, upstream, model, tenant, limit, round(seconds * 1000))
         await self._bounded(learn, TASK_SECONDS)
 
     async def forget_window(self, upstream: str, model: str, tenant: str, below: int) -> None:
-        """Drop what a tenant was told of a model, if it is less than that many tokens."""
+        """Drop what a tenant learnt of a model, if it is less than that many tokens."""
         await self._bounded(self._write(learned_windows.forget_window, upstream, model, tenant, below), TASK_SECONDS)
 
     async def learned_windows(self, upstream: str, most: int) -> list[LearnedWindow]:

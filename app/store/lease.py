@@ -9,7 +9,7 @@ slow, and was replaced without noticing, stores nothing. A row is expired rather
 epoch begin anew. A day later nobody can have an epoch left to confuse. Whoever finds a live lease takes nothing and
 waits. A release wakes the waiters, those of its own process directly, those of other replicas by NOTIFY on PostgreSQL
 and by the file's data version on SQLite (`waiters`, `wakeups`). They look by themselves, too, four times a second: of
-an expiry nobody tells them.
+an expiry nobody announces to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from app.store.database import insert_into
 from app.store.tables import leases
 
 _NEVER = 0
-"""Leases that were given up end before it: at the negative time of their release, by which they can be told from
+"""Leases that were given up end before it: at the negative time of their release, which distinguishes them from
 expired ones, and old ones from new ones."""
 KEPT_MS = 24 * 3_600_000
 """How long a row outlives its lease: longer than anybody may still be making its chunk."""

@@ -42,7 +42,7 @@ class LeaseCalls(Calls):
         take = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
 
         async def work() -> Lease | Busy:
-            # A crowd that is told to wait should not queue for a write lock to hear it.
+            # A crowd that has to wait should not queue for a write lock to hear it.
             return await look() or await take()
 
         try:
@@ -58,7 +58,7 @@ class LeaseCalls(Calls):
         range: ChunkRange,  # noqa: A002 - the noun of the design
         chain: Collection[bytes],
     ) -> Busy | None:
-        """What `acquire` would be told to wait for; None if nothing is."""
+        """What `acquire` would have to wait for; None if nothing is."""
         return await self._guarded(
             tenant, self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms)
         )
@@ -71,7 +71,7 @@ class LeaseCalls(Calls):
         chain: Collection[bytes],
         seconds: float,
     ) -> bool:
-        """Wait until `acquire` would not be told to wait; False if that takes longer than so many seconds.
+        """Wait until `acquire` would not have to wait; False if that takes longer than so many seconds.
 
         Raises StoreUnavailable as soon as the database cannot be asked.
         """

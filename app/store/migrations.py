@@ -130,7 +130,7 @@ async def _only_process(database: Database) -> AsyncIterator[None]:
         yield
         return
     with _open_lock(path) as file:
-        while not _locked(file.fileno()):  # noqa: ASYNC110 - no event tells what another process does
+        while not _locked(file.fileno()):  # noqa: ASYNC110 - no event shows what another process does
             await asyncio.sleep(_FILE_LOCK_POLL_SECONDS)
         make_file(path)
         yield

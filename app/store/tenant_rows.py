@@ -1,4 +1,4 @@
-"""All that is stored of one tenant, to be told or erased. A table that is added later is among it by its column."""
+"""All that is stored of one tenant, to be shown or erased. A table that is added later is among it by its column."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_TENANTS = 500
 
 @dataclass(frozen=True, slots=True)
 class SeenTenant:
-    """A tenant as it is told from others."""
+    """A tenant as it is distinguished from others."""
 
     id: str
     conversations: int
@@ -70,7 +70,7 @@ def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
 
 
 async def revoke_all(connection: AsyncConnection, tenant: str) -> None:
-    """Whatever is being made can no longer be committed. What stays for a day tells no names."""
+    """Whatever is being made can no longer be committed. What stays for a day holds no names."""
     await connection.execute(
         update(leases)
         .where(leases.c.tenant == tenant)

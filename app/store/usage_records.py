@@ -26,7 +26,7 @@ _RATES = ("prompt", "completion", "cached", "written")
 _COUNTS = ("calls", "unreported", "unpriced", "list_priced", *_SUMS)
 
 MOST_GROUPS = 400
-"""Days or models that one report tells apart; of more models those with the largest prompts."""
+"""Days or models that one report lists separately; of more models those with the largest prompts."""
 _MS_IN_A_DAY = 86_400_000
 
 Grouping = Literal["day", "model"]
@@ -283,8 +283,8 @@ def _both(rows: Sequence[Row[Any]]) -> UsageSums:
 
 def _sum(row: Row[Any]) -> UsageSum:
     # PostgreSQL adds large numbers up as decimals.
-    told = row._mapping  # noqa: SLF001 - public
-    return UsageSum(**{name: int(told[name]) for name in ("requests", *_COUNTS) if name in told}, cost=row.cost)
+    given = row._mapping  # noqa: SLF001 - public
+    return UsageSum(**{name: int(given[name]) for name in ("requests", *_COUNTS) if name in given}, cost=row.cost)
 
 
 def _named(key: str | int) -> str:
@@ -320,8 +320,8 @@ def _columns(record: UsageRecord) -> dict[str, Any]:
     price = _NO_PRICE if record.price is None else _of_price(record.price)
     made = _NOTHING_MADE if record.made is None else _of_made(record.made)
     decided: tuple[Any, ...] = _NOTHING_DECIDED
-    if (told := record.decided) is not None:
-        decided = (*_of_decided(told), ",".join(told.actions))
+    if (given := record.decided) is not None:
+        decided = (*_of_decided(given), ",".join(given.actions))
     values = (*_of_record(record), *_of_tokens(record.tokens), *price, *decided, *made)
     return dict(zip(_COLUMNS, values, strict=True))
 

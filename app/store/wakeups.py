@@ -1,6 +1,6 @@
 """Wake-ups: how this process hears that a compaction ended in another one. Whoever misses one still polls.
 
-PostgreSQL tells by NOTIFY, on one connection beside the pool. A SQLite file shows by its data version that somebody
+PostgreSQL notifies by NOTIFY, on one connection beside the pool. A SQLite file shows by its data version that somebody
 wrote to it. Both are attended to only while somebody waits.
 """
 
@@ -58,7 +58,7 @@ class Wakeups:
         self._wake = wake
         kind = database.address.kind
         self.by_notify = listen and kind == "postgresql"
-        """Whether ends are told by NOTIFY."""
+        """Whether ends are announced by NOTIFY."""
         self._attend = self._listen if self.by_notify else self._watch_file if kind == "file" else None
         self._attending: asyncio.Task[None] | None = None
         self._waiting = 0

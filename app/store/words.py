@@ -19,7 +19,7 @@ _UNSPACED = (
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _ENCODED = re.compile("[^a-z0-9]")
 OWNER_BYTES = 8
-"""Of a term: what tells its tenant."""
+"""Of a term: what identifies its tenant."""
 LETTER_BYTES = 7
 """Of a letter beyond ASCII in a term."""
 

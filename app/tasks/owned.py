@@ -20,7 +20,7 @@ class OwnedTasks:
         """The server is stopping: nothing new may be started."""
 
     def stop(self) -> None:
-        """The server was told to stop: the time of `drain` begins, however long open answers take before it."""
+        """The server was asked to stop: the time of `drain` begins, however long open answers take before it."""
         self.draining = True
         self._told_at = min(self._told_at, self._clock())
 

@@ -15,7 +15,7 @@ import msgspec
 WORDS = 3
 """So many words before or behind the number, with a number beside them in the request as well, are no coincidence."""
 MOST_PLACES = 8
-"""An error that tells its number more often than that is not looked into any further: it may quote anything."""
+"""An error that gives its number more often than that is not looked into any further: it may quote anything."""
 PIECE = 65_536
 """Characters of a request that are searched at once: a search keeps everybody else from the interpreter."""
 LONGEST_FOUND = 1_000
@@ -32,7 +32,7 @@ _BESIDE = r"[\W_]{1,20}"
 
 
 def echoed_in(error: str, number: int, body: bytes) -> bool:
-    """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
+    """Whether a number that an error gives may be the client's own. Also if that cannot be known."""
     if len(body) > LONGEST_COMPARED:
         return True
     try:

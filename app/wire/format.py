@@ -3,7 +3,7 @@
 A format is one API for conversations: where requests are posted, how history, answers, streams and errors are written.
 Everything inside knows three things of it only. A request is a `WireRequest`: the client's bytes, and what Steno read
 of them. A message is core's: of a kind, with texts, calls and results, and with the slice of the client's bytes that it
-was read from. An answer passes through an `AnswerEditor`: bytes in, bytes out, and on the way it tells what core wants
+was read from. An answer passes through an `AnswerEditor`: bytes in, bytes out, and it reports what core wants
 to know. Rendering goes the other way: what a view leaves as it was goes out as the very slices that came in, so that
 providers find it in their caches and nothing that Steno does not know is lost; only what it says itself is new.
 
@@ -33,7 +33,7 @@ from app.wire.usage import Usage
 
 EventShape = Literal["chunk", "start", "named", "comment", "off"]
 EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
-"""How a stream tells of a compaction before the provider's first frame: in the format's own safest frame, in one that
+"""How a stream announces a compaction before the provider's first frame: in the format's own safest frame, in one that
 begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
 before the provider's status is known."""
 
@@ -163,14 +163,14 @@ class WireRequest(Protocol):
 
     @property
     def cache_key(self) -> Named | None:
-        """What tells the provider's cache which requests are alike: some clients send their conversation's id."""
+        """What shows the provider's cache which requests are alike: some clients send their conversation's id."""
 
     @property
     def end_user(self) -> Named | None:
         """Who the client says it asks for."""
 
     def echoed_in(self, error: str, number: int) -> bool:
-        """Whether a number that an error tells may be the client's own. Also if that cannot be told."""
+        """Whether a number that an error gives may be the client's own. Also if that cannot be known."""
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
         """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
@@ -199,7 +199,7 @@ Raises `Unreadable` where it is none.
 
 @value
 class ContextMembers:
-    """What an answer is told of its context: JSON members without their braces, the same in every format."""
+    """What an answer gets about its context: JSON members without their braces, the same in every format."""
 
     status: bytes = b""
     """Soon: `context_status`."""
@@ -401,7 +401,7 @@ class WireFormat(Protocol):
         """The window in tokens that a request's headers ask for, where they do."""
 
     def model_in(self, body: bytes) -> str:
-        """The model that a body names which is not read any further; empty if that cannot be told."""
+        """The model that a body names which is not read any further; empty if that cannot be known."""
 
     def token_rules(self, model: str, host: str = "") -> CountingRules:
         """By what a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
@@ -418,7 +418,7 @@ class WireFormat(Protocol):
     def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
-        `output`: how many tokens the answer may have, for formats that want to be told.
+        `output`: how many tokens the answer may have, for formats that want to know.
         """
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:

@@ -9,10 +9,10 @@ from binascii import a2b_base64
 
 HEADER_BYTES = 3 << 10
 JPEG_HEADER_BYTES = 3 << 16
-"""A JPEG tells its size only after previews and colour profiles, each of up to 64 KB."""
+"""A JPEG gives its size only after previews and colour profiles, each of up to 64 KB."""
 
 BYTES_PER_SECOND = {"mp3": 8_000, "pcm16": 48_000}
-"""Assumed where no header tells: speech at 64 kbit/s; samples of 16 bits at 24 kHz."""
+"""Assumed where no header says it: speech at 64 kbit/s; samples of 16 bits at 24 kHz."""
 SAMPLES_BYTES_PER_SECOND = 32_000
 """Assumed for any other format: samples of 16 bits at 16 kHz."""
 

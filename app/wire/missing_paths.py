@@ -25,14 +25,14 @@ def says_no_such_path(status: int, body: bytes) -> bool:
     """`body`: its beginning is enough, where it is not JSON."""
     if status not in STATUSES:
         return False
-    told = decoded(body)
-    if isinstance(told, str):
-        return "model" not in told.lower()  # A web server's own page.
-    return isinstance(told, dict) and _NO_PATH.fullmatch(_message(told)[:LONGEST_MESSAGE].strip()) is not None
+    content = decoded(body)
+    if isinstance(content, str):
+        return "model" not in content.lower()  # A web server's own page.
+    return isinstance(content, dict) and _NO_PATH.fullmatch(_message(content)[:LONGEST_MESSAGE].strip()) is not None
 
 
-def _message(told: dict[str, Any]) -> str:
-    error = told.get("error")
-    inner = error if isinstance(error, dict) else told
+def _message(content: dict[str, Any]) -> str:
+    error = content.get("error")
+    inner = error if isinstance(error, dict) else content
     said = inner.get("message") or inner.get("detail") or error
     return said if isinstance(said, str) else ""

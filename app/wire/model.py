@@ -8,7 +8,7 @@ from app.core.tokens.rules import LONGEST_MODEL
 
 
 def model_in(body: bytes) -> str:
-    """Empty if that cannot be told."""
+    """Empty if that cannot be known."""
     try:
         model = msgspec.json.decode(body, type=_Named).model
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -60,7 +60,7 @@ class Referred(NamedTuple):
 
 
 class MadeCompaction(NamedTuple):
-    """A compaction of ours, as it is told."""
+    """A compaction of ours, as it is reported."""
 
     reference: str
     text: str

@@ -1,4 +1,4 @@
-"""Options: what a client tells Steno in a request's body, in any format: the `context` object."""
+"""Options: what a client asks of Steno in a request's body, in any format: the `context` object."""
 
 from __future__ import annotations
 

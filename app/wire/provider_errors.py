@@ -11,7 +11,7 @@ import msgspec
 from app.wire.retries import named_pause
 
 CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_limit_exceeded"}
-"""OpenAI's own; the other statuses are told by their names."""
+"""OpenAI's own; the other statuses are given by their names."""
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 REQUEST_ID = (b"x-request-id", b"request-id", b"apim-request-id")
 """Headers in which providers name a request, the first found counts."""
@@ -30,8 +30,8 @@ def error_body(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes,
     given = _error_in(body)
     usual = {"message": _message(status, body), "type": _type(status), "param": None, "code": _code(status)}
     pause, request_id = named_pause(headers, now), _request_id(headers)
-    told = {"status": status if status >= 400 else None, "request_id": request_id, "retry_after": pause}
-    known = {name: value for name, value in told.items() if value is not None}
+    possible = {"status": status if status >= 400 else None, "request_id": request_id, "retry_after": pause}
+    known = {name: value for name, value in possible.items() if value is not None}
     return msgspec.json.encode({"error": usual | known | given})
 
 
@@ -73,5 +73,5 @@ def _code(status: int) -> str | None:
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    told = dict(headers)
-    return next((told[name].decode("latin-1") for name in REQUEST_ID if told.get(name)), None)
+    values = dict(headers)
+    return next((values[name].decode("latin-1") for name in REQUEST_ID if values.get(name)), None)

@@ -14,21 +14,21 @@ LONGEST_PAUSE = 31_536_000.0
 
 def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether an SDK would send the same request again. What the provider says of that counts first."""
-    told = dict(headers).get(b"x-should-retry")
-    if told in (b"true", b"false"):
-        return told == b"true"
+    asked = dict(headers).get(b"x-should-retry")
+    if asked in (b"true", b"false"):
+        return asked == b"true"
     return status in REPEATABLE or status >= 500
 
 
 def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | None:
     """What the provider asks for, in seconds; None if it names nothing. `now` in Unix seconds."""
-    told = dict(headers)
+    named = dict(headers)
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
-        said = told.get(name, b"").strip()
+        said = named.get(name, b"").strip()
         if said.replace(b".", b"", 1).isdigit():
             return min(float(said) * unit, LONGEST_PAUSE)
     try:
-        date = parsedate_to_datetime(told.get(b"retry-after", b"")[:LONGEST_DATE].decode("latin-1")).timestamp()
+        date = parsedate_to_datetime(named.get(b"retry-after", b"")[:LONGEST_DATE].decode("latin-1")).timestamp()
     except (ValueError, OverflowError, TypeError, IndexError):  # The parser's own, where it was not written for it.
         return None
     return min(max(0.0, date - now), LONGEST_PAUSE)

@@ -51,14 +51,16 @@ def usage_of(said: object) -> Usage | None:
 
 def _iterations(said: Members) -> list[Members]:
     """The calls that the provider made of one."""
-    told = said["iterations"]
-    return [call for call in told if isinstance(call, dict)] if isinstance(told, list) else []
+    calls = said["iterations"]
+    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
 def _sum(calls: Iterable[Tokens]) -> Tokens:
-    """Of what each tells; what none of them does is not known of all."""
-    told = {name: [n for call in calls if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__}
-    return Tokens(**{name: sum(numbers) if numbers else None for name, numbers in told.items()})
+    """Of what each reports; what none of them does is not known of all."""
+    reported = {
+        name: [n for call in calls if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__
+    }
+    return Tokens(**{name: sum(numbers) if numbers else None for name, numbers in reported.items()})
 
 
 def says_window_full(finish: object) -> bool:
@@ -78,9 +80,9 @@ def _read(usage: object, prompt: int | None) -> Tokens:
     """`prompt`: where that is said clearly."""
     if not isinstance(usage, dict):
         return Tokens()
-    if prompt is None and (told := _told(usage.get("prompt_tokens"))) is not None:
+    if prompt is None and (reported := _told(usage.get("prompt_tokens"))) is not None:
         parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
-        prompt = _told(told + parts if parts > told else told)
+        prompt = _told(reported + parts if parts > reported else reported)
     inputs, outputs = _details(usage, INPUT_DETAILS), _details(usage, OUTPUT_DETAILS)
     cached = _first(inputs, "cached_tokens")
     if cached is None:
@@ -123,9 +125,9 @@ def _part_of(whole: int | None, part: int | None) -> int | None:
 
 
 def _written_by_age(parts: object) -> int | None:
-    """Anthropic's writes, told apart by how long they are kept."""
-    told = [_told(value) for value in parts.values()] if isinstance(parts, dict) else []
-    return sum(number or 0 for number in told) if told else None
+    """Anthropic's writes, separated by how long they are kept."""
+    numbers = [_told(value) for value in parts.values()] if isinstance(parts, dict) else []
+    return sum(number or 0 for number in numbers) if numbers else None
 
 
 def _count(value: object) -> int:
@@ -144,9 +146,9 @@ def _told(value: object) -> int | None:
 
 
 def _first(members: Iterable[Members], *names: str) -> int | None:
-    """The first number of tokens that is told in some members, the first name first."""
+    """The first number of tokens that is given in some members, the first name first."""
     for name in names:
         for said in members:
-            if name in said and (told := _told(said[name])) is not None:
-                return told
+            if name in said and (number := _told(said[name])) is not None:
+                return number
     return None

@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import httpx2
 
@@ -55,6 +57,30 @@ def run(
         for file in (stdout, stderr):
             file.seek(0)
         return subprocess.CompletedProcess(arguments, status, stdout.read(), stderr.read())
+
+
+def on_terminal(
+    stream: Literal["stdout", "stderr"], arguments: list[str], folder: Path, /, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """A command to its end, with one of its streams on a terminal of 80 columns and the other in a file."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    with os.fdopen(ours, "rb", buffering=0) as terminal, tempfile.TemporaryFile("w+") as other:
+        with os.fdopen(theirs, "wb", buffering=0) as written:
+            files = (written, other) if stream == "stdout" else (other, written)
+            env = environment(at_home(folder, {"TERM": "xterm", **variables}))
+            process = _start("app.commands.cli", arguments, folder, env, *files)
+        shown = b""
+        try:
+            with suppress(OSError):  # So ends a terminal that nobody writes to any more.
+                while piece := terminal.read(4096):
+                    shown += piece
+            status = process.wait(START_SECONDS)
+        finally:
+            process.kill()
+        other.seek(0)
+        texts = shown.decode().replace("\r\n", "\n"), other.read()
+        return subprocess.CompletedProcess(arguments, status, *(texts if stream == "stdout" else reversed(texts)))
 
 
 def checkout_without_tables(folder: Path) -> Path:

@@ -95,6 +95,17 @@ def test_demo_fails_where_the_provider_refuses(tmp_path: Path, provider: Running
     assert "invalid_api_key" in output
 
 
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_demo_is_in_colours_unless_the_environment_says_otherwise(
+    tmp_path: Path, provider: RunningServer, roomy: Simulator, no_color: str, coloured: bool
+) -> None:
+    roomy.chat_default = Fault(status=401)
+    options = ["--upstream", f"{provider.url}/v1", "--model", "gpt-4o"]
+    ended = commands.on_terminal("stdout", ["demo", *options], tmp_path, NO_COLOR=no_color)
+    assert "invalid_api_key" in ended.stdout
+    assert ("\x1b[" in ended.stdout) is coloured
+
+
 def test_demo_needs_a_model_for_a_provider(tmp_path: Path) -> None:
     ended = commands.run(["demo", "--upstream", "http://127.0.0.1:9/v1"], tmp_path)
     assert ended.returncode == 1

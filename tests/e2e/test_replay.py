@@ -270,10 +270,38 @@ def replay(folder: Path, *options: str, variables: Mapping[str, str] | None = No
 def test_command_prints_a_table(tmp_path: Path) -> None:
     agents(tmp_path, 3, 1)
     ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--limit", "2"], tmp_path)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 0
     assert "agents.jsonl, window 8,000" in ended.stdout
     assert "conversations" in ended.stdout
     assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_command_says_in_lines_how_far_it_is_where_there_is_no_terminal(tmp_path: Path) -> None:
+    recordings = agents(tmp_path, 9, 9)
+    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--chain", "9", "--json"], tmp_path)
+    [tally] = json.loads(ended.stdout)
+    lines = ended.stderr.splitlines()
+    assert tally["requests"] == sum(len(each.requests) for each in recordings) > 10
+    assert 9 <= len(lines) <= 10
+    assert re.fullmatch(r"agents\.jsonl: \d+ of \d+ requests \(1\d%\)", lines[0])
+    assert lines[-1] == f"agents.jsonl: {tally['requests']} of {tally['requests']} requests (100%)"
+
+
+def test_command_shows_a_bar_on_a_terminal_and_keeps_it_out_of_its_result(tmp_path: Path) -> None:
+    agents(tmp_path, 3, 1)
+    ended = commands.on_terminal("stderr", ["replay", str(tmp_path / "agents.jsonl"), "--json"], tmp_path)
+    [tally] = json.loads(ended.stdout)
+    assert f"{tally['requests']}/{tally['requests']} requests" in re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "", ended.stderr)
+    assert "━" in ended.stderr
+    assert "(100%)" not in ended.stderr
+
+
+def test_a_table_over_presets_is_as_wide_as_the_output(tmp_path: Path) -> None:
+    agents(tmp_path, 1, 1)
+    asked = ["replay", str(tmp_path / "agents.jsonl"), "--presets", "off"]
+    ended = commands.run(asked, tmp_path, COLUMNS="80")
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+    assert "too large without Steno" in ended.stdout
 
 
 def test_command_prints_json(tmp_path: Path) -> None:

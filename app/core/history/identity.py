@@ -21,8 +21,8 @@ class Identity:
     def digest(self, *parts: bytes) -> bytes:
         """MAC of the parts, each with its length, so that no two lists of parts meet."""
         lengths = [len(part).to_bytes(8, "big") for part in parts]
-        told = b"".join([piece for both in zip(lengths, parts, strict=True) for piece in both])
-        return blake2b(told, key=self._key, digest_size=DIGEST_BYTES).digest()
+        content = b"".join([piece for both in zip(lengths, parts, strict=True) for piece in both])
+        return blake2b(content, key=self._key, digest_size=DIGEST_BYTES).digest()
 
     def tenant(self, credential: bytes) -> str:
         """Whose data: everything that is stored or looked up carries it, and it does not reveal the credential."""

@@ -43,7 +43,7 @@ class Recognition:
 def read_name(given: str) -> str:
     """A client's name for a conversation, without the spaces around it: a header could not hold those.
 
-    Raises `ValueError`, which tells what no name has.
+    Raises `ValueError`, which says what has no name.
     """
     name = given.strip(" ")
     if len(name) > LONGEST_NAME:

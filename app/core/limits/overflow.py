@@ -1,4 +1,4 @@
-"""Overflow: a prompt that the provider refused for its size, and the numbers it told."""
+"""Overflow: a prompt that the provider refused for its size, and the numbers it gave."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Overflow:
     """The model's window, or a bucket of tokens per minute that is smaller than the request."""
     limit: int | None = None
     prompt: int | None = None
-    """Only where the error tells the prompt from the output."""
+    """Only where the error separates the prompt from the output."""
     requested: int | None = None
     """What was counted against the limit: the prompt, with the output where that counts."""
     needs_pressure: bool = False

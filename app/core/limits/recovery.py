@@ -1,6 +1,6 @@
 """Recovery: the budget for sending a request once more, after the provider refused it for its size.
 
-Its numbers count where it tells them: the limit, or how much the prompt was over it, scaled by what we had estimated.
+Its numbers count where it gives them: the limit, or how much the prompt was over it, scaled by what we had estimated.
 Else 70 % of what was sent is tried.
 """
 

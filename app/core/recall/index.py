@@ -32,7 +32,7 @@ NEIGHBOURS = (0.5, 0.25)
 """What a word counts for the passages next to the one that holds it, and for those next to them."""
 RARITY_POWER = 2
 COMMON_SHARE = 0.25
-"""A word in a larger share of the passages tells nothing, and takes long to look at."""
+"""A word in a larger share of the passages distinguishes nothing, and takes long to look at."""
 FEW_PASSAGES = 100
 """A word in at most this many is looked at, however few passages there are."""
 
@@ -92,7 +92,7 @@ class Index:
         return self._passages[number]
 
     def rarity(self, word: str, among: int) -> float:
-        """How much a word tells among the first so many passages; most for one that none of them holds."""
+        """How much a word distinguishes among the first so many passages; most for one that none of them holds."""
         held = self._holding.get(word)
         holding = bisect_left(held[0], among) if held else 0
         return float(log(1 + (among - holding + 0.5) / (holding + 0.5)) ** RARITY_POWER)

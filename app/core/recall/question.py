@@ -1,7 +1,7 @@
 """The question: what a user's message asks a history for, and whether anything in it is an answer.
 
 Most messages of a conversation ask for nothing that is left out, and quotations that are not needed cost tokens and a
-part of the provider's cache. What tells them apart is how much of the message one passage accounts for: a question
+part of the provider's cache. What distinguishes them is how much of the message one passage accounts for: a question
 about something names it with few words, most of which stand around the answer; a remark in passing has many, of which
 any passage holds a few. A message that asks, by its question mark, needs less of a match than one that states.
 """

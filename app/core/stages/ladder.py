@@ -43,7 +43,7 @@ class Decision:
     why: Reasons = ()
     """Why something could not be done."""
     failed: bool = False
-    """A compaction that the client was told of brought no summary."""
+    """A compaction that was announced to the client brought no summary."""
     steps: tuple[Step, ...] = field(default=(), compare=False)
     """What was tried before, the last one being what is sent. Empty where nothing else was looked at."""
     budget: Budget | None = field(default=None, compare=False)
@@ -51,7 +51,7 @@ class Decision:
 
     @property
     def reason(self) -> str | None:
-        """As it is told."""
+        """As it is reported."""
         return joined(self.why) if self.why else None
 
     @property
@@ -83,7 +83,7 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
 def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     """The first step of the ladder that holds; where none does, the client's own bytes.
 
-    `why` tells why no compaction brought the view under the trigger, `in_vain` whether one was tried.
+    `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
     conversation = case.conversation
     untrimmed = whole(conversation)

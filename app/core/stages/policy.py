@@ -45,7 +45,7 @@ class Policy:
         return self.strategy in SUMMARISING
 
     def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether no stage has anything to do, told without counting where that is possible."""
+        """Whether no stage has anything to do, decided without counting where that is possible."""
         return self._is_quiet(conversation, budget) and conversation.is_within(self._quiet_tokens(budget))
 
     def needs_count(self, conversation: Conversation, budget: Budget) -> bool:

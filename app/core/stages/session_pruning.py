@@ -40,7 +40,7 @@ class SessionPruning:
 
 
 def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) -> bool:
-    """Whether it surely changes nothing, told without counting tokens."""
+    """Whether it surely changes nothing, decided without counting tokens."""
     messages = conversation.transcript.messages
     if settings.mode == "aggressive":
         return not any(message.kind is Kind.RESULT for message in messages)

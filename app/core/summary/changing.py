@@ -2,7 +2,7 @@
 
 A client that writes, say, the time into its first message shows another history each turn. Two of its summaries are a
 habit, and a third one is not worth its price. Conversations that go on alike after different beginnings look the same
-at a glance: those of a template, of an evaluation, of a gateway with one key. What tells them apart is time. A
+at a glance: those of a template, of an evaluation, of a gateway with one key. What distinguishes them is time. A
 conversation only grows, so its forms follow one another, each a few messages longer and seen no more once the next one
 is there; conversations of a template stand side by side. In doubt a history is not taken for a changing one: that
 costs a summary, and the contrary leaves a conversation without.
@@ -88,7 +88,7 @@ def changes_every_turn(conversation: Conversation, found: Iterable[Succession], 
 def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
     """How many messages those requests had.
 
-    What stands before a turn tells only that a request had more, and counts as the turn's first message. It is needed
+    What stands before a turn shows only that a request had more, and counts as the turn's first message. It is needed
     where the end is not found: some clients add to the last message what they leave out of it a turn later.
     """
     messages = transcript.messages

@@ -84,7 +84,7 @@ _CODES: Mapping[Outcome, Code] = {
     Outcome.IN_BACKGROUND: Code.SUMMARY_IN_BACKGROUND,
     Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
 }
-"""What is told of an outcome that needs no more words."""
+"""What is said of an outcome that needs no more words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Compaction:
 
     @property
     def reasons(self) -> Reasons:
-        """What is told of it."""
+        """What is said of it."""
         if self.why or self.outcome not in _CODES:
             return self.why
         return because(_CODES[self.outcome])

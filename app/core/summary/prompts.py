@@ -1,4 +1,4 @@
-"""Texts: what the summariser is told and shown, and how a summary stands in a payload.
+"""Texts: what the summariser is asked and shown, and how a summary stands in a payload.
 
 A transcript is data. Each message stands under a heading that carries a fence which its author cannot know: it comes
 from the chunk's keyed digest, so it is unguessable and yet the same bytes every time.
@@ -197,7 +197,7 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
 
 
 def _tells_of_error(text: str) -> bool:
-    """Not every format has a mark for it: an error is told by how the result begins, or by a member of its JSON."""
+    """Not every format has a mark for it: an error shows in how the result begins, or in a member of its JSON."""
     if ERROR_OPENER.match(text):
         return True
     try:

@@ -1,6 +1,6 @@
 """How people word rules: for each language what such a sentence begins with, holds, or asks.
 
-Most sentences with "always" or "never" are none: somebody tells of himself or of others. So a rule is what begins like
+Most sentences with "always" or "never" are none: somebody speaks of himself or of others. So a rule is what begins like
 an order, or is said to "you"; and what begins with another subject is a tale. All of these are matched against single
 sentences of bounded length, without regard to case.
 """
@@ -33,7 +33,7 @@ def _opening(words: str) -> str:
 
 
 _EN_STATE = (
-    # After "always" and "never" what tells, or wishes, and orders nothing.
+    # After "always" and "never" what narrates, or wishes, and orders nothing.
     r"(?:an?|the|and|but|or|so|such|very|too|really|quite|pretty|great|good|nice|fun|happy|glad|excited|lovely|wonderful"
     r"|amazing|awesome|beautiful|cool|interesting|inspiring|tough|hard|easy|proud|there|here|up|down|in|on|at|with|for"
     r"|from|about|as|like|of|to|been|had|has|have|having|was|were|is|are|am|be(?= (?:there|so|my|your|an?|the|here)\b)|being"
@@ -363,7 +363,7 @@ _ES_FUTURE = (
 )
 _ES_PLEASE = r"(?:por favor,? )"
 _IBERIAN_TALE = (
-    # After "nunca" and "siempre": what tells, in Spanish or Portuguese, and orders nothing.
+    # After "nunca" and "siempre": what narrates, in Spanish or Portuguese, and orders nothing.
     r"(?:he|has|ha|hemos|han|había|habían|hubo|fue|fui|era|eran|es|son|soy|está|están|estoy|estaba|estuve|tuve|tenía|tengo"
     r"|tiene|creí|voy|va|vamos|iba|nos|se|le|les|me (?!chame|trate|responda|envie|mostre|pergunte|avise|llam|habl|respond|env|avis"
     r"|pregunt)|lo (?:he|había|hubiera)|antes|más|mejor|supe|vi|quise|quiero|puedo|pude|sé|hay|mis?|sus?|el|la|los|las|un|una"

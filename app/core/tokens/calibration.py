@@ -1,7 +1,7 @@
 """Calibration: what a provider counts, learnt as a line over our estimate: reported = offset + ratio x estimate.
 
 The line is the one that misses the latest samples least, relative to their size, and strays least from what is known
-of the model's family. docs/calibration.md tells the method and where the numbers come from.
+of the model's family. docs/calibration.md gives the method and the source of the numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.core.limits.budget import MOST_TOKENS, Line
 from app.core.tokens.rules import LONGEST_MODEL, WHOLE
 
 FEWEST_NOTED = 3
-"""Samples before anything is told: one or two may lie anywhere."""
+"""Samples before anything is concluded: one or two may lie anywhere."""
 
 TOLERANCE = 0.01
 ENOUGH_OF_ONE = 5
@@ -28,7 +28,7 @@ SIZES = (1_000, 10_000, 100_000)
 """Estimates at which a line has to differ by more than the tolerance from the current one to take its place."""
 
 KEPT = 8
-"""Samples kept of each size, large and small: short prompts do not push out what long ones told."""
+"""Samples kept of each size, large and small: short prompts do not push out what long ones showed."""
 
 NOISE = 0.001
 """The relative misfit that all samples together may have without telling against a line."""
@@ -67,9 +67,9 @@ class LineBounds:
     offsets: tuple[float, float]
     """No line leaves these, whatever is reported."""
     measured: tuple[float, float]
-    """All that was ever measured lies between; a ratio outside is told."""
+    """All that was ever measured lies between; a ratio outside is reported."""
     large: int
-    """From this estimate on a sample tells of the ratio; a smaller one weighs as much less as it is smaller."""
+    """From this estimate on a sample shows the ratio; a smaller one weighs as much less as it is smaller."""
     least: float
     """Of what was expected: a sample that reports less is rejected."""
     confirmed_above: bool = False
@@ -132,7 +132,7 @@ class Calibration:
 
     @property
     def exact(self) -> bool:
-        """Whether the line told the latest samples to about a hundredth."""
+        """Whether the line predicted the latest samples to about a hundredth."""
         latest = self.recent[-EXACT_SAMPLES:]
         return len(latest) == EXACT_SAMPLES and all(
             abs(self.apply(sample.estimate) - sample.reported) <= unsure(sample.reported) for sample in latest
@@ -156,8 +156,8 @@ class Calibration:
 def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
     """What the lines of several tenants have in common, each tenant's counting once; None where there is but one.
 
-    At either end the middle of what they tell, of two middle ones the one nearer to the prior: whoever tells anything
-    else than the others moves nothing beyond what one of them tells, nor beyond what was ever measured.
+    At either end the middle of what they say, of two middle ones the one nearer to the prior: whoever says anything
+    else than the others moves nothing beyond what one of them says, nor beyond what was ever measured.
     """
     if len(lines) < 2:
         return None
@@ -168,7 +168,7 @@ def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
     offset = small - ratio * COMPARED_AT[0]
     if lowest <= offset <= highest:
         return Line(offset, ratio)
-    # With an offset at its bound the line turns around the large end, or it would pass what anybody told there.
+    # With an offset at its bound the line turns around the large end, or it would pass what anybody said there.
     offset = min(highest, max(lowest, offset))
     return Line(offset, min(most, max(least, (large - offset) / COMPARED_AT[1])))
 
@@ -177,8 +177,8 @@ def _at(line: Line, estimate: int) -> float:
     return line.offset + line.ratio * estimate
 
 
-def _middle(told: Sequence[float], expected: float) -> float:
-    return min(median_low(told), median_high(told), key=lambda one: abs(log(one / expected)))
+def _middle(values: Sequence[float], expected: float) -> float:
+    return min(median_low(values), median_high(values), key=lambda one: abs(log(one / expected)))
 
 
 def observe(calibration: Calibration, sample: Sample) -> Calibration:

@@ -1,4 +1,4 @@
-"""Declarations: what a request tells the model beside its messages, and what the prompt therefore costs more."""
+"""Declarations: what a request declares to the model beside its messages, and what the prompt therefore costs more."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _passes(message: Message, rules: CountingRules) -> bool:
 
 
 def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """What the reasoning in a message costs. Its text may be a summary only: then what is encrypted tells more."""
+    """What the reasoning in a message costs. Its text may be a summary only: then what is encrypted says more."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
@@ -181,8 +181,8 @@ def _tools_tokens(
         return preamble + sum(count(_tool_text(tool)) for tool in declarations.tools)
     text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
     if rules.gpt_5:
-        told = system is not None and holds_calls and not rules.apart
-        return count(text) + rules.tools_alone + told - (not declarations.tools[0].description)
+        stated = system is not None and holds_calls and not rules.apart
+        return count(text) + rules.tools_alone + stated - (not declarations.tools[0].description)
     alone = system is None or rules.apart
     tokens = count(text) + rules.tools_alone if alone else _tokens_behind(system or "", text, count) - 1
     if declarations.forced:

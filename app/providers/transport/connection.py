@@ -43,7 +43,7 @@ class _Stalled(Exception):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection. `freed` is told when it may be used again, `lost`, once or twice, when not any more.
+    """One connection. `freed` is called when it may be used again, `lost`, once or twice, when not any more.
 
     `room` is where the network is read to. It is empty after each read, so a loop's connections can share it.
     """
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, *pieces: bytes) -> None:
-        if self._transport.is_closing():  # uvloop's would raise, and an exchange that came later was not told.
+        if self._transport.is_closing():  # uvloop's would raise, and an exchange that came later has not heard of it.
             self._ended(ConnectionResetError("It was closed already."))
         else:
             self._transport.writelines(pieces)

@@ -131,7 +131,7 @@ class AnswerReading:
         self._fields = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.arrived:  # A trailer otherwise, of which nobody is told.
+        if not self.arrived:  # A trailer otherwise, which nobody gets.
             self._fields.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:

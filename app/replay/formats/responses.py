@@ -116,7 +116,7 @@ def _is_text(part: Element) -> bool:
 
 
 def _frame(item: Element, *, is_call: bool) -> bytes:
-    told = ("content", *ANSWERED_WITH, *(CALLED_WITH if is_call else ()))
+    known = ("content", *ANSWERED_WITH, *(CALLED_WITH if is_call else ()))
     parts = [part for name in ("content", *ANSWERED_WITH) for part in dicts(item.get(name)) if not _is_text(part)]
-    others = {key: inner for key, inner in item.items() if key not in told and key not in TIED}
+    others = {key: inner for key, inner in item.items() if key not in known and key not in TIED}
     return msgspec.json.encode([others, parts], order="sorted")

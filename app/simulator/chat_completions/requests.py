@@ -100,7 +100,7 @@ class Reader:
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
 
     def read(self, body: bytes, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
-        """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         raw = _decode(body, dict[str, msgspec.Raw])
         arguments = {name: _decode(value) for name, value in raw.items() if name != "messages"}
         model = model_of(arguments, rules)

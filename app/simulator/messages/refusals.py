@@ -110,7 +110,7 @@ def changed_thinking(path: str) -> Refusal:
 
 
 def bound_elsewhere(path: str, kind: str, difference: str) -> Refusal:
-    """`difference`: the sentence about what changed, if that can be told."""
+    """`difference`: the sentence about what changed, if that can be known."""
     message = (
         f"{path}: Invalid `{_sealed(kind)}` in `{kind}` block. The block is bound to a different conversation. "
         'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". '

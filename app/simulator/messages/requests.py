@@ -105,7 +105,7 @@ class Reader:
         self._recent = PromptCache()
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
-        """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         betas = betas_of(record)
         request, dropped = self._accepted(record, betas)
         model = _model_of(request, rules)

@@ -97,7 +97,7 @@ def without(request: Json, dropped: Sequence[Misplaced]) -> Json:
 
 
 def _check_open_turn(messages: Sequence[Json]) -> None:
-    """A turn whose calls were just answered is told with the thinking that it began with."""
+    """A turn whose calls were just answered is given with the thinking that it began with."""
     if not any(block["type"] == "tool_result" for block in blocks_of(messages[-1]["content"])):
         return
     spoken = [

@@ -155,7 +155,7 @@ _OWN = re.compile(r"[a-z]+_51([0-9a-f]{12})([0-9a-f]{2})([b0])")
 
 
 def item_id(kind: str, sequence: int, place: int, bound: bool) -> str:
-    """`bound`: the item was said after the reasoning before it. The id tells, so that the judge needs no memory."""
+    """`bound`: the item was said after the reasoning before it. The id says so, so that the judge needs no memory."""
     return f"{PREFIXES[kind]}_51{sequence:012x}{place:02x}{'b' if bound else '0'}"
 
 

@@ -38,7 +38,7 @@ class AcceptedRequest:
     compaction: Literal["alone", "behind"] | None
     """The provider's own: in place of an answer, or after it."""
     overflows: bool
-    """The stream begins, and then tells that the prompt was too long."""
+    """The stream begins, and then says that the prompt was too long."""
 
     @property
     def model(self) -> str:
@@ -93,7 +93,7 @@ class Reader:
         self._store = store
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
-        """Raise `Refused` as the provider would; `counted` is told the prompt tokens before the window is checked."""
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         request = _object(record)
         items, conversation = self._items(request)
         triggered = bool(items) and kind_of(items[-1]) == "compaction_trigger"

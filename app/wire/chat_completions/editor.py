@@ -1,12 +1,12 @@
 """The answer on its way to the client: our members go in, and what would be a second beginning comes out.
 
 A stream passes frame by frame, nearly always as it came: only a frame that may hold something of ours is looked into,
-and even that keeps all its other bytes. There are three such frames. The first chunk is told the status, so that a
-client knows it soon. The first chunk that finishes a choice is told everything: many clients stop reading there. And
+and even that keeps all its other bytes. There are three such frames. The first chunk gets the status, so that a
+client knows it soon. The first chunk that finishes a choice gets everything: many clients stop reading there. And
 where we began the stream ourselves, every chunk is given the head that was sent, and the one with the role loses it:
 clients break on a second role, drop chunks of another id, and cannot merge two times or models.
 
-An answer in one piece is told everything at its end. What is not what it should be passes as it came: the client's own
+An answer in one piece gets everything at its end. What is not what it should be passes as it came: the client's own
 parser is the judge of it.
 """
 
@@ -138,7 +138,7 @@ class CompletionEditor:
         return frame if edited == text else frame[:start] + edited + frame[stop:]
 
     def _members(self, finishes: set[int]) -> bytes:
-        """What the chunk is told: all in the first one that finishes a choice, else the status in the first one."""
+        """What the chunk gets: all in the first one that finishes a choice, else the status in the first one."""
         is_first, is_finish = not self.begun, bool(finishes) and not self.finished
         self.begun = True
         if len(self.finished) < self.choices:  # A provider may number them without an end.

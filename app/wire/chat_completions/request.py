@@ -209,7 +209,7 @@ def _threshold(management: object) -> int | None:
         if isinstance(entry, dict) and entry.get("type") == "compaction" and "compact_threshold" in entry:
             value = entry["compact_threshold"]
             if not isinstance(value, int) or isinstance(value, bool) or value < LEAST_THRESHOLD:
-                told = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
-                raise InvalidRequest(f"compact_threshold must be {told}.", "context_management")
+                expected = f"a whole number of tokens, at least {LEAST_THRESHOLD}; it is {value!r:.100}"
+                raise InvalidRequest(f"compact_threshold must be {expected}.", "context_management")
             return min(value, MOST_TOKENS)  # However large, it is over every window.
     return None

@@ -1,10 +1,10 @@
 """The answer on its way to the client: our members go in, and what would be a second beginning comes out.
 
-A stream passes frame by frame, nearly always as it came. Its `message_start` is told the status, its `message_delta`
+A stream passes frame by frame, nearly always as it came. Its `message_start` gets the status, its `message_delta`
 everything; all other frames keep their bytes. Where a `message_start` of ours has begun the answer, the provider's is
 taken out, and what it said of the prompt's size goes into the `message_delta`.
 
-An answer in one piece is told everything at its end. What is not what it should be passes as it came: the client's own
+An answer in one piece gets everything at its end. What is not what it should be passes as it came: the client's own
 parser is the judge of it.
 """
 
@@ -98,69 +98,69 @@ class MessageEditor:
         if (self.begun and _NOTABLE.search(text) is None) or holds_more_values(text, MOST_VALUES):
             return frame
         try:
-            told = RawObject(text)
+            given = RawObject(text)
         except Unreadable:
             return frame
-        edited = self._edited(told, told.value("type"))
+        edited = self._edited(given, given.value("type"))
         if edited == text:
             return frame
         return frame[:start] + edited + frame[stop:] if edited else b""
 
-    def _edited(self, told: RawObject, kind: object) -> bytes:
+    def _edited(self, given: RawObject, kind: object) -> bytes:
         """What is left of a frame's data; nothing of a second beginning."""
-        if kind == "error" or told.value("error"):
+        if kind == "error" or given.value("error"):
             self.failed = True
-            self.refusal = b"" if self.begun else told.text
-            return told.text
+            self.refusal = b"" if self.begun else given.text
+            return given.text
         is_first = not self.begun
         self.begun = self.begun or kind in _BEGINNINGS
         if kind == "message_start":
-            return self._start(told, is_first=is_first)
+            return self._start(given, is_first=is_first)
         if kind == "message_delta":
-            return self._delta(told)
+            return self._delta(given)
         self.ended = self.ended or kind == "message_stop"
-        return told.text
+        return given.text
 
-    def _start(self, told: RawObject, *, is_first: bool) -> bytes:
-        message = _object(told.raw("message"))
+    def _start(self, given: RawObject, *, is_first: bool) -> bytes:
+        message = _object(given.raw("message"))
         self._take_usage(message)
         if self.begins_answer:
             named = {name: message.raw(name) or b"" for name in ("id", "model")}
             self.provider = {name: raw for name, raw in named.items() if 0 < len(raw) <= LONGEST_NAME}
             return b""
-        return told.with_status(self.first_members) if is_first and self.first_members else told.text
+        return given.with_status(self.first_members) if is_first and self.first_members else given.text
 
-    def _delta(self, told: RawObject) -> bytes:
-        edited = self._with_prompt(told) if self.begins_answer else told.text
-        self._take_usage(told)
-        reason = _object(told.raw("delta")).value("stop_reason")
+    def _delta(self, given: RawObject) -> bytes:
+        edited = self._with_prompt(given) if self.begins_answer else given.text
+        self._take_usage(given)
+        reason = _object(given.raw("delta")).value("stop_reason")
         if not reason or self.ended:
             return edited
         self.ended, self.window_full = True, says_window_full(reason)
         members = self._last_members()
         return RawObject(edited).with_status(members) if members else edited
 
-    def _with_prompt(self, told: RawObject) -> bytes:
+    def _with_prompt(self, given: RawObject) -> bytes:
         """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
-        usage = _object(told.raw("usage"))
+        usage = _object(given.raw("usage"))
         known = (name for name in PROMPT_PARTS if name in self.usage_said and name not in usage)
         missing = b",".join(b'"%b":%b' % (name.encode(), msgspec.json.encode(self.usage_said[name])) for name in known)
         if not missing:
-            return told.text
+            return given.text
         added = usage.spliced(add=missing)
-        return told.spliced({"usage": added}) if "usage" in told else told.spliced(add=b'"usage":' + added)
+        return given.spliced({"usage": added}) if "usage" in given else given.spliced(add=b'"usage":' + added)
 
     def _last_members(self) -> bytes:
         """With what the provider said of itself, where its beginning was taken out."""
         if not self.provider or not self.finish_members:
             return self.finish_members
-        told = _object(b"{" + self.finish_members + b"}")
+        given = _object(b"{" + self.finish_members + b"}")
         named = b",".join(b'"%b":%b' % (name.encode(), raw) for name, raw in self.provider.items())
-        context = _object(told.raw("context")).spliced(add=b'"provider":{' + named + b"}")
-        return told.spliced({"context": context})[1:-1]
+        context = _object(given.raw("context")).spliced(add=b'"provider":{' + named + b"}")
+        return given.spliced({"context": context})[1:-1]
 
-    def _take_usage(self, told: RawObject) -> None:
-        usage = told.value("usage") if len(told.raw("usage") or b"") <= LONGEST_USAGE else None
+    def _take_usage(self, given: RawObject) -> None:
+        usage = given.value("usage") if len(given.raw("usage") or b"") <= LONGEST_USAGE else None
         if isinstance(usage, dict):
             self.usage_said.update((name, said) for name, said in usage.items() if said is not None)
 

@@ -91,7 +91,7 @@ class Messages:
         request: WireRequest | None = None,  # noqa: ARG002 - all there is to know of an answer stands in it
         early: EarlyFrames | None = None,
         *,
-        hides_usage: bool = False,  # noqa: ARG002 - a stream tells it unasked
+        hides_usage: bool = False,  # noqa: ARG002 - a stream gives it unasked
     ) -> MessageEditor:
         begins_answer = isinstance(early, MessageEvents) and early.begins_answer
         return MessageEditor(told.status, told.report, begins_answer)

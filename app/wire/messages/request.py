@@ -62,7 +62,7 @@ class MessagesRequest:
 
     choices: ClassVar[int] = 1
     wants_usage: ClassVar[bool] = True
-    """A stream tells it unasked."""
+    """A stream gives it unasked."""
     says_whether_usage: ClassVar[bool] = True
 
     source: RawObject
@@ -150,7 +150,7 @@ class MessagesRequest:
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002
         """The request with other messages; every other member keeps its bytes and its place. Nobody need ask for the
-        usage: a stream tells it."""
+        usage: a stream gives it."""
         among = list(raw_messages)
         replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
         if among and is_beside(among[0]):
@@ -253,8 +253,8 @@ def _ask(source: RawObject) -> CompactionAsk | None:
 
 
 def _focus_in(asked: Json) -> str:
-    told = asked.get("instructions")
-    return told.strip()[:LONGEST_FOCUS] if isinstance(told, str) else ""
+    given = asked.get("instructions")
+    return given.strip()[:LONGEST_FOCUS] if isinstance(given, str) else ""
 
 
 def is_compaction_edit(edit: object) -> bool:
@@ -269,9 +269,9 @@ def _referred(elements: Sequence[bytes]) -> Referred | None:
             continue
         blocks = [block for block in blocks_of(decoded_message(raw).get("content")) if is_compaction(block)]
         if blocks:
-            told = blocks[-1].get("content")
+            given = blocks[-1].get("content")
             reference = reference_in(blocks[-1])
-            return Referred(reference, told if isinstance(told, str) else None) if reference else None
+            return Referred(reference, given if isinstance(given, str) else None) if reference else None
     return None
 
 
@@ -281,7 +281,7 @@ def _thinking(source: RawObject) -> Json:
 
 
 def refuses_ties(refusal: bytes, request: MessagesRequest) -> bool:
-    """Whether thinking is refused because it is signed over another prompt; not where the client wants to be told."""
+    """Whether thinking is refused because it is signed over another prompt; not where the client wants to know."""
     return BINDING_MEMBER in refusal and BINDING_MEMBER.decode() not in _thinking(request.source)
 
 
@@ -290,9 +290,9 @@ def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
     source = RawObject(payload)
     thinking = {**_thinking(source), BINDING_MEMBER.decode(): {"prefix_mismatch_behavior": "drop_block"}}
     betas = [value for name, value in headers if name == BETAS]
-    told = b",".join(betas if any(BINDING_CONTROLS in value for value in betas) else [*betas, BINDING_CONTROLS])
+    joined = b",".join(betas if any(BINDING_CONTROLS in value for value in betas) else [*betas, BINDING_CONTROLS])
     others = [(name, value) for name, value in headers if name != BETAS]
-    return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, told)]
+    return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, joined)]
 
 
 def _edits(source: RawObject) -> list[Json]:

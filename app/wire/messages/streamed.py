@@ -15,7 +15,7 @@ from app.wire.sse import event
 from app.wire.streamed import IN_ONE_LINE, MOST_RAW, streamed
 
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""What a stream tells where the message ends."""
+"""What a stream says where the message ends."""
 _GROWN = {
     "text": (("text", "text_delta", "text"),),
     "thinking": (("thinking", "thinking_delta", "thinking"), ("signature", "signature_delta", "signature")),
@@ -79,8 +79,8 @@ def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
         emptied = {name: b"null" for name in held if name in block}
         deltas.append({"type": "compaction_delta", **held})
     yield _event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
-    for told in deltas:
-        yield _event("content_block_delta", index=index, delta=told)
+    for piece in deltas:
+        yield _event("content_block_delta", index=index, delta=piece)
     yield _event("content_block_stop", index=index)
 
 

@@ -1,4 +1,4 @@
-"""What prompts cost in this format. Claude is counted by what its vendor tells of it, as far as that is told; what runs
+"""What prompts cost in this format. Claude is counted by what its vendor says about it, as far as that goes; what runs
 elsewhere has a template of its own and counts alike in every format.
 
 Amounts are Claude's own tokens. An estimate is in those of o200k_base, of which calibration makes Claude's.

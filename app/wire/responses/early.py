@@ -30,7 +30,7 @@ class CompactionEvents:
     number: int = 0
     """Of the next frame."""
     outcome: bytes = b""
-    """A member that tells what became of the compaction, for the provider's first frame."""
+    """A member that says what became of the compaction, for the provider's first frame."""
 
     @property
     def begins(self) -> bool:

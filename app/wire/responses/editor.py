@@ -1,7 +1,7 @@
 """The answer on its way to the client: our members go in, and what would be a second beginning comes out.
 
 A stream passes frame by frame, nearly always as it came: only what begins or ends it is looked into, and even that
-keeps all its other bytes. The first frame is told the status, the one that ends the response everything. A provider
+keeps all its other bytes. The first frame gets the status, the one that ends the response everything. A provider
 opens its stream before it looks at the prompt: what it says until the first item does not count as an answer, and an
 error behind it is a refusal.
 
@@ -56,7 +56,7 @@ class ResponsesEditor:
     failed: bool = False
     refusal: bytes = b""
     _told: bool = False
-    """The first frame that is told the status has come."""
+    """The first frame that gets the status has come."""
     _id: str = ""
     """Of the response, as the client knows it."""
     _next: int = 0

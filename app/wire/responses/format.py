@@ -93,7 +93,7 @@ class Responses:
         request: WireRequest | None = None,  # noqa: ARG002 - one answer is like another
         early: EarlyFrames | None = None,
         *,
-        hides_usage: bool = False,  # noqa: ARG002 - it is told unasked
+        hides_usage: bool = False,  # noqa: ARG002 - it is given unasked
     ) -> ResponsesEditor:
         return ResponsesEditor(told.status, told.report, early if isinstance(early, CompactionEvents) else None)
 
@@ -125,7 +125,7 @@ class Responses:
     def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - it knows none
         return False
 
-    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - it is told unasked
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - it is given unasked
         return False
 
 

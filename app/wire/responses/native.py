@@ -62,8 +62,8 @@ class ResponsesCompaction:
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:
         if path != COMPACT_PATH:
             usage, output = _usage(made), [_item(made)]
-            told = response(new_id(), request.model, "completed", output=output, usage=usage)
-            return msgspec.json.encode(told)
+            ended = response(new_id(), request.model, "completed", output=output, usage=usage)
+            return msgspec.json.encode(ended)
         users = (said for raw in _untriggered(_elements(request)) if (said := _said_by_user(raw)) is not None)
         return msgspec.json.encode(
             {
@@ -86,36 +86,36 @@ class CompactionBehind:
     request: ResponsesRequest
 
     def frame_closes(self, frame: bytes) -> ResponsesRequest | None:
-        told = _ending(frame)
-        return None if told is None else self.body_closes(told.raw("response") or b"")
+        ended = _ending(frame)
+        return None if ended is None else self.body_closes(ended.raw("response") or b"")
 
     def body_closes(self, body: bytes) -> ResponsesRequest | None:
         try:
-            told = RawObject(body)
-            output = split_array(told.raw("output") or b"[]")
-            if told.value("status") != "completed" or any(_is_open(raw) for raw in output):
+            ended = RawObject(body)
+            output = split_array(ended.raw("output") or b"[]")
+            if ended.value("status") != "completed" or any(_is_open(raw) for raw in output):
                 return None
         except Unreadable:
             return None
         return _closed(self.request, output)
 
     def frame(self, frame: bytes, made: MadeCompaction | None) -> bytes:
-        told = _ending(frame) if made is not None else None
-        return frame if told is None or made is None else b"".join(_frames(told, made))
+        ended = _ending(frame) if made is not None else None
+        return frame if ended is None or made is None else b"".join(_frames(ended, made))
 
     def body(self, body: bytes, made: MadeCompaction | None) -> bytes:
         return body if made is None else _with_item(RawObject(body), _item(made))
 
 
-def _frames(told: RawObject, made: MadeCompaction) -> Iterator[bytes]:
+def _frames(ended: RawObject, made: MadeCompaction) -> Iterator[bytes]:
     """The item's, then the frame that ends the answer."""
-    number, whole, item = told.value("sequence_number"), RawObject(told.raw("response") or b"{}"), _item(made)
+    number, whole, item = ended.value("sequence_number"), RawObject(ended.raw("response") or b"{}"), _item(made)
     first = number if isinstance(number, int) else 0
     at = {"output_index": len(split_array(whole.raw("output") or b"[]"))}
     yield frame("response.output_item.added", first, {**at, "item": {**item, "encrypted_content": ""}})
     yield frame("response.output_item.done", first + 1, {**at, "item": item})
     numbered = {"sequence_number": b"%d" % (first + 2)} if isinstance(number, int) else {}
-    yield event(told.spliced({"response": _with_item(whole, item), **numbered}), "response.completed")
+    yield event(ended.spliced({"response": _with_item(whole, item), **numbered}), "response.completed")
 
 
 def _ending(frame: bytes) -> RawObject | None:
@@ -123,10 +123,10 @@ def _ending(frame: bytes) -> RawObject | None:
     if _LAST_FRAME not in frame or (data := data_of(frame)) is None:
         return None
     try:
-        told = RawObject(frame[slice(*data)])
+        ended = RawObject(frame[slice(*data)])
     except Unreadable:
         return None
-    return told if told.value("type") == "response.completed" else None
+    return ended if ended.value("type") == "response.completed" else None
 
 
 def _with_item(whole: RawObject, item: dict[str, Any]) -> bytes:

@@ -49,9 +49,9 @@ class ResponsesRequest:
 
     choices: ClassVar[int] = 1
     wants_usage: ClassVar[bool] = True
-    """A stream always tells what it cost."""
+    """A stream always says what it cost."""
     says_whether_usage: ClassVar[bool] = True
-    """So what comes tells nothing of what other formats tell unasked."""
+    """So what comes says nothing about what other formats say unasked."""
 
     source: RawObject
     model: str
@@ -140,7 +140,7 @@ class ResponsesRequest:
             return self.source.text
         return self.source.spliced(remove=OWN_MEMBERS)
 
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is told unasked
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is given unasked
         """The request with other items; every other member keeps its bytes and its place.
 
         An input that was a text becomes a list only where it is not the only one any more.
@@ -287,10 +287,10 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
     if isinstance(turn, str):
         try:
-            told = msgspec.json.decode(turn)
+            metadata = msgspec.json.decode(turn)
         except (msgspec.DecodeError, RecursionError):
-            told = None
-        if isinstance(told, dict) and told.get("request_kind") == "compaction":
+            metadata = None
+        if isinstance(metadata, dict) and metadata.get("request_kind") == "compaction":
             return True
     last = elements[-1] if elements else b""
     if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):

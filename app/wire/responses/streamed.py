@@ -56,10 +56,10 @@ def _frames(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[byt
             return
         if "output" not in whole:
             raise Unreadable("It has no output.")
-        told = [*_said(whole, items)]
+        events = [*_said(whole, items)]
     except Unreadable as error:
         raise UpstreamUnreadable("The provider's answer is no response.") from error
-    for number, (type_, members) in enumerate(told):
+    for number, (type_, members) in enumerate(events):
         yield event(_object({"type": _json(type_), "sequence_number": b"%d" % number, **members}), type_)
 
 
