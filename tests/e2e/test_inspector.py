@@ -96,6 +96,14 @@ def test_a_stranger_is_led_to_the_sign_in(path: str, used: Steno) -> None:
     assert "set-cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("path", ["/", "/ui/conversations"])
+def test_who_looks_without_a_key_is_shown_where_those_with_one_are(path: str, used: Steno) -> None:
+    with browser(used.url) as anonymous:
+        assert "signs in with that key" in anonymous.get(path).text
+    with operator(used.url) as client:
+        assert "signs in with that key" not in client.get(path).text
+
+
 def test_a_stranger_sees_on_the_landing_page_what_is_public_alone(used: Steno) -> None:
     with browser(used.url, headers=ELSEWHERE) as stranger:
         shown = stranger.get("/").text
