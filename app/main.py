@@ -95,13 +95,13 @@ class Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: bool = True) -> Application:
+def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: bool = True) -> Application:
     """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
 
-    `metrics`: where it counts, as one of several workers; `tells`: it logs what else is wrong, which one of them does.
+    `metrics`: where it counts, as one of several workers; `reports`: it logs what else is wrong, as one of them does.
     """
     instance, metrics = new_instance(), metrics or Metrics.of_one()
-    services = open_services(settings, instance, metrics, tells=tells)
+    services = open_services(settings, instance, metrics, reports=reports)
     app = Application(
         title="Steno",
         version=__version__,
@@ -110,7 +110,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, tells: boo
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,
-        lifespan=_lifespan(services, settings.server.drain_seconds, tells=tells),
+        lifespan=_lifespan(services, settings.server.drain_seconds, reports=reports),
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
@@ -165,10 +165,10 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
         app.include_router(router)
 
 
-def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, tells: bool) -> Services:
+def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, reports: bool) -> Services:
     """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(settings.tokenizer.folder)
-    _refuse_fatal(check_settings(settings, tokenizer.missing), tells=tells)
+    _refuse_fatal(check_settings(settings, tokenizer.missing), reports=reports)
     secret = server_secret(settings)
     identity = Identity(secret)
     store = open_store(settings, metrics.asked_database)
@@ -318,12 +318,12 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
     )
 
 
-def _refuse_fatal(findings: Iterable[Finding], *, tells: bool) -> None:
-    """Logs what is wrong, if `tells`. Raises `ConfigurationError` for the first thing that prevents the start."""
+def _refuse_fatal(findings: Iterable[Finding], *, reports: bool) -> None:
+    """Logs what is wrong, if `reports`. Raises `ConfigurationError` for the first thing that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)
-        if tells:
+        if reports:
             _log_finding(finding)
 
 
@@ -340,7 +340,7 @@ async def _check_upstreams(providers: Iterable[Provider]) -> None:
 
 
 def _lifespan(
-    services: Services, drain_seconds: float, *, tells: bool
+    services: Services, drain_seconds: float, *, reports: bool
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -351,7 +351,7 @@ def _lifespan(
             app.state.failure = str(error)
             raise
         await services.providers.start(calibrate=services.calibration.enabled)
-        checking = asyncio.ensure_future(_check_upstreams(services.providers.all if tells else ()))
+        checking = asyncio.ensure_future(_check_upstreams(services.providers.all if reports else ()))
         sampling = asyncio.ensure_future(services.sampler.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()

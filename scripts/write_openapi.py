@@ -52,7 +52,7 @@ def examples() -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """With the examples as they are in the package."""
-    app = create_app(load(storage={"url": "memory"}, secret="a secret for the schema"), tells=False)  # noqa: S106
+    app = create_app(load(storage={"url": "memory"}, secret="a secret for the schema"), reports=False)  # noqa: S106
     return app.openapi()
 
 

@@ -20,7 +20,7 @@ def asking(settings: Settings) -> Iterator[httpx2.Client]:
     """A client of it. Raises `ConfigurationError` for settings that cannot be used."""
     in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
     with (
-        serve(create_app(settings.model_copy(update={"storage": in_memory}), tells=False), lifespan="on") as server,
+        serve(create_app(settings.model_copy(update={"storage": in_memory}), reports=False), lifespan="on") as server,
         httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
     ):
         yield client

@@ -59,16 +59,16 @@ def run(
     on_start: Callable[[Started], None],
     supervisor: Connection | None = None,
     *,
-    tells: bool = True,
+    reports: bool = True,
 ) -> str | None:
     """Serves until it is stopped. What kept it from starting, or None.
 
-    `supervisor`: ends when this process is to stop; signals from a keyboard are then not meant for it. `tells`: it logs
-    what is wrong with the settings.
+    `supervisor`: ends when this process is to stop; signals from a keyboard are then not meant for it. `reports`: it
+    logs what is wrong with the settings.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        app = create_app(settings, metrics, tells=tells)
+        app = create_app(settings, metrics, reports=reports)
     except (ConfigurationError, StoreError) as error:
         return str(error)
     config = uvicorn.Config(

@@ -57,7 +57,7 @@ class Worker:
 
     number: int
     process: BaseProcess
-    tells: Connection
+    pipe: Connection
     """`Started` once it serves, or why it cannot."""
     began: float
     quick_ends: int = 0
@@ -68,8 +68,8 @@ class Worker:
     def heard(self) -> Started | str | None:
         """What it said; None where it ended without a word."""
         with suppress(EOFError, OSError):
-            told: Started | str = self.tells.recv()
-            return told
+            message: Started | str = self.pipe.recv()
+            return message
         return None
 
     def has_ended(self, now: float) -> float:
@@ -115,9 +115,9 @@ class Supervisor:
             end.setblocking(False)
         signal.set_wakeup_fd(self._waking.fileno())
         for number in STOPS:
-            signal.signal(number, self._told)
+            signal.signal(number, self._stop_asked)
 
-    def _told(self, number: int, _: FrameType | None) -> None:
+    def _stop_asked(self, number: int, _: FrameType | None) -> None:
         self._signals.append(number)
 
     def _wait(self, things: Iterable[Any], seconds: float | None = None) -> list[Any]:
@@ -133,7 +133,7 @@ class Supervisor:
         """The first, then the others. Why one cannot serve, or None."""
         count = self._settings.server.workers
         for numbers in (range(1), range(1, count)):
-            begun = [self._begin(number, tells=number == 0) for number in numbers]
+            begun = [self._begin(number, reports=number == 0) for number in numbers]
             self._workers += begun
             if (failure := self._await(begun)) is not None:
                 return failure
@@ -144,10 +144,10 @@ class Supervisor:
 
     def _await(self, begun: Sequence[Worker]) -> str | None:
         """Until all of them serve, or it is asked to stop."""
-        waiting = {worker.tells: worker for worker in begun}
+        waiting = {worker.pipe: worker for worker in begun}
         while waiting and not self._signals:
-            for tells in self._wait(waiting):
-                worker = waiting.pop(tells)
+            for ready in self._wait(waiting):
+                worker = waiting.pop(ready)
                 match worker.heard():
                     case Started() as started:
                         self._started = started
@@ -158,9 +158,9 @@ class Supervisor:
                         return f"A worker ended with status {worker.process.exitcode} before it served."
         return None
 
-    def _begin(self, number: int, *, tells: bool = False) -> Worker:
-        heard, tells_us = CONTEXT.Pipe(duplex=False)
-        given = self._settings, self._taken, self._table, number, tells_us, self._lasts, self._ends, tells
+    def _begin(self, number: int, *, reports: bool = False) -> Worker:
+        heard, reporting = CONTEXT.Pipe(duplex=False)
+        given = self._settings, self._taken, self._table, number, reporting, self._lasts, self._ends, reports
         process = CONTEXT.Process(target=_work, args=given, name=f"worker {number}")
         # Until it has handlers of its own, a fork would take a signal with ours.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
@@ -168,7 +168,7 @@ class Supervisor:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
-        tells_us.close()
+        reporting.close()
         return Worker(number, process, heard, monotonic())
 
     # Watching
@@ -187,16 +187,16 @@ class Supervisor:
     def _look_after(self, worker: Worker) -> None:
         now = monotonic()
         if worker.due == inf and not worker.process.is_alive():
-            told = worker.heard()
-            if isinstance(told, Started):  # When it began; why it ended nobody knows.
-                told = worker.heard()
+            message = worker.heard()
+            if isinstance(message, Started):  # When it began; why it ended nobody knows.
+                message = worker.heard()
             pause = worker.has_ended(now)
             self._metrics.ended(worker.number)
             log.warning(
                 "worker ended",
                 worker=worker.number,
                 status=worker.process.exitcode,
-                reason=told,
+                reason=message,
                 seconds=round(now - worker.began, 1),
                 pause=pause,
             )
@@ -211,8 +211,8 @@ class Supervisor:
             pause = worker.has_ended(worker.began)
             log.warning("worker not started", worker=worker.number, reason=error.strerror, pause=pause)
             return
-        worker.tells.close()
-        worker.process, worker.tells, worker.began, worker.due = begun.process, begun.tells, begun.began, inf
+        worker.pipe.close()
+        worker.process, worker.pipe, worker.began, worker.due = begun.process, begun.pipe, begun.began, inf
         self._metrics.restarted()
 
     # Stopping
@@ -243,10 +243,10 @@ def _work(
     taken: list[socket.socket],
     table: Table,
     number: int,
-    told: Connection,
+    reporting: Connection,
     lasts: Connection,
     ends: Connection,
-    tells: bool,
+    reports: bool,
 ) -> None:
     """What a worker is."""
     signal.set_wakeup_fd(-1)
@@ -260,7 +260,7 @@ def _work(
     except OSError as error:
         failure: str | None = server.cannot_listen(settings, error)
     else:
-        failure = server.run(settings, own, Metrics(table, number), told.send, lasts, tells=tells)
+        failure = server.run(settings, own, Metrics(table, number), reporting.send, lasts, reports=reports)
     if failure is not None:
-        told.send(failure)
+        reporting.send(failure)
         sys.exit(1)

@@ -34,7 +34,7 @@ class Code(StrEnum):
         ": ",
     )
     NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
-    STORAGE = "storage", "the database is away"
+    STORAGE = "storage", "the database cannot be reached"
     STOPPING = "stopping", "the server is shutting down"
     COMPACTION_INEFFECTIVE = (
         "compaction_ineffective",
@@ -103,9 +103,9 @@ class Code(StrEnum):
         "summariser_error_frame",
         "the summariser's answer was an error, although its status was 200",
     )
-    SUMMARISER_ANSWER_CUT = "summariser_answer_cut", "the summariser's answer ended before its end"
+    SUMMARISER_ANSWER_CUT = "summariser_answer_cut", "the summariser's answer was cut off"
     SUMMARISER_ANSWER_UNREADABLE = "summariser_answer_unreadable", "the summariser answered with no completion"
-    SUMMARISER_ANSWER_TOO_LARGE = "summariser_answer_too_large", "the summariser's answer had no end"
+    SUMMARISER_ANSWER_TOO_LARGE = "summariser_answer_too_large", "the summariser's answer was too large to read"
 
     # It gave one that is no summary.
     SUMMARY_FAILED = "summary_failed", "no summary was made"

@@ -214,7 +214,7 @@ class Asking(Exchange):
         await self.answer.end()
 
     def _editor(self, done: Done) -> AnswerEditor:
-        return editor_of(done.facts, done.decision, False, tells=self.services.events.body)
+        return editor_of(done.facts, done.decision, False, reports=self.services.events.body)
 
 
 async def _at_once(body: bytes) -> AsyncIterator[bytes]:

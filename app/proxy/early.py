@@ -43,7 +43,7 @@ class EarlyStream:
     failed: Callable[[StenoError], None]
     """Called with an error of ours that becomes a frame."""
     keep_alive_seconds: float
-    tells: bool
+    reports: bool
     """Whether the status stands in the chunks."""
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, UpstreamAnswer]]) -> None:
@@ -54,7 +54,7 @@ class EarlyStream:
         decision = await self._meanwhile(self.decided(), events)
         report = context_of(facts, decision)
         closing = events.failed if decision.failed else events.completed
-        await answer.body(closing(report, status_member(decision) if self.tells else b""))
+        await answer.body(closing(report, status_member(decision) if self.reports else b""))
         try:
             observed, answering = await self._meanwhile(obtaining, events)
             await self._relay(answering, observed, events)
@@ -72,7 +72,7 @@ class EarlyStream:
             return
         if is_encoded(answering.headers):
             raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
-        editor = editor_of(self.facts, observed.decision, observed.asks_usage, events, tells=self.tells)
+        editor = editor_of(self.facts, observed.decision, observed.asks_usage, events, reports=self.reports)
         await self.relay(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
 
     def _behind(self, events: EarlyFrames, error: bytes) -> bytes:

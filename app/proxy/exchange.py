@@ -212,7 +212,7 @@ class Exchange:
         log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
-        milestones = Milestones(tells=facts.events != "off")
+        milestones = Milestones(reports=facts.events != "off")
         try:
             decision = self._at_once(facts)
             if decision is None:
@@ -265,7 +265,7 @@ class Exchange:
             relay=self._relay.stream,
             failed=self.record.failed,
             keep_alive_seconds=self.services.events.keep_alive_seconds,
-            tells=self.services.events.body,
+            reports=self.services.events.body,
         )
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
@@ -353,15 +353,15 @@ class Exchange:
         if decision.view is None and not extended and value_of(answering.headers, b"x-context-status"):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
-        tells = self.services.events.body
-        readable = answering.status == 200 and (tells or extended)
+        reports = self.services.events.body
+        readable = answering.status == 200 and (reports or extended)
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
-            editor = editor_of(facts, decision, observed.asks_usage, tells=tells)
+            editor = editor_of(facts, decision, observed.asks_usage, reports=reports)
             await self._relay.stream(answering, editor, observed)
         elif kind == "application/json":
-            editor = editor_of(facts, decision, observed.asks_usage, tells=tells)
+            editor = editor_of(facts, decision, observed.asks_usage, reports=reports)
             await self._relay.plain(answering, own, editor, observed)
         else:
             await self._relay.as_sent(answering, own)

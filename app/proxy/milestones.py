@@ -16,9 +16,9 @@ A = TypeVar("A", bound=UpstreamAnswer)
 class Milestones:
     """Whether a summary is being made for a request, what was decided to send, and who answers it."""
 
-    def __init__(self, *, tells: bool) -> None:
-        """`tells`: whether a stream begins with the news of a summary that is being made."""
-        self._tells = tells
+    def __init__(self, *, reports: bool) -> None:
+        """`reports`: whether a stream begins with the news of a summary that is being made."""
+        self._reports = reports
         self._answers: list[UpstreamAnswer] = []
         self._begun: CompactionStart | None = None
         self._settled = True
@@ -37,7 +37,7 @@ class Milestones:
     @property
     def is_early(self) -> bool:
         """Whether the client's stream has begun before the provider's answer."""
-        return self._tells and self.has_begun
+        return self._reports and self.has_begun
 
     async def started(self) -> CompactionStart:
         """Waits until a summary is being made."""

@@ -126,8 +126,8 @@ def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
 
 
 def editor_of(
-    facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, tells: bool = True
+    facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, reports: bool = True
 ) -> AnswerEditor:
     """Adds to an answer what was done. `early` are the frames that were sent before the provider's."""
-    told = ContextMembers(status_member(decision), status_members(facts, decision)) if tells else UNTOLD
+    told = ContextMembers(status_member(decision), status_members(facts, decision)) if reports else UNTOLD
     return facts.format.editor(told, facts.request, early, hides_usage=hides_usage)
