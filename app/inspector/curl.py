@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from shlex import quote
 
 from app.proxy.naming import OWN_HEADERS, encoded_name
 from app.wire.format import WireFormat
 
 _BODY_ENDS = "STENO_BODY"
+_LIKE_THE_END = re.compile(f"{_BODY_ENDS}_*")
 _KEYS = {"messages": (b"x-api-key", b"", "ANTHROPIC_API_KEY")}
 """How a format's clients send their key, where they do it in their own way, and the variable they keep it in."""
 _USUAL_KEY = (b"authorization", b"Bearer ", "OPENAI_API_KEY")
@@ -30,9 +32,9 @@ def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes
         named.decode("latin-1"),
     ]
     text = body.decode("utf-8", "replace")
-    end = _BODY_ENDS
-    while end in text:
-        end += "_"
+    # One pass, whatever the text holds: it is the client's, and may be a million underscores.
+    end = max(_LIKE_THE_END.findall(text), key=len, default="")
+    end = f"{end}_" if end else _BODY_ENDS
     lines = [
         f"curl -sS {quote(base_url + spoken.path.decode())}",
         f'  -H "{name.decode()}: {before.decode()}${variable}"',

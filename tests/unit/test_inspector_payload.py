@@ -138,3 +138,10 @@ def test_a_command_gives_curl_the_very_bytes_whatever_they_hold(spoken: Any) -> 
     assert b"http://127.0.0.1:1/it's" + spoken.path in arguments
     assert any(each.endswith(b"k 1") for each in arguments)
     assert b"x-context-conversation-id: a 'name' $HOME %C3%BC" in arguments
+
+
+def test_the_end_of_a_command_is_found_in_one_pass_however_long_the_text_makes_it() -> None:
+    """One name tried after another would hold up a worker for hours."""
+    text = "STENO_BODY" + "_" * 2_000_000
+    command = curl_of("http://127.0.0.1:1", FORMATS[0], "c", text.encode())
+    assert command.endswith(f"\n{text}\n{text}_\n")
