@@ -70,7 +70,7 @@ async def show_landing(request: Request, inspector: TheInspector) -> Response:
     return visit.page(
         "landing.html",
         **shown,
-        findings=findings(visit),
+        findings=findings(visit) if visit.sees_server else [],
         upstreams=[upstream(provider) for provider in services.providers.all],
         **await _stored(visit),
     )

@@ -87,7 +87,7 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
         table=by_day(usage),
         models=usage.models,
         calibrations=[calibration_of(visit, stored) for stored in calibrations.data],
-        **since_start(visit),
+        **(since_start(visit) if visit.sees_server else {}),
     )
 
 

@@ -64,9 +64,12 @@ async def list_tenants(visit: TheVisit) -> Response:
 async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Response:
     if not visit.session.operator:
         raise NoSuchPage
+    chosen = form.get("tenant", "")
+    if chosen not in {each.id for each in await visit.services.store.tenants()}:
+        raise NoSuchPage
     answer = redirected("/ui")
     sessions = visit.inspector.sessions
-    remember(request, answer, sessions.seal(sessions.at(visit.session, form.get("tenant", ""))))
+    remember(request, answer, sessions.seal(sessions.at(visit.session, chosen)))
     return answer
 
 

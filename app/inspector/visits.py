@@ -132,6 +132,13 @@ class Visit:
     def tenant(self) -> str:
         return self.session.tenant
 
+    @property
+    def sees_server(self) -> bool:
+        """Whether it may see what is the operator's: addresses, errors, sums over all tenants. Steno does not verify
+        keys, so whoever signed in with one may be anybody."""
+        scope = self.request.scope
+        return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
+
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
         """`shown`: what the template names, beside what all templates may: see `layout`."""
         answer = self.inspector.pages.page(template, self.layout() | shown, status)
@@ -142,6 +149,7 @@ class Visit:
         return {
             "path": self.request.scope["path"],
             "session": self.session,
+            "sees_server": self.sees_server,
             "is_anonymous": self.session.tenant == ANONYMOUS,
             "form_token": self.inspector.sessions.form_token(self.session),
         }

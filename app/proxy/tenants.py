@@ -31,6 +31,10 @@ class Tenants:
         self._allow_unauthenticated = allow_unauthenticated
         self._trusted_proxies = trusted_proxies
 
+    def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
+        """Whether the request, which `peer` sent, comes from this machine."""
+        return is_from_this_machine(headers, peer, self._trusted_proxies)
+
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
         """Raises `MissingCredentials` for a request without any, unless it may do without. `peer` sent it."""
         headers = list(headers)
@@ -40,7 +44,7 @@ class Tenants:
         if self._allow_unauthenticated is True:
             return ANONYMOUS
         if self._allow_unauthenticated == "loopback":
-            if is_from_this_machine(headers, peer, self._trusted_proxies):
+            if self.is_local(headers, peer):
                 return ANONYMOUS
             raise MissingCredentials(
                 "No API key was sent. Send an Authorization header, or let the operator set"

@@ -245,7 +245,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int, told: list[dict[str, int]]
 ) -> None:
     limit = (soft, hard)
-    said = []
+    said: list[dict[str, object]] = []
 
     def set_limit(_: int, wanted: tuple[int, int]) -> None:
         nonlocal limit
@@ -253,7 +253,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: limit)
     monkeypatch.setattr(resource, "setrlimit", set_limit)
-    monkeypatch.setattr(serving.log, "warning", lambda _, remedy, **fields: said.append(fields), raising=False)
+    monkeypatch.setattr(serving.log, "warning", lambda _, **fields: said.append(fields), raising=False)
     serving._allow_files(1_000)
     assert limit == (after, hard)
-    assert said == told
+    assert [{name: number for name, number in line.items() if name != "remedy"} for line in said] == told

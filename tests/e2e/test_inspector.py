@@ -112,6 +112,25 @@ def test_a_stranger_sees_on_the_landing_page_what_is_public_alone(used: Steno) -
         assert hidden not in shown
 
 
+def test_a_key_that_nobody_checked_shows_nothing_of_the_operators(used: Steno) -> None:
+    """Keys are the provider's to check: anybody can sign in with one that was made up."""
+    address = used.services.providers.default.settings.base_url
+    sums = "all tenants, since the start"
+    with signed_in(used.url, "made-up") as client:
+        assert address not in client.get("/").text
+        assert sums not in client.get("/ui").text
+    with operator(used.url) as client:
+        assert address in client.get("/").text
+        assert sums in client.get("/ui").text
+
+
+def test_an_operator_cannot_choose_a_tenant_that_there_is_not(used: Steno) -> None:
+    with operator(used.url) as client:
+        answer = client.post("/ui/tenants", data={"form_token": form_token(client), "tenant": "x" * 2_000})
+        assert answer.status_code == 404
+        assert client.get("/ui").status_code == 200
+
+
 @pytest.mark.parametrize("person", [0, 1])
 def test_a_person_sees_what_is_the_persons_and_never_another_ones(person: int, used: Steno) -> None:
     with signed_in(used.url, KEYS[person]) as client:
