@@ -335,8 +335,8 @@ def _log_finding(finding: Finding) -> None:
 async def _check_upstreams(providers: Iterable[Provider]) -> None:
     """How each answered the question for its models: a wrong base URL shows at once, and not with the first chat."""
     for provider in providers:
-        if (told := await provider.windows.first_told()) is not None:
-            _log_finding(await judge_upstream(provider, told, provider.settings.api_key_env))
+        if (listed := await provider.windows.first_told()) is not None:
+            _log_finding(await judge_upstream(provider, listed, provider.settings.api_key_env))
 
 
 def _lifespan(

@@ -34,8 +34,8 @@ class Explained(NamedTuple):
 def explained(plan: Plan | None, sent: int, parts: Sequence[Mapping[str, Any]]) -> list[Explained]:
     """`sent`: tokens of the latest request, for which nothing was due where there is no plan."""
     if plan is None:
-        told = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
-        return [Explained("Nothing was due", told)]
+        sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
+        return [Explained("Nothing was due", sentence)]
     return list(_explained(plan, parts))
 
 

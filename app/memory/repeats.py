@@ -17,7 +17,7 @@ class _Repeat:
     """One that lasts. Times are the clock's."""
 
     began: float
-    told: float
+    reported: float
     times: int = 0
 
 
@@ -31,12 +31,12 @@ class Repeats:
         now = self._clock()
         repeat = self._lasting.get(what)
         if repeat is None:
-            repeat = _Repeat(began=now, told=now)
+            repeat = _Repeat(began=now, reported=now)
             self._lasting.keep(what, repeat)
         repeat.times += 1
-        if repeat.times > 1 and now - repeat.told < REMINDER_SECONDS:
+        if repeat.times > 1 and now - repeat.reported < REMINDER_SECONDS:
             return None
-        repeat.told = now
+        repeat.reported = now
         return repeat.times
 
     def over(self, what: Hashable) -> tuple[int, float] | None:

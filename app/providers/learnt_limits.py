@@ -144,9 +144,9 @@ class LearntLimits:
     def _limit(self, tenant: str, model: str, base: Window) -> int | None:
         """The learnt limit that counts for the tenant."""
         own, confirmed = self._limits.own(tenant, model), self._limits.confirmed(model)
-        told = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
-        least = max(self._most_answered(tenant, model), least_of(base)) if told else 0
-        return min((limit for limit in told if limit >= least), default=None)
+        possible = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
+        least = max(self._most_answered(tenant, model), least_of(base)) if possible else 0
+        return min((limit for limit in possible if limit >= least), default=None)
 
     def _most_answered(self, tenant: str, model: str) -> int:
         """The largest prompt that the tenant was answered, or two others were."""

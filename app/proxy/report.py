@@ -85,9 +85,9 @@ def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
     if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
-    if (told := decision.reason) is not None:
+    if (reason := decision.reason) is not None:
         # It may quote the request, which may hold line ends.
-        headers.append((b"x-context-reason", _UNPRINTABLE.sub("?", told[:LONGEST_REASON]).encode()))
+        headers.append((b"x-context-reason", _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
     return headers
 
 
@@ -121,13 +121,13 @@ def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
         return None
     job = facts.job
     turn = len(job.conversation.transcript.turn_starts)
-    told = account_of(job.conversation, job.budget, facts.window.source, decision)
-    return {"request_id": job.request_id, "turn": turn, **told}
+    account = account_of(job.conversation, job.budget, facts.window.source, decision)
+    return {"request_id": job.request_id, "turn": turn, **account}
 
 
 def editor_of(
     facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, reports: bool = True
 ) -> AnswerEditor:
     """Adds to an answer what was done. `early` are the frames that were sent before the provider's."""
-    told = ContextMembers(status_member(decision), status_members(facts, decision)) if reports else UNTOLD
-    return facts.format.editor(told, facts.request, early, hides_usage=hides_usage)
+    context = ContextMembers(status_member(decision), status_members(facts, decision)) if reports else UNTOLD
+    return facts.format.editor(context, facts.request, early, hides_usage=hides_usage)

@@ -269,7 +269,7 @@ class EarlyFrames(Protocol):
         """Nothing new, so that no client takes the silence for the end."""
 
     def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        """`members` as in `Told.status`."""
+        """`members` as in `ContextMembers.status`."""
 
     def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes: ...
 
@@ -435,7 +435,7 @@ class WireFormat(Protocol):
 
     def editor(
         self,
-        told: ContextMembers = UNTOLD,
+        context: ContextMembers = UNTOLD,
         request: WireRequest | None = None,
         early: EarlyFrames | None = None,
         *,

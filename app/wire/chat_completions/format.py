@@ -84,14 +84,14 @@ class ChatCompletions:
 
     def editor(
         self,
-        told: ContextMembers = UNTOLD,
+        context: ContextMembers = UNTOLD,
         request: WireRequest | None = None,
         early: EarlyFrames | None = None,
         *,
         hides_usage: bool = False,
     ) -> CompletionEditor:
         sent = early.sent if isinstance(early, CompactionEvents) else None
-        return CompletionEditor(told.status, told.report, sent, request.choices if request else 1, hides_usage)
+        return CompletionEditor(context.status, context.report, sent, request.choices if request else 1, hides_usage)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time.time()), request.model)

@@ -37,10 +37,10 @@ def type_of(status: int) -> str:
 
 def own_error(error: StenoError) -> bytes:
     """With our code: the types are fewer."""
-    told: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
+    members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
     if error.code in DETAILS:
-        told["details"] = {"error_code": DETAILS[error.code]}
-    return _envelope(told if error.param is None else {**told, "param": error.param})
+        members["details"] = {"error_code": DETAILS[error.code]}
+    return _envelope(members if error.param is None else {**members, "param": error.param})
 
 
 def own_error_frame(error: StenoError) -> bytes:
@@ -50,10 +50,10 @@ def own_error_frame(error: StenoError) -> bytes:
 
 def refusal_frame(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
     """With what the provider said; of its words nothing is changed, as clients recover by them."""
-    told: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
+    members: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
     # What it left out was filled in as another format has it.
     given = b'"type"' in body
-    left = {name: value for name, value in told.items() if value is not None}
+    left = {name: value for name, value in members.items() if value is not None}
     return event(_envelope(left if given else {**left, "type": type_of(status)}), "error")
 
 

@@ -87,14 +87,14 @@ class Messages:
 
     def editor(
         self,
-        told: ContextMembers = UNTOLD,
+        context: ContextMembers = UNTOLD,
         request: WireRequest | None = None,  # noqa: ARG002 - all there is to know of an answer stands in it
         early: EarlyFrames | None = None,
         *,
         hides_usage: bool = False,  # noqa: ARG002 - a stream gives it unasked
     ) -> MessageEditor:
         begins_answer = isinstance(early, MessageEvents) and early.begins_answer
-        return MessageEditor(told.status, told.report, begins_answer)
+        return MessageEditor(context.status, context.report, begins_answer)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
         return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)

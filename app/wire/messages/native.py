@@ -62,12 +62,12 @@ class MessagesCompaction:
         raws = raw_blocks(elements[place])
         blocks = blocks_of(message.get("content"))
         last = max(number for number, block in enumerate(blocks) if is_reference(block))
-        told = _text_block(text, blocks[last])
+        parsed = _text_block(text, blocks[last])
         if message.get("role") == "user":
-            begun = [with_content(elements[place], _array([told, *raws[last + 1 :]]))]
+            begun = [with_content(elements[place], _array([parsed, *raws[last + 1 :]]))]
         else:
             rest = raws[last + 1 :]
-            begun = [_said(told), *([with_content(elements[place], _array(rest))] if rest else [])]
+            begun = [_said(parsed), *([with_content(elements[place], _array(rest))] if rest else [])]
         kept = [raw for raw in elements[:place] if _is_instructions(raw)]
         messages = _placed(kept, [*begun, *elements[place + 1 :]])
         pins = repinned(source, [*elements[:place], begun[-1], *elements[place + 1 :]], messages)
@@ -122,43 +122,43 @@ class CompactionBefore:
         if (data := data_of(frame)) is None:
             return frame
         try:
-            told = RawObject(frame[slice(*data)])
+            parsed = RawObject(frame[slice(*data)])
         except Unreadable:
             return frame
-        kind, index = told.value("type"), told.value("index")
+        kind, index = parsed.value("type"), parsed.value("index")
         if kind in _INDEXED and isinstance(index, int):
-            return _framed(frame, data, told.spliced({"index": b"%d" % (index + 1)}))
+            return _framed(frame, data, parsed.spliced({"index": b"%d" % (index + 1)}))
         if kind == "message_start":
-            return _framed(frame, data, self._start(told)) + b"".join(_block_frames(self.made))
+            return _framed(frame, data, self._start(parsed)) + b"".join(_block_frames(self.made))
         if kind == "message_delta":
-            return _framed(frame, data, self._delta(told))
+            return _framed(frame, data, self._delta(parsed))
         return frame
 
     def body(self, body: bytes, made: MadeCompaction | None) -> bytes:  # noqa: ARG002
         try:
-            told = RawObject(body)
-            if told.value("type") != "message":
+            parsed = RawObject(body)
+            if parsed.value("type") != "message":
                 return body
-            content = [msgspec.json.encode(_block(self.made)), *_raw_content(told)]
+            content = [msgspec.json.encode(_block(self.made)), *_raw_content(parsed)]
         except Unreadable:
             return body
-        usage = _usage(told)
+        usage = _usage(parsed)
         self._prompt = {name: value for name in _PROMPT if isinstance(value := usage.get(name), int)}
-        return _with_usage(told, {"content": _array(content)}, self._counted(usage))
+        return _with_usage(parsed, {"content": _array(content)}, self._counted(usage))
 
-    def _start(self, told: RawObject) -> bytes:
+    def _start(self, parsed: RawObject) -> bytes:
         """The size before."""
-        message = RawObject(told.raw("message") or b"{}")
+        message = RawObject(parsed.raw("message") or b"{}")
         usage = _usage(message)
         self._prompt = {name: value for name in _PROMPT if isinstance(value := usage.get(name), int)}
         before = {**usage, **dict.fromkeys(self._prompt, 0), "input_tokens": self.made.before}
-        return told.spliced({"message": _with_usage(message, {}, before)})
+        return parsed.spliced({"message": _with_usage(message, {}, before)})
 
-    def _delta(self, told: RawObject) -> bytes:
+    def _delta(self, parsed: RawObject) -> bytes:
         """The size after."""
-        if "usage" not in told:
-            return told.text
-        return _with_usage(told, {}, self._counted({**self._prompt, **_usage(told)}))
+        if "usage" not in parsed:
+            return parsed.text
+        return _with_usage(parsed, {}, self._counted({**self._prompt, **_usage(parsed)}))
 
     def _counted(self, usage: Mapping[str, Any]) -> dict[str, Any]:
         answer = {name: usage.get(name, 0) for name in (*_PROMPT, "output_tokens")}
@@ -181,28 +181,28 @@ def _event(kind: str, **members: Any) -> bytes:
     return event(msgspec.json.encode({"type": kind, **members}), kind)
 
 
-def _framed(frame: bytes, data: tuple[int, int], told: bytes) -> bytes:
-    return frame[: data[0]] + told + frame[data[1] :]
+def _framed(frame: bytes, data: tuple[int, int], parsed: bytes) -> bytes:
+    return frame[: data[0]] + parsed + frame[data[1] :]
 
 
 def _iteration(made: MadeCompaction) -> dict[str, Any]:
     return {"type": "compaction", **dict.fromkeys(_PROMPT, 0), "input_tokens": made.before, "output_tokens": made.after}
 
 
-def _usage(told: RawObject) -> dict[str, Any]:
-    usage = told.value("usage")
+def _usage(parsed: RawObject) -> dict[str, Any]:
+    usage = parsed.value("usage")
     return usage if isinstance(usage, dict) else {}
 
 
-def _with_usage(told: RawObject, replaced: Mapping[str, bytes], usage: Mapping[str, Any]) -> bytes:
+def _with_usage(parsed: RawObject, replaced: Mapping[str, bytes], usage: Mapping[str, Any]) -> bytes:
     written = msgspec.json.encode(usage)
-    if "usage" in told:
-        return told.spliced({**replaced, "usage": written})
-    return told.spliced(replaced, add=b'"usage":' + written)
+    if "usage" in parsed:
+        return parsed.spliced({**replaced, "usage": written})
+    return parsed.spliced(replaced, add=b'"usage":' + written)
 
 
-def _raw_content(told: RawObject) -> Sequence[bytes]:
-    return told.elements("content")
+def _raw_content(parsed: RawObject) -> Sequence[bytes]:
+    return parsed.elements("content")
 
 
 def _own(request: WireRequest) -> MessagesRequest:

@@ -57,11 +57,11 @@ class CompactionEvents:
     def _frame(self, kind: str, details: Mapping[str, Any], type_: str, members: bytes = b"") -> bytes:
         match self.shape:
             case "start":
-                told = msgspec.json.decode(b"{" + members + b"}")
+                parsed = msgspec.json.decode(b"{" + members + b"}")
                 compaction = msgspec.Raw(self._data(kind, details))
                 begun = response(self.id, self.model, "in_progress", store=False)
                 self.number += 1
-                return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **told})
+                return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **parsed})
             case "named":
                 named = f"context.{kind}"
                 return sse.event(self._data(named, details), named)

@@ -89,13 +89,13 @@ class Responses:
 
     def editor(
         self,
-        told: ContextMembers = UNTOLD,
+        context: ContextMembers = UNTOLD,
         request: WireRequest | None = None,  # noqa: ARG002 - one answer is like another
         early: EarlyFrames | None = None,
         *,
         hides_usage: bool = False,  # noqa: ARG002 - it is given unasked
     ) -> ResponsesEditor:
-        return ResponsesEditor(told.status, told.report, early if isinstance(early, CompactionEvents) else None)
+        return ResponsesEditor(context.status, context.report, early if isinstance(early, CompactionEvents) else None)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""

@@ -47,5 +47,5 @@ def error_frames(envelope: bytes) -> bytes:
     error: dict[str, Any] = msgspec.json.decode(envelope)["error"]
     flat = {name: error.get(name) for name in ("code", "message", "param")}
     failed = response(new_id(), "", "failed", error={"code": error.get("code") or FAILED, "message": flat["message"]})
-    told = frame("error", 0, {**flat, "error": error})
-    return told + frame("response.failed", 1, {"response": failed})
+    begun = frame("error", 0, {**flat, "error": error})
+    return begun + frame("response.failed", 1, {"response": failed})
