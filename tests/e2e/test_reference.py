@@ -28,7 +28,8 @@ def summary_in_use(url: str) -> str:
     asked = post(url, chat(turns(15), conversation_id="order-4711"))
     assert asked.header("x-context-status") == "summarized"
     listed = get(url, "/context/conversations/order-4711/summaries").json["data"]
-    return next(each["id"] for each in listed if each["active"])
+    summary: str = next(each["id"] for each in listed if each["active"])
+    return summary
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
