@@ -23,6 +23,7 @@ from app.inspector.timeline import Fate, Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
+from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
 
@@ -277,7 +278,9 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
 @router.get("/ui/conversations/{conversation_id}/events")
 async def stream_events(visit: TheVisit, conversation: TheConversation) -> Response:
     """What begins and ends meanwhile: see `live`."""
-    live = visit.inspector.live
+    live, record = visit.inspector.live, visit.request.scope[REQUEST]
+    if record.method == "HEAD":  # Nobody would read what holds one of the places.
+        return Response(media_type="text/event-stream", headers=HEADERS)
     if not live.has_room(visit.tenant):
         return PlainTextResponse("Too many pages are watching.", 503, HEADERS)
     frames = live.events(visit.services, visit.tenant, conversation.id)

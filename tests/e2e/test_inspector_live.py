@@ -58,6 +58,11 @@ def test_it_says_at_once_how_things_are_and_again_when_a_request_has_come(talkin
     until_nobody_listens(talking)
 
 
+def test_a_request_for_the_head_alone_holds_no_place(talking: Steno) -> None:
+    assert httpx2.head(talking.url + EVENTS, timeout=20).headers["content-type"].startswith("text/event-stream")
+    until_nobody_listens(talking)
+
+
 def test_a_server_that_stops_does_not_wait_for_those_who_listen(talking: Steno) -> None:
     ended = threading.Event()
 
