@@ -131,7 +131,7 @@ def test_a_provider_that_is_away_and_a_refused_request_are_errors_of_their_route
 
 
 def test_the_state_of_database_and_caches_is_that_of_the_moment(steno: Steno) -> None:
-    post(steno.url, chat(long_history()))
+    post(steno.url, chat(turns(15, first=600)))
     told = numbers(steno)
     assert told['steno_database_up{worker="0"}'] == 1
     assert told['steno_summarisers_paused{worker="0"}'] == 0
