@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -150,6 +151,14 @@ def rest(steno: Steno, path: str, name: str = SHOP, key: str | None = None) -> A
     headers = {"authorization": f"Bearer {key}"} if key else {}
     url = f"{steno.url}/context/conversations/{quote(name, safe='')}{path}"
     return httpx2.get(url, headers=headers).raise_for_status().json()
+
+
+def until_archived(steno: Steno, name: str) -> None:
+    """Messages are written after the answer."""
+    deadline = time.monotonic() + 10
+    while not rest(steno, "/messages", name)["data"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 # What it shows
@@ -315,6 +324,7 @@ async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: Open
 
 async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
     ask(shop.keeping, talk(0), name="nothing to do")
+    until_archived(shop.keeping, "nothing to do")
     page = await open_at(shop.keeping, shop.path("nothing to do"))
     await page.get_by_label("Key for the provider").fill(KEY)
     await page.get_by_role("button", name="Summarise what is before the tail").click()

