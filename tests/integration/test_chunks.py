@@ -306,6 +306,18 @@ async def test_a_strangers_edit_changes_nothing(store: Store) -> None:
     assert await ids(store) == {"chunk-0-4": True}
 
 
+async def test_versions_are_those_of_one_range_level_and_series_of_one_tenant(store: Store) -> None:
+    old = chunk(0, 8)
+    others = (chunk(0, 4), chunk(0, 8, id="fold", level=1, children=("chunk-0-4",)), chunk(0, 8, id="b", series="b"))
+    await put(store, old, *others)
+    await put(store, old, tenant=STRANGER)
+    new = await store.replace_summary(TENANT, old.id, next_of(old))
+    assert new is not None
+    for asked in (old, new):
+        assert [each.id for each in await store.versions(TENANT, asked)] == [old.id, new.id]
+    assert [each.version for each in await store.versions(STRANGER, old)] == [1]
+
+
 async def test_a_deleted_conversation_leaves_no_version(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
     await store.replace_summary(TENANT, old.id, next_of(old))
