@@ -39,7 +39,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -114,6 +114,10 @@ openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from d
 recordings: dev-env ## record the streams in docs/streams anew, in each format and for each shape of events
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.e2e.stream_recordings
+
+presets: dev-env ## every preset over recorded conversations, in every format
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/presets tests/e2e/test_replay.py -k preset $(PYTEST_ARGS)
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)

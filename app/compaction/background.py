@@ -30,8 +30,6 @@ LOOKED_AT_GROWTH = 0.05
 """Of the limit: a history that nothing was due for is looked at again when it has grown by so much."""
 LONGEST_SECONDS = 3_600.0
 """Nobody waits for it; no compaction takes as long."""
-REMEMBERED_SHARE = 0.5
-"""Of what is looked at: shorter prompts are not remembered, so that they cost nothing here."""
 
 
 class Background:
@@ -44,8 +42,9 @@ class Background:
         """The histories' sizes when they were looked at, in tokens."""
 
     def consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
-        """A request was answered: begins what is to be made for the next ones, where it is time. Never raises: that
-        would close the client's connection behind a good answer."""
+        """A request was answered: begins what is to be made for the next ones, where it is time. Not for histories that
+        `least_remembered` leaves out. Never raises: that would close the client's connection behind a good answer.
+        """
         try:
             self._consider(job, settings, decision)
         except Exception:
@@ -56,14 +55,11 @@ class Background:
     def _consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
         if not (settings.enabled and job.compaction and job.policy.summarises):
             return
-        conversation, budget = job.conversation, job.budget
-        least = least_looked_at(budget, shares := settings.shares)
-        if conversation.bound is not None and conversation.bound <= REMEMBERED_SHARE * least:
-            return
+        conversation, budget, shares = job.conversation, job.budget, settings.shares
         sent = decision.view.tokens if decision.view else conversation.tokens
         self._paces.answered(job.place, conversation.tokens, sent)
         is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
-        if not (is_missed or sent > least) or not self._compactor.comes_back(job):
+        if not (is_missed or sent > least_looked_at(budget, shares)) or not self._compactor.comes_back(job):
             return
         ahead = budget_ahead(budget, shares, conversation.transcript, self._requests_meanwhile(job))
         # What was sent without its summary may have been made small enough not to look like it.

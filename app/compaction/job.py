@@ -23,6 +23,7 @@ from app.core.values import unlike
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.lineages import Lineage
 from app.tasks.threads import Work
+from app.tokens.estimator import Prompt
 
 T = TypeVar("T")
 
@@ -39,8 +40,8 @@ class Job:
     """Whether the client gave that id; otherwise the history was recognised, or is a new one."""
     conversation: Conversation
     budget: Budget
-    count: Count
-    cost: Cost
+    prompt: Prompt
+    """What the conversation is counted by."""
     model: str
     series: str
     """Whose summaries it reads: those made alike, with the same focus."""
@@ -60,6 +61,16 @@ class Job:
     """Whether its answer may hold thoughts that are tied to what is sent."""
     purpose: Purpose = "summary"
     """What its summaries are made for."""
+
+    @property
+    def count(self) -> Count:
+        """Tokens of a text."""
+        return self.prompt.count
+
+    @property
+    def cost(self) -> Cost:
+        """Tokens of a message by itself."""
+        return self.prompt.cost
 
     @lazy
     def writing(self) -> Writing:

@@ -36,7 +36,7 @@ from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.usage import Made
 from app.core.view.chunks import SummaryChunk
 from app.metrics.metrics import Metrics
-from app.providers.ledger import Call, Ledger
+from app.providers.ledger import Ledger
 from app.tasks.threads import Work
 
 log = structlog.get_logger("steno.compactor")
@@ -80,7 +80,7 @@ class Performer:
 
         def settle() -> None:
             while answered:
-                self._ledger.record(answered.pop().record)
+                answered.pop().record(self._ledger)
 
         async def perform(effect: Effect) -> Reply:
             match effect:
@@ -155,11 +155,10 @@ class _Answered:
     kept: SummaryChunk | None = None
     """What came of it: where two replicas made the same summary at once, the stored one."""
 
-    @property
-    def record(self) -> Call:
+    def record(self, ledger: Ledger) -> None:
         """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
         job, answer, ratio = self.job, self.answer, self.job.budget.line.ratio
-        return Call(
+        ledger.record(
             tenant=job.tenant,
             conversation_id=job.conversation_id,
             request_id=job.request_id,

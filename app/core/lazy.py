@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -35,3 +35,8 @@ class lazy(Generic[T]):  # noqa: N801 - a decorator
         # Found there from now on: attributes of an instance come before a class's that cannot be set.
         kept: T = instance.__dict__.setdefault(self._name, self._work(instance))
         return kept
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: object, value: T) -> None:
+            """What is known already is set: an attribute of the instance as any other."""

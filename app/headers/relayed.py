@@ -61,6 +61,8 @@ NOT_RETURNED = HOP_BY_HOP | {
 
 Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches nobody.
 """
+NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
+"""Where the body is not the provider's any more."""
 NOT_RETURNED_PREFIXES = (b"access-control-",)
 """Steno says itself which pages may read an answer."""
 
@@ -152,14 +154,14 @@ def returned(
     headers: Iterable[tuple[bytes, bytes]], own: Sequence[tuple[bytes, bytes]] = (), *, body_changed: bool = False
 ) -> Headers:
     """The provider's headers for the client; a length that no longer holds is left out, and so is what `own` says."""
-    listed, said = list(headers), {name for name, _ in own}
-    if body_changed:
-        said.add(b"content-length")
-    said |= _named_by_connection(listed)
+    listed, said = list(headers), dict(own)
+    dropped = NOT_RETURNED_CHANGED if body_changed else NOT_RETURNED
+    if named := _named_by_connection(listed):
+        dropped |= named
     kept = [
         header
         for header in listed
-        if header[0] not in NOT_RETURNED and header[0] not in said and not header[0].startswith(NOT_RETURNED_PREFIXES)
+        if header[0] not in dropped and header[0] not in said and not header[0].startswith(NOT_RETURNED_PREFIXES)
     ]
     kept += own
     return kept
@@ -183,9 +185,9 @@ def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return kind.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> set[bytes]:
-    found: set[bytes] = set()
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    found: frozenset[bytes] = frozenset()
     for name, value in headers:
         if name == b"connection":
-            found.update(map(bytes.strip, value.lower().split(b",")))
+            found |= {*map(bytes.strip, value.lower().split(b","))}
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from sys import maxsize
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -40,8 +41,8 @@ class BoundedMap(Generic[K, V]):
         With `seconds` an entry holds only so long from when it was kept. It takes up its room until it is pushed out.
         `pushed_out` is given what made room, not of what was taken out.
         """
-        self._most = most
-        self._most_bytes = most_bytes
+        self._most = maxsize if most is None else most
+        self._most_bytes = maxsize if most_bytes is None else most_bytes
         self._size = size
         self.held_bytes = 0
         """Of all entries, by `size`."""
@@ -66,17 +67,13 @@ class BoundedMap(Generic[K, V]):
     def keep(self, key: K, value: V) -> None:
         """As the latest, in place of what was there."""
         held = self._held
-        if self._size is not None:
-            if (before := held.get(key)) is not None:
-                self.held_bytes -= self._size(before)
-            self.held_bytes += self._size(value)
+        if self._size is not None and (before := held.get(key)) is not value:
+            self.held_bytes += self._size(value) - (0 if before is None else self._size(before))
         if self._seconds is not None:
             self._until[key] = self._clock() + self._seconds
         held[key] = value
         held.move_to_end(key)
-        while (self._most is not None and len(held) > self._most) or (
-            self._most_bytes is not None and self.held_bytes > self._most_bytes and len(held) > 1
-        ):
+        while len(held) > self._most or (self.held_bytes > self._most_bytes and len(held) > 1):
             self._push_out()
 
     def pop(self, key: K) -> V | None:
@@ -84,7 +81,7 @@ class BoundedMap(Generic[K, V]):
         if key not in self._held:
             return None
         held = self._holds(key)
-        value = self._held.pop(key, None)
+        value = self._held.pop(key)
         self._forget_beside(key, value)
         return value if held else None
 
@@ -130,7 +127,8 @@ class BoundedMap(Generic[K, V]):
         if self._pushed_out is not None:
             self._pushed_out(key, value)
 
-    def _forget_beside(self, key: K, value: V | None) -> None:
-        if self._size is not None and value is not None:
+    def _forget_beside(self, key: K, value: V) -> None:
+        if self._size is not None:
             self.held_bytes -= self._size(value)
-        self._until.pop(key, None)
+        if self._seconds is not None:
+            self._until.pop(key, None)

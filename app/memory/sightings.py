@@ -30,13 +30,14 @@ class AnsweredTenants:
     """Tenants whom a provider answered recently: a key that was made up is refused."""
 
     def __init__(self) -> None:
-        self._latest: BoundedMap[str, None] = BoundedMap(MOST_REMEMBERED)
+        self._latest: BoundedMap[str, bool] = BoundedMap(MOST_REMEMBERED)
 
     def add(self, tenant: str) -> bool:
         """Whether it was none of them."""
-        new = tenant not in self
-        self._latest.keep(tenant, None)
-        return new
+        if self._latest.use(tenant):
+            return False
+        self._latest.keep(tenant, True)
+        return True
 
     def __contains__(self, tenant: str) -> bool:
         return tenant in self._latest

@@ -69,6 +69,7 @@ _ANSWERING, _LAST = FIRST_BYTE.bounds, len(FIRST_BYTE.bounds)
 _PAYLOADS, _REASONS, _CHUNKS = _single(PAYLOADS), _single(PAYLOAD_REASONS), _single(CHUNKS)
 _COMPACTIONS, _FAILURES = _places(COMPACTIONS), _single(COMPACTION_FAILURES)
 _COMPACTION_SECONDS, _SUMMARY_CALLS = _single(COMPACTION_SECONDS), _single(SUMMARY_CALLS)
+_ESTIMATE_RATIO = place_of(ESTIMATE_RATIO)
 _ERRORS, _COST = _single(UPSTREAM_ERRORS), _single(COST)
 _UPSTREAM_FIRST_BYTE, _RECALLED = place_of(UPSTREAM_FIRST_BYTE), place_of(RECALLED)
 _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
@@ -136,15 +137,21 @@ class Metrics:
         row, places = self._row, _TOKENS[purpose]
         row[places["prompt"]] += tokens.prompt or 0
         row[places["completion"]] += tokens.completion or 0
-        row[places["cached"]] += tokens.cached or 0
-        row[places["reasoning"]] += tokens.reasoning or 0
-        row[places["written"]] += tokens.written or 0
         row[places[ESTIMATED]] += estimated or 0
         row[places[FORWARDED]] += forwarded or 0
-        row[places[SAVED]] += saved
-        row[_COST[purpose]] += cost or 0.0
+        # Of most calls nothing is known of these, and an addition to the row is not free.
+        if tokens.cached:
+            row[places["cached"]] += tokens.cached
+        if tokens.reasoning:
+            row[places["reasoning"]] += tokens.reasoning
+        if tokens.written:
+            row[places["written"]] += tokens.written
+        if saved:
+            row[places[SAVED]] += saved
+        if cost:
+            row[_COST[purpose]] += cost
         if tokens.prompt and forwarded:
-            self._observe(ESTIMATE_RATIO, tokens.prompt / forwarded)
+            self._observe(ESTIMATE_RATIO, tokens.prompt / forwarded, _ESTIMATE_RATIO)
 
     def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
         """A compaction ended, with so many new chunks."""

@@ -70,7 +70,8 @@ class Calibrations:
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
         """Of the tenants that have enough samples, by the key that is nobody's."""
-        self._learnt_at: dict[CalibrationKey, float] = {}
+        self._rests: dict[tuple[str, str, str, bool], float] = {}
+        """Until when no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest usage was not learnt from."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
@@ -112,19 +113,14 @@ class Calibrations:
 
     def is_due(self, tenant: str, model: str, formula: str, tools: bool) -> bool:
         """Whether a sample would be looked at now. No model has a name too long."""
-        return len(model) <= LONGEST_MODEL and self._is_due(
-            CalibrationKey(self._upstream, model, formula, tools, tenant)
-        )
-
-    def _is_due(self, key: CalibrationKey) -> bool:
-        learnt_at = self._learnt_at.get(key)
-        return learnt_at is None or monotonic() - learnt_at >= PAUSE_SECONDS or self._own(key).samples < ENOUGH
+        rests = self._rests.get((tenant, model, formula, tools), 0.0)
+        return monotonic() >= rests and len(model) <= LONGEST_MODEL
 
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
         """In force at once, stored within about a second. Never waits."""
-        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
-        if len(model) > LONGEST_MODEL or not self._is_due(key):
+        if not self.is_due(tenant, model, formula, tools):
             return
+        key = CalibrationKey(self._upstream, model, formula, tools, tenant)
         before = self._own(key)
         reason = rejected(before, sample)
         if reason != self._refused.get(key):
@@ -133,8 +129,9 @@ class Calibrations:
         if reason:
             return
         after = observe(before, sample)
-        self._learnt_at[key] = monotonic()
         self._remember(key, after)
+        if after.samples >= ENOUGH:
+            self._rests[tenant, model, formula, tools] = monotonic() + PAUSE_SECONDS
         if after.note and after.note != before.note:
             log.warning("calibration", model=model, note=after.note, ratio=after.ratio, offset=after.offset)
         if _number_of(self._waiting) + self._in_flight >= MOST_WAITING:
@@ -250,7 +247,7 @@ class Calibrations:
             of_tenants.pop(key.tenant, None)
             if not of_tenants:
                 del self._lines[key.of_all]
-        self._learnt_at.pop(key, None)
+        self._rests.pop((key.tenant, key.model, key.formula, key.tools), None)
 
 
 def _number_of(samples: Mapping[CalibrationKey, Sequence[Sample]]) -> int:

@@ -116,6 +116,8 @@ class LearntLimits:
             self._prompts.saw(tenant, model, prompt_tokens)
             if model in self._limits:
                 self.revision += 1
+        if model not in self._limits:
+            return
         learnt = self._limits.own(tenant, model)
         if learnt is None or prompt_tokens <= learnt:
             return

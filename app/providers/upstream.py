@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -16,7 +16,7 @@ import httpx2 as httpx
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.headers.credentials import for_anybody, without_keys
 from app.headers.hops import with_hop
-from app.providers.transport.connection import Timeouts
+from app.providers.transport.connection import Exchange, Timeouts
 from app.providers.transport.pool import STALE_SECONDS, Pool, trust
 from app.providers.transport.writing import RequestHead
 from app.wire.paths import FORMAT_NAMES, FormatName, key_headers
@@ -75,7 +75,7 @@ class Upstream(Protocol):
         `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
         ...
 
-    async def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> RelayedAnswer:
+    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
         """Sends a request as it is."""
         ...
 
@@ -105,6 +105,21 @@ async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) ->
         if len(body) > most:
             return False
     return True
+
+
+def arrived_whole(answering: UpstreamAnswer) -> bytes | None:
+    """The body of an answer that came whole with its head, or before anybody looked; None: it is to be waited for."""
+    return answering.remainder() if isinstance(answering, Exchange) else None
+
+
+def arrived_part(answering: UpstreamAnswer) -> bytes:
+    """What is there already of an answer's body, or the beginning of it."""
+    return answering.first_part if isinstance(answering, Exchange) else b""
+
+
+def is_over(answering: UpstreamAnswer) -> bool:
+    """Whether it is known already that nothing more comes of an answer's body."""
+    return isinstance(answering, Exchange) and answering.is_over
 
 
 @dataclass(slots=True)
@@ -173,8 +188,8 @@ class HttpUpstream:
         sent = self._with_key(with_hop(headers, self._instance), target)
         return RequestHead(method, self._at_provider(target), self._base.netloc, sent)
 
-    async def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> RelayedAnswer:
-        return await self._pool.exchange(head.before(content), content, to_head=head.asks_head_alone)
+    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
+        return self._pool.exchange(head.before(content), content, to_head=head.asks_head_alone)
 
     @asynccontextmanager
     async def completion(

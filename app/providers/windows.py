@@ -143,7 +143,7 @@ class Windows:
         self._learnt.accepts(tenant)
 
     def succeeded(self, tenant: str, model: str, prompt_tokens: int, asked: int | None = None) -> None:
-        self._learnt.succeeded(tenant, _learnt_as(model, asked), prompt_tokens)
+        self._learnt.succeeded(tenant, model if asked is None else _learnt_as(model, asked), prompt_tokens)
 
     async def load(self) -> None:
         await self._learnt.load()

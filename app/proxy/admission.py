@@ -1,56 +1,36 @@
 """Admissions: what came of a request's head. A client sends the same one with each request of a connection, but for the
-length of the body; what was let in once is let in again, and not looked at anew."""
+length of the body (`heads`); what was let in once is let in again, and not looked at anew."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from starlette.types import ASGIApp, Scope
+from starlette.types import Receive, Scope, Send
 
 from app.headers.relayed import Headers
+from app.proxy.asgi import Signature
 from app.proxy.caller import Caller
-from app.proxy.origins import AUTHORITY
+from app.proxy.record import RequestRecord
 
-ADMISSION = "steno.admission"
-"""Scope key: the request's admission, where the next one may be let in by it; else None. Likewise in the connection's
-memory: the latest."""
-MOST_DIGITS = 19
+Serve = Callable[[Caller, RequestRecord, Signature, Scope, Receive, Send], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class Head:
-    """A request's line and headers, as far as anything is decided by them."""
-
-    line: tuple[object, ...]
-    headers: Headers
-    """Without the length."""
-
-
-@dataclass(slots=True)
 class Admission:
-    head: Head
-    app: ASGIApp
-    route: str
-    found: Mapping[str, Any]
-    """What was found out, by scope key."""
-    shared: Headers
-    """What lets a page read the answers."""
-    caller: Caller | None = None
-    """Who sends it, once that is known."""
+    """Serves the requests with a head as the first one was: without the gate, for the same caller."""
 
+    __slots__ = ("_caller", "_first", "_serve", "_shared")
 
-def head_of(scope: Scope) -> Head | None:
-    """None where it does not announce a body of some length, or in an odd way."""
-    headers, lengths = Headers(), list[bytes]()
-    for header in scope["headers"]:
-        if header[0] == b"content-length":
-            lengths.append(header[1])
-        else:
-            headers.append(header)
-    if len(lengths) != 1 or len(lengths[0]) > MOST_DIGITS or lengths[0].startswith(b"0"):
-        return None
-    target = scope["raw_path"], scope["query_string"], scope.get(AUTHORITY)
-    # The digits, because all headers together are bounded.
-    return Head((scope["method"], *target, scope["http_version"], len(lengths[0])), headers)
+    def __init__(self, serve: Serve, caller: Caller, first: RequestRecord, shared: Headers) -> None:
+        """`shared`: what lets a page read the answers."""
+        self._serve = serve
+        self._caller = caller
+        self._first = first
+        self._shared = shared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = self._first.again()
+        signature = Signature(record.request_id, self._shared, record.begins)
+        try:
+            await self._serve(self._caller, record, signature, scope, receive, send)
+        finally:
+            record.ends()

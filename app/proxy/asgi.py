@@ -9,30 +9,26 @@ from email.utils import formatdate
 from time import time
 from typing import Any, Protocol, cast
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.headers.relayed import Headers, value_of
+from app.headers.written import FRAMING, written
 
 CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
 
-
-MEMORY = "steno.memory"
-"""Scope key: what is kept for as long as the client's connection stays, by those who keep it; there where the server is
-ours."""
+SAME_HEAD = "steno.same_head"
+"""Scope key: what the requests with the same head over the same connection share, where the server is ours."""
 
 
-class Connection(Protocol):
-    """What a server can tell without being asked through a task of its own."""
+class SameHead:
+    app: ASGIApp | None = None
+    """What serves them in place of the application, as soon as it is known what they need."""
 
-    def whole_body(self) -> bytes | None:
-        """The body, once, if all of it is here already."""
-        ...
 
-    def hold_head(self) -> None:
-        """The head of the answer waits for what comes next, which is the whole body: one packet instead of two."""
-        ...
+class Leaving(Protocol):
+    """Who can say when a client leaves."""
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
         """What is called when the client leaves before its answer has ended; at once if it has left. None: nothing."""
@@ -41,6 +37,31 @@ class Connection(Protocol):
     @property
     def task(self) -> asyncio.Task[Any] | None:
         """In which the request is served; None where that is not known."""
+        ...
+
+
+class Connection(Leaving, Protocol):
+    """What a server can do without being asked through messages."""
+
+    def whole_body(self) -> bytes | None:
+        """The body, once, if all of it is here already."""
+        ...
+
+    def hold_head(self) -> None:
+        """The head of the answer waits for what comes next, which is there already: one packet instead of two."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the client has yet to take what was written before. An answer waits for that."""
+        ...
+
+    def go_on(self, piece: bytes, *, ends: bool) -> None:
+        """More of an answer that has begun."""
+        ...
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """The whole answer at once, in one packet if it is short. `lines`: its headers, which say how long it is."""
         ...
 
 
@@ -64,23 +85,27 @@ def _uncounted(_: int) -> None:
     """For callers with no sum to keep."""
 
 
+def body_here(connection: Connection | None, at_most: int, count: Callable[[int], None]) -> bytes | None:
+    """The whole body, if it is here already; `count` is given its size, and may raise. Raises `BodyTooLarge`."""
+    body = None if connection is None else connection.whole_body()
+    if body is not None:
+        _check_size(len(body), at_most)
+        count(len(body))
+    return body
+
+
 async def read_body(
     receive: Receive,
     headers: Headers,
     at_most: int,
     seconds: float,
     count: Callable[[int], None] = _uncounted,
-    connection: Connection | None = None,
 ) -> bytes:
-    """The whole body; `count` is given the bytes of each piece, and may raise.
+    """The whole body as it comes; `count` is given the bytes of each piece, and may raise.
 
     Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
     `ClientDisconnected`.
     """
-    if connection is not None and (body := connection.whole_body()) is not None:
-        _check_size(len(body), at_most)
-        count(len(body))
-        return body
     _check_size(int(value_of(headers, b"content-length") or 0), at_most)
     pieces: list[bytes] = []
     size = 0
@@ -117,7 +142,7 @@ async def until_disconnect(
     answer: ClientAnswer,
     work: Coroutine[Any, Any, None],
     arrived: asyncio.Event | None = None,
-    connection: Connection | None = None,
+    connection: Leaving | None = None,
 ) -> None:
     """Does the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
 
@@ -158,11 +183,6 @@ class _Listening:
         self._arrived = arrived
         self._task: asyncio.Task[None] | None = None
 
-    def whole_body(self) -> None:
-        return None
-
-    def hold_head(self) -> None: ...
-
     def when_left(self, leave: Callable[[], None] | None) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -195,6 +215,7 @@ _DATE = _Date()
 
 SIGNATURE = "steno.signature"
 """Scope key: what Steno adds to the headers of every answer."""
+_REQUEST_ID = b"x-context-request-id"
 
 
 class Signature:
@@ -202,18 +223,16 @@ class Signature:
 
     def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
         """`shared` are the headers that let a page read it; `began` is given its status."""
+        self.shared = shared
         self._request_id = request_id.encode()
-        self._shared = shared
         self._began = began
 
     def under(self, status: int, headers: Headers) -> Headers:
         """With the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
         pass."""
         self._began(status)
-        kept = [header for header in headers if header[0] != b"x-context-request-id"]
-        kept += self._shared
-        kept.append((b"x-context-request-id", self._request_id))
-        names = {name for name, _ in kept}
+        names = {name for name, _ in headers}
+        kept = [*_others(headers, names), *self.shared, (_REQUEST_ID, self._request_id)]
         if b"date" not in names:
             kept.append((b"date", _DATE.now()))
         if b"server" not in names:
@@ -221,6 +240,23 @@ class Signature:
         if b"x-request-id" not in names:
             kept.append((b"x-request-id", self._request_id))
         return kept
+
+    def lines_of(self, status: int, headers: Headers, names: set[bytes], length: int) -> bytes:
+        """The same as it is written, for a body of this length; `names`: all of the headers'."""
+        self._began(status)
+        lines = b"%bcontent-length: %d\r\n%bx-context-request-id: %b\r\n" % (
+            written(_others(headers, names), names),
+            length,
+            written(self.shared, [name for name, _ in self.shared]) if self.shared else b"",
+            self._request_id,
+        )
+        if b"date" not in names:
+            lines += b"date: %b\r\n" % _DATE.now()
+        if b"server" not in names:
+            lines += b"server: steno\r\n"
+        if b"x-request-id" not in names:
+            lines += b"x-request-id: %b\r\n" % self._request_id
+        return lines
 
     def on(self, send: Send) -> Send:
         """The same for who sends messages of its own."""
@@ -234,6 +270,11 @@ class Signature:
         return signed
 
 
+def _others(headers: Headers, names: set[bytes]) -> Headers:
+    """Without the id that another Steno gave it."""
+    return headers if _REQUEST_ID not in names else [header for header in headers if header[0] != _REQUEST_ID]
+
+
 class ClientAnswer:
     """One answer to the client."""
 
@@ -244,25 +285,42 @@ class ClientAnswer:
         self.started = False
         self.ended = False
 
+    def hold_head(self) -> None:
+        """The head, which is not sent yet, goes with what comes next, and that comes at once."""
+        if self._connection is not None:
+            self._connection.hold_head()
+
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
-        if self._signature is not None:
-            headers = self._signature.under(status, headers)
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": status, "headers": self._signed(status, headers)})
 
     async def body(self, piece: bytes) -> None:
-        if piece:
+        if not piece:
+            return
+        if self._connection is None or self._connection.is_stalled:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        else:
+            self._connection.go_on(piece, ends=False)
 
     async def end(self, piece: bytes = b"") -> None:
         self.ended = True
-        await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+        if self._connection is None or self._connection.is_stalled:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": False})
+        else:
+            self._connection.go_on(piece, ends=True)
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
-        if self._connection is not None:
-            self._connection.hold_head()
-        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
-        await self.end(body)
+        connection, signature = self._connection, self._signature
+        names = {name for name, _ in headers}
+        if connection is None or connection.is_stalled or signature is None or not FRAMING.isdisjoint(names):
+            await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+            await self.end(body)
+        else:
+            self.started = self.ended = True
+            connection.answer(status, signature.lines_of(status, headers, names, len(body)), body)
+
+    def _signed(self, status: int, headers: Headers) -> Headers:
+        return headers if self._signature is None else self._signature.under(status, headers)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
         """`body`: in the request's own format."""

@@ -57,9 +57,9 @@ class Asking(Exchange):
         else:
             await self._serve_compacted(request, facts, asked, native)
 
-    async def _facts(self, request: WireRequest, handed_off: Reason | None) -> Facts | None:
+    async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
         """None, too, where it is not known that the provider does what is asked: then that is found out first."""
-        if handed_off is None or self._asked(request) is None:
+        if self._asked(request) is None:
             return await super()._facts(request, handed_off)
         caller = self.caller
         knows = self._asked_of(request).compacts(caller.format.name, request.model, caller.tenant)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import field
+from typing import Any
 
 from app.core.lazy import lazy
 from app.core.values import unlike
-from app.headers.relayed import Headers, forwarded
+from app.headers.relayed import CALL_MARKER, Headers, forwarded
 from app.providers.transport.writing import RequestHead
 from app.providers.upstream import Upstream
 from app.wire.format import WireFormat
@@ -31,11 +32,22 @@ class Caller:
     """The conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
     """The user's standing rules that this compaction quotes, newest first."""
+    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+    """What others keep for its next request, each by a key of its own."""
     _heads: dict[Upstream, RequestHead] = field(default_factory=dict, init=False, repr=False)
 
     @lazy
     def _first(self) -> Mapping[bytes, bytes]:
         return dict(reversed(self.headers))
+
+    @lazy
+    def asks_for_summary(self) -> bool:
+        """Whether it is Steno itself, here or elsewhere, with a call for a summary."""
+        return self.header(CALL_MARKER) == "summary"
+
+    @lazy
+    def encodes_bodies(self) -> bool:
+        return bool(self.header(b"content-encoding"))
 
     @lazy
     def window_asked(self) -> int | None:

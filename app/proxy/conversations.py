@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 from app.core.history.identity import Identity
-from app.core.history.recognition import Head, Recognition, possible_heads, recognise
+from app.core.history.recognition import Head, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.memory.bounded import BoundedMap
 from app.store import Store, StoreUnavailable
@@ -18,14 +19,32 @@ Heads = tuple[tuple[bytes, int], ...]
 """What a request leaves behind to be known by (`core/history/recognition`)."""
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Owner:
+    """The conversation that some heads are of."""
+
+    tenant: str
+    conversation_id: str
+    recognition: Recognition
+    """What is known of a request by its history alone."""
+    tip: int = 0
+    """Turns begun by the deepest place that it is known to have reached."""
+
+
+_Held = tuple[_Owner, int]
+"""Whose a head is, and the turns begun there."""
+
+
 class Conversations:
     """Recognition with a memory, so that only the first request of a process asks the database."""
 
     def __init__(self, store: Store, identity: Identity) -> None:
         self._store = store
         self._identity = identity
-        self._heads: BoundedMap[tuple[str, bytes], tuple[str, int]] = BoundedMap(MOST_REMEMBERED)
-        self._tips: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
+        self._heads: BoundedMap[bytes, _Held] = BoundedMap(MOST_REMEMBERED)
+        """By digest, which no two tenants share."""
+        self._owners: WeakValueDictionary[tuple[str, str], _Owner] = WeakValueDictionary()
+        """For as long as one of their heads is remembered."""
 
     async def identify(
         self, tenant: str, named: str | None, conversation: Conversation, heads: Heads | None
@@ -34,30 +53,43 @@ class Conversations:
 
         `named` is the client's own name for it.
         """
-        transcript, chain = conversation.transcript, conversation.chain
+        owner: _Owner | None = None
         if named is not None:
             found = Recognition(named, by_name=True)
         else:
-            known = self._remembered(tenant, possible_heads(transcript, chain))
-            if not known and len(transcript) > 1:
-                known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
-            found = recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
+            held = self._remembered(conversation)
+            if held is not None and goes_on(held[1], held[0].tip):
+                owner = held[0]
+                found = owner.recognition
+            else:
+                found = await self._recognised(tenant, conversation, held)
         if heads is not None:
-            self._remember(tenant, found.conversation_id, heads)
+            self._remember(owner or self._owner(tenant, found.conversation_id), heads)
         return found
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, or of all: the next request with its history starts anew."""
-        self._tips.drop(lambda own, _: own[0] == tenant and conversation_id in (None, own[1]))
-        self._heads.drop(lambda head, held: head[0] == tenant and conversation_id in (None, held[0]))
+        self._heads.drop(
+            lambda _, held: held[0].tenant == tenant and conversation_id in (None, held[0].conversation_id)
+        )
 
-    def _remembered(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
+    def _remembered(self, conversation: Conversation) -> _Held | None:
         """The deepest head this process knows of."""
-        for digest in digests:
-            if (held := self._heads.get((tenant, digest))) is not None:
-                conversation_id, turn = held
-                return [Head(digest, conversation_id, turn, self._tips.get((tenant, conversation_id)) or turn)]
-        return []
+        for digest in possible_heads(conversation.transcript, conversation.chain):
+            if (held := self._heads.get(digest)) is not None:
+                return held
+        return None
+
+    async def _recognised(self, tenant: str, conversation: Conversation, held: _Held | None) -> Recognition:
+        """A new one, one that the database knows, or a fork."""
+        transcript, chain = conversation.transcript, conversation.chain
+        known: list[Head] = []
+        if held is not None:
+            owner, turn = held
+            known.append(Head(chain[len(transcript)], owner.conversation_id, turn, owner.tip))
+        elif len(transcript) > 1:
+            known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
+        return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
 
     async def _stored(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
         try:
@@ -65,9 +97,14 @@ class Conversations:
         except StoreUnavailable:
             return []
 
-    def _remember(self, tenant: str, conversation_id: str, heads: Heads) -> None:
-        owner = (tenant, conversation_id)
-        deepest = heads[-1][1] if heads else 0
-        self._tips.keep(owner, max(self._tips.get(owner) or 0, deepest))
+    def _owner(self, tenant: str, conversation_id: str) -> _Owner:
+        if (owner := self._owners.get((tenant, conversation_id))) is None:
+            owner = self._owners[tenant, conversation_id] = _Owner(
+                tenant, conversation_id, Recognition(conversation_id)
+            )
+        return owner
+
+    def _remember(self, owner: _Owner, heads: Heads) -> None:
         for digest, turn in heads:
-            self._heads.keep((tenant, digest), (conversation_id, turn))
+            self._heads.keep(digest, (owner, turn))
+            owner.tip = max(owner.tip, turn)

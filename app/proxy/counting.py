@@ -19,7 +19,7 @@ class Counting(Exchange):
     async def _serve(self, facts: Facts) -> None:
         job = facts.job
         decision = await self._decide(facts, self.services.compactor.look(job))
-        await count(self.services, job.tenant, job.conversation, facts.prompt)
+        await count(self.services, job.tenant, job.conversation, facts.job.prompt)
         self.own_headers = context_headers(facts, decision)
         body = await job.beside(self.services.work, partial(facts.payload, decision))
         answering = await self._forwarding.send_decided(body, facts, decision)

@@ -15,19 +15,23 @@ from starlette.types import Receive, Scope, Send
 
 from app.compaction.job import CompactionStart, Job
 from app.core.reasons import Code, Reason, because
-from app.core.stages.ladder import Decision
+from app.core.stages.ladder import UNTOUCHED, Decision
 from app.errors import StenoError
-from app.headers.relayed import CALL_MARKER, EVENT_STREAM, Headers, media_type, value_of
+from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
-from app.proxy.admission import ADMISSION, Admission
+from app.proxy.admission import Admission
 from app.proxy.archiving import archive
 from app.proxy.asgi import (
     CONNECTION,
+    SAME_HEAD,
     SIGNATURE,
     AbortedAnswer,
     ClientAnswer,
     ClientDisconnected,
+    Connection,
+    Signature,
+    body_here,
     peer_of,
     read_body,
     until_disconnect,
@@ -68,17 +72,33 @@ class ChatEndpoint:
         self._exchange = exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The first request with its head; those after it are let in as it is."""
+        record, signature = scope[REQUEST], scope[SIGNATURE]
+        try:
+            caller = self._caller(scope)  # Before a body is taken for nobody.
+        except StenoError as error:
+            record.failed(error)
+            await ClientAnswer(send, signature).error(error, body=scope[FORMAT].error(error))
+            return
+        if (same := scope.get(SAME_HEAD)) is not None:
+            same.app = Admission(self.serve, caller, record, signature.shared)
+        await self.serve(caller, record, signature, scope, receive, send)
+
+    async def serve(
+        self, caller: Caller, record: RequestRecord, signature: Signature, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         services, limits = self._services, self._services.limits
-        connection, record = scope.get(CONNECTION), scope[REQUEST]
-        answer = ClientAnswer(send, scope[SIGNATURE], connection)
+        connection: Connection | None = scope.get(CONNECTION)
+        answer = ClientAnswer(send, signature, connection)
+        if services.tracer is not None:
+            caller = _traced(services.tracer, caller, record)
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                caller = self._caller(scope)  # Before a body is taken for nobody.
-                if services.tracer is not None:
-                    caller = _traced(services.tracer, caller, record)
-                headers: Headers = scope["headers"]
-                body = await read_body(receive, headers, limits.body_bytes, limits.receive_seconds, count, connection)
+                body = body_here(connection, limits.body_bytes, count)
+                if body is None:
+                    headers, at_most, seconds = scope["headers"], limits.body_bytes, limits.receive_seconds
+                    body = await read_body(receive, headers, at_most, seconds, count)
                 exchange = self._exchange(services, answer, caller, record, body)
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
@@ -88,20 +108,14 @@ class ChatEndpoint:
                 if answer.started:
                     raise AbortedAnswer(error.message) from error
                 own_headers = exchange.own_headers if exchange else []
-                await answer.error(error, own_headers, scope[FORMAT].error(error))
+                await answer.error(error, own_headers, caller.format.error(error))
 
     def _caller(self, scope: Scope) -> Caller:
         """Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
-        admission: Admission | None = scope[ADMISSION]
-        if admission is not None and admission.caller is not None:
-            return admission.caller
         headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
         tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
         self._services.providers.check(upstream, format_.name)
-        caller = Caller(tenant, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
-        if admission is not None:
-            admission.caller = caller
-        return caller
+        return Caller(tenant, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
 
 
 def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
@@ -131,7 +145,7 @@ class Exchange:
     """The request as it came, with its reference."""
 
     async def serve(self) -> None:
-        if self.caller.header(CALL_MARKER) == "summary":
+        if self.caller.asks_for_summary:
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return
         try:
@@ -139,7 +153,7 @@ class Exchange:
             if request.referred is not None:
                 request = await self._resolved(request, request.referred)
             handed_off = self._hands_off(request)
-            facts = await self._facts(request, handed_off)
+            facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
         except Unreadable as error:
             await self._bypass(Reason(error.reason), self.body)
         except StenoError:
@@ -159,10 +173,8 @@ class Exchange:
         """Why somebody else is to have it as it is."""
         return request.hands_off
 
-    async def _facts(self, request: WireRequest, handed_off: Reason | None) -> Facts | None:
-        """What it is served by; None where it is handed off."""
-        if handed_off is None:
-            return await self._take_in(request)
+    async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
+        """What it is served by, though somebody else is to have it; None where it is handed off."""
         if not _passes_where_it_fits(handed_off):
             return None
         return await self._as_client_wants(await self._take_in(request))
@@ -195,14 +207,14 @@ class Exchange:
         self.body = native.resolved(request, found.text)
         return await self._read()
 
-    async def _take_in(self, request: WireRequest) -> Facts:
-        facts = await take_in(self.services, request, self.caller, self.record.request_id, remember=self.remembers)
-        return replace(facts, referred=self.referred) if self.referred else facts
+    def _take_in(self, request: WireRequest) -> Coroutine[Any, Any, Facts]:
+        services, caller, request_id = self.services, self.caller, self.record.request_id
+        return take_in(services, request, caller, request_id, referred=self.referred, remember=self.remembers)
 
-    async def _read(self) -> WireRequest:
-        if self.caller.header(b"content-encoding"):
+    def _read(self) -> Coroutine[Any, Any, WireRequest]:
+        if self.caller.encodes_bodies:
             raise Unreadable("The body is encoded.")
-        return await read(self.services, self.caller, self.body)
+        return read(self.services, self.caller, self.body)
 
     async def _bypass(self, reason: Reason, body: bytes) -> None:
         self._tell_bypass(reason)
@@ -238,8 +250,9 @@ class Exchange:
         if self.record.span is not None and milestones.observed:
             self.record.span.used(milestones.observed[-1].reported)
         self.services.store.soon(partial(_note, self.services, facts, milestones))
-        if (decision := milestones.decision) is not None:
-            self.services.background.consider(facts.job, facts.measure.rules.compaction.background, decision)
+        bound, measure = facts.job.conversation.bound, facts.measure
+        if (bound is None or bound > measure.least_remembered) and (decision := milestones.decision) is not None:
+            self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
@@ -293,6 +306,8 @@ class Exchange:
             self.own_headers = context_headers(facts, observed.decision)
 
     def _at_once(self, facts: Facts) -> Decision | None:
+        if facts.is_left_alone and not facts.job.conversation.history.holds_ties:
+            return UNTOUCHED
         with suppress(Exception):  # What is wrong is met again by whoever prepares the request, and reported there.
             return self.services.compactor.at_once(facts.job)
         return None

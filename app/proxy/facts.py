@@ -13,7 +13,6 @@ from app.core.view.view import Note, Recalled
 from app.providers.providers import Provider
 from app.proxy.conversations import Heads
 from app.proxy.measuring import Measure
-from app.tokens.estimator import Prompt
 from app.wire.format import EventShape, WireFormat, WireRequest
 
 
@@ -24,7 +23,8 @@ class Facts:
     measure: Measure
     job: Job
     """What is decided upon."""
-    prompt: Prompt
+    is_left_alone: bool
+    """Whether nothing is to be done about it, as far as that is known before anything is counted."""
     recognised: Recognition
     heads: Heads
     events: EventShape
@@ -38,13 +38,6 @@ class Facts:
     @property
     def window(self) -> Window:
         return self.measure.window
-
-    @property
-    def limits(self) -> tuple[int, int, int]:
-        """Window, limit and trigger, as the provider counts."""
-        budget = self.job.budget
-        trigger = budget.line.reported(min(budget.trigger.tokens, budget.limit))
-        return self.window.context, budget.line.reported(budget.limit), trigger
 
     def forwarded(self, decision: Decision) -> int:
         """Our estimate of what is sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import structlog
 
@@ -48,29 +49,32 @@ class Forwarding:
         self.record.answered(answering)
         return answering
 
-    async def send_decided(self, body: bytes, facts: Facts, decision: Decision) -> RelayedAnswer:
-        """One call with what was decided, whose provider is asked to leave out what thoughts do not fit it."""
-        if decision.view is None or not decision.view.drops:
-            return await self.send(body, facts.provider, facts.job.model)
-        body, headers = facts.format.dropping(body, self.caller.headers)
-        return await self.send(body, facts.provider, facts.job.model, list(headers))
-
-    async def obtain(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
+    def obtain(self, observed: Observation, milestones: Milestones) -> Awaitable[UpstreamAnswer]:
         """The provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as it would.
 
         Raises the upstream errors.
         """
+        return self._ask_again(observed, milestones) if milestones.is_early else self._ask(observed, milestones)
+
+    def send_decided(self, body: bytes, facts: Facts, decision: Decision) -> Awaitable[RelayedAnswer]:
+        """One call with what was decided, whose provider is asked to leave out what thoughts do not fit it."""
+        if decision.view is None or not decision.view.drops:
+            return self.send(body, facts.provider, facts.job.model)
+        body, headers = facts.format.dropping(body, self.caller.headers)
+        return self.send(body, facts.provider, facts.job.model, list(headers))
+
+    async def _ask_again(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         patience = Patience(observed.facts.job.wait_seconds)
         while True:
             try:
                 answering = await self._ask(observed, milestones)
             except UpstreamUnreachable:  # Nobody has seen the request.
-                if not milestones.is_early or (pause := patience.pause()) is None:
+                if (pause := patience.pause()) is None:
                     raise
             else:
                 status, headers = answering.status, answering.headers
                 is_final = status == 200 or observed.overflow is not None or not is_repeatable(status, headers)
-                if is_final or not milestones.is_early or (pause := patience.pause(headers)) is None:
+                if is_final or (pause := patience.pause(headers)) is None:
                     return answering
                 await answering.close()
                 request_id = self.record.request_id

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,8 +18,7 @@ from app.headers.relayed import Headers, shadowed_by, shown, value_of
 from app.memory.repeats import Repeats
 from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
-from app.proxy.admission import ADMISSION, Admission, head_of
-from app.proxy.asgi import MEMORY, SIGNATURE, ClientAnswer, Signature
+from app.proxy.asgi import SIGNATURE, ClientAnswer, Signature
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
@@ -106,14 +104,6 @@ class Gate:
 
     async def _serve(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["headers"]
-        memory: dict[str, Any] = scope.get(MEMORY, {})
-        head, known = head_of(scope), memory.get(ADMISSION)
-        if known is not None and known.head == head:
-            scope.update(known.found)
-            scope[ADMISSION], record.route = known, known.route
-            scope[SIGNATURE] = Signature(record.request_id, known.shared, record.begins)
-            await known.app(scope, receive, send)
-            return
         page, shared = None, []
         try:
             self._check_headers(headers)
@@ -133,10 +123,6 @@ class Gate:
             await answer.start(204, preflight_headers(headers))
             await answer.end()
             return
-        scope[ADMISSION] = None
-        if head is not None and app is self._chat:
-            found = {key: scope[key] for key in (TARGET, FORMAT, *NOTHING_NAMED)}
-            scope[ADMISSION] = memory[ADMISSION] = Admission(head, app, record.route, found, shared)
         await app(scope, receive, signature.on(send) if app is self._own else send)
 
     def _route(self, scope: Scope) -> ASGIApp:

@@ -9,20 +9,11 @@ from app.errors import TooManyBytesInFlight
 
 class BytesInFlight:
     def __init__(self, at_most: int) -> None:
-        self._at_most = at_most
+        self.at_most = at_most
         self.held_bytes = 0
 
     def counted(self) -> Counted:
         return Counted(self)
-
-    def take(self, size: int) -> None:
-        """Raises `TooManyBytesInFlight`; they are counted anyway."""
-        self.held_bytes += size
-        if self.held_bytes > self._at_most:
-            raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")
-
-    def give_back(self, size: int) -> None:
-        self.held_bytes -= size
 
 
 class Counted:
@@ -35,12 +26,15 @@ class Counted:
         self._own = 0
 
     def __enter__(self) -> Callable[[int], None]:
-        """What is reported of them. Raises `TooManyBytesInFlight`."""
+        """What is reported of them. Raises `TooManyBytesInFlight`; they are counted anyway."""
         return self._count
 
     def __exit__(self, *_: object) -> None:
-        self._all.give_back(self._own)
+        self._all.held_bytes -= self._own
 
     def _count(self, size: int) -> None:
+        everybodys = self._all
         self._own += size
-        self._all.take(size)
+        everybodys.held_bytes += size
+        if everybodys.held_bytes > everybodys.at_most:
+            raise TooManyBytesInFlight("Too many request bytes are being served at once. Try again in a second.")

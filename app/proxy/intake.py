@@ -1,29 +1,27 @@
 """Intake: a chat request on its way in, from its bytes to the facts that it is decided by.
 
-Four steps: `read` splits the body; `measure` says where it goes and how large it may be there; `digest` makes a
-conversation of its messages; `recognise` finds out which one it is. `take_in` goes through the last three.
+Four steps: `read` splits the body; its terms (`proxy/terms`) say where it goes and how large it may be there; `digest`
+makes a conversation of its messages, and `proxy/conversations` finds out which one it is. `take_in` goes through the
+last three.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from hashlib import blake2b
 
 from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
-from app.core.history.recognition import Recognition, heads_of
-from app.core.stages.policy import Strategy
+from app.core.history.recognition import heads_of
 from app.core.view.view import Conversation, View
 from app.proxy.caller import Caller
-from app.proxy.conversations import Heads
 from app.proxy.facts import Facts
 from app.proxy.measuring import Measure
-from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
+from app.proxy.terms import known_terms, terms_of
 from app.tokens.estimator import Prompt
-from app.wire.format import EventShape, WireRequest
+from app.wire.format import WireRequest
 
 INLINE_BYTES = 32_768
 """More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
@@ -33,11 +31,11 @@ INLINE_BODY = 1 << 20
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Raises `Unreadable` and `InvalidRequest`."""
-    beginnings = services.readers[caller.format.name].beginnings
-    reading = partial(caller.format.read, body, services.bounds, beginnings)
+    format_, bounds = caller.format, services.bounds
+    beginnings = services.readers[format_.name].beginnings
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
-        return await services.work.do(caller.tenant, reading)
-    return reading()
+        return await services.work.do(caller.tenant, partial(format_.read, body, bounds, beginnings))
+    return format_.read(body, bounds, beginnings)
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:
@@ -47,53 +45,79 @@ async def model_of(services: Services, caller: Caller, body: bytes) -> str:
 
 
 async def take_in(
-    services: Services, request: WireRequest, caller: Caller, request_id: str, *, remember: bool = True
+    services: Services,
+    request: WireRequest,
+    caller: Caller,
+    request_id: str,
+    *,
+    referred: tuple[str, ...] = (),
+    remember: bool = True,
 ) -> Facts:
-    """What is to be known of a request. `request_id`: Steno's own, for log and ledger. `remember=False` is for a dry
-    run, which leaves no trace.
+    """What is to be known of a request. `request_id`: Steno's own, for log and ledger. `referred`: the summaries that
+    its history begins with. `remember=False` is for a dry run, which leaves no trace.
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
-    measured = await services.measuring.of(request, caller, remember=remember)
+    terms = known_terms(request, caller) or await terms_of(services, request, caller, remember=remember)
+    measured = terms.measure
     conversation, prompt = await digest(services, request, caller, measured)
+    if not (is_left_alone := measured.surely_leaves_alone(conversation)):
+        await count(services, caller.tenant, conversation, prompt)
     heads = heads_of(conversation.transcript, conversation.chain)
-    recognised = await recognise(services, request, caller, conversation, heads if remember else None)
-    events = event_shape(request, caller, services.events.stream)
-    job = _job(services, request, caller, request_id, measured, conversation, prompt, recognised, events)
-    return Facts(caller.format, request, measured, job, prompt, recognised, heads, events)
+    recognised = await services.conversations.identify(
+        caller.tenant, terms.named, conversation, heads if remember else None
+    )
+    job = Job(
+        tenant=caller.tenant,
+        conversation_id=recognised.conversation_id,
+        named=recognised.by_name,
+        conversation=conversation,
+        budget=measured.budget,
+        prompt=prompt,
+        model=request.model,
+        series=terms.series,
+        begin_writing=partial(_writing, services, request, caller, measured, conversation),
+        compaction=terms.compaction,
+        recalls=terms.recalls,
+        policy=measured.rules.policy,
+        pins=_pinned(request, conversation) if request.pins else (),
+        wait_seconds=terms.wait_seconds,
+        request_id=request_id,
+        ties=request.ties,
+    )
+    return Facts(caller.format, request, measured, job, is_left_alone, recognised, heads, terms.events, referred)
 
 
 async def digest(
     services: Services, request: WireRequest, caller: Caller, measured: Measure
 ) -> tuple[Conversation, Prompt]:
-    """The conversation, counted if nothing can be decided without that; what is long is worked out in a thread."""
-    reader, estimator, tenant = services.readers[caller.format.name], services.estimator, caller.tenant
-    counted_as, host, token_rules = measured.counted_as, measured.provider.host, caller.format.token_rules
-
-    def converse() -> tuple[Conversation, Prompt]:
-        messages = reader.read(request.raw_messages)
-        declared, declarations, scale = request.declared, request.declarations, measured.picture_scale
-        prompt = estimator.prompt(counted_as, messages, declared, declarations, host, scale, token_rules)
-        return Conversation(messages, services.identity, tenant, prompt.costs, prompt.bound), prompt
-
+    """The conversation, and what it is counted by; what is long is worked out in a thread."""
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
     raw_messages = request.raw_messages
-    is_short = len(raw_messages) <= MANY_MESSAGES
-    if is_short and (len(request.body) <= INLINE_BYTES or reader.unread_bytes(raw_messages) <= INLINE_BYTES):
-        conversation, prompt = converse()
-    else:
-        conversation, prompt = await services.work.do(tenant, converse)
-    if measured.rules.policy.needs_count(conversation, measured.budget):
-        await count(services, tenant, conversation, prompt)
-    return conversation, prompt
+    is_short = len(raw_messages) <= MANY_MESSAGES and (
+        len(request.body) <= INLINE_BYTES
+        or services.readers[caller.format.name].unread_bytes(raw_messages) <= INLINE_BYTES
+    )
+    if is_short:
+        return _converse(services, request, caller, measured)
+    return await services.work.do(caller.tenant, partial(_converse, services, request, caller, measured))
 
 
-async def recognise(
-    services: Services, request: WireRequest, caller: Caller, conversation: Conversation, heads: Heads | None
-) -> Recognition:
-    """Which conversation it is: by its name, or by its history. It is remembered by its heads, if there are any."""
-    named = name_of(services.naming, services.repeats, request, caller)
-    return await services.conversations.identify(caller.tenant, named, conversation, heads)
+def _converse(
+    services: Services, request: WireRequest, caller: Caller, measured: Measure
+) -> tuple[Conversation, Prompt]:
+    format_ = caller.format
+    messages = services.readers[format_.name].read(request.raw_messages)
+    prompt = services.estimator.prompt(
+        measured.counted_as,
+        messages,
+        request.declared,
+        request.declarations,
+        measured.provider.host,
+        measured.picture_scale,
+        format_.token_rules,
+    )
+    return Conversation(messages, services.identity, caller.tenant, prompt.costs, prompt.bound), prompt
 
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
@@ -109,46 +133,18 @@ def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | No
 
     A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
     """
-    conversation = facts.job.conversation
-    if not (uncounted := facts.prompt.uncounted):
+    conversation, prompt = facts.job.conversation, facts.job.prompt
+    if not (uncounted := prompt.uncounted):
         return None
-    if uncounted > INLINE_BYTES or not facts.prompt.is_ready:
-        return asyncio.ensure_future(count(services, facts.job.tenant, conversation, facts.prompt))
+    if uncounted > INLINE_BYTES or not prompt.is_ready:
+        return asyncio.ensure_future(count(services, facts.job.tenant, conversation, prompt))
     asyncio.get_running_loop().call_soon(conversation.count)
     return None
 
 
-def _job(
-    services: Services,
-    request: WireRequest,
-    caller: Caller,
-    request_id: str,
-    measured: Measure,
-    conversation: Conversation,
-    prompt: Prompt,
-    recognised: Recognition,
-    events: EventShape,
-) -> Job:
-    rules = measured.rules
-    return Job(
-        tenant=caller.tenant,
-        conversation_id=recognised.conversation_id,
-        named=recognised.by_name,
-        conversation=conversation,
-        budget=measured.budget,
-        count=prompt.count,
-        cost=prompt.cost,
-        model=request.model,
-        series=_series(rules.policy.strategy, request.focus),
-        begin_writing=partial(_writing, services, request, caller, measured, conversation),
-        compaction=rules.compaction.enabled and not is_switched_off(request, caller),
-        recalls=not is_recall_off(request, caller),
-        policy=rules.policy,
-        pins=tuple(pin - skipped for pin in request.pins if pin >= (skipped := len(conversation.instructions))),
-        wait_seconds=wait_seconds(rules, events, caller),
-        request_id=request_id,
-        ties=request.ties,
-    )
+def _pinned(request: WireRequest, conversation: Conversation) -> tuple[int, ...]:
+    skipped = len(conversation.instructions)
+    return tuple(pin - skipped for pin in request.pins if pin >= skipped)
 
 
 def _writing(
@@ -174,9 +170,3 @@ def _writing(
         prefix=prefix,
         inherited_rules=caller.inherited_rules,
     )
-
-
-def _series(strategy: Strategy, focus: str) -> str:
-    """Summaries with a focus are none for a request that has another one, or none."""
-    digest = blake2b(focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
-    return f"{strategy}:{digest.hexdigest()}" if focus else strategy

@@ -12,10 +12,10 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
-from app.core.tokens.usage import Decided, Tokens
+from app.core.tokens.usage import Tokens
 from app.core.view.reading import whole
 from app.providers.learnt_limits import overflow_in
-from app.providers.ledger import Call
+from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import StreamedUsage
 from app.providers.upstream import LONGEST_REFUSAL, Headers
 from app.proxy.facts import Facts
@@ -137,7 +137,7 @@ class Observation:
         answered, self._answered = self._answered, []
         try:
             for answer in answered:
-                self.services.ledger.record(self._call(answer))
+                self._record(answer)
         except Exception:
             log.exception("an answer was not recorded")
 
@@ -211,32 +211,32 @@ class Observation:
         # the same model.
         return replace(job, budget=budget) if budget is not None else None
 
-    def _call(self, answered: AnsweredCall) -> Call:
-        job = self.facts.job
-        estimated, forwarded = self.facts.tokens(self.decision)
-        window, limit, trigger = self.facts.limits
-        reason = self.decision.reason
-        return Call(
+    def _record(self, answered: AnsweredCall) -> None:
+        facts, job, decision = self.facts, self.facts.job, self.decision
+        estimated, forwarded = facts.tokens(decision)
+        decided = facts.measure.decided
+        if decision.actions or decision.why or self.waited_seconds is not None:
+            reason = decision.reason
+            decided = replace(
+                decided,
+                actions=decision.actions,
+                reason=reason and reason[:LONGEST_REASON],
+                waited_seconds=self.waited_seconds,
+            )
+        self.services.ledger.record(
             tenant=job.tenant,
             conversation_id=job.conversation_id,
             request_id=job.request_id,
             turn=len(job.conversation.transcript.turn_starts),
             purpose="message",
-            upstream=self.facts.provider.name,
+            upstream=facts.measure.provider.name,
             model=job.model,
             status=answered.status,
-            tokens=answered.usage.tokens if answered.usage else Tokens(),
+            tokens=answered.usage.tokens if answered.usage else NOT_REPORTED,
             estimated=estimated,
             forwarded=forwarded,
-            context_status=self.decision.status,
-            decided=Decided(
-                window=window,
-                limit=limit,
-                trigger=trigger,
-                actions=self.decision.actions,
-                reason=reason and reason[:LONGEST_REASON],
-                waited_seconds=self.waited_seconds,
-            ),
+            context_status=decision.status,
+            decided=decided,
         )
 
     def _remember(self, seen: StreamedUsage) -> None:
@@ -264,7 +264,7 @@ class Observation:
             return  # What it cost is only guessed, or differs from provider to provider.
         if not conversation.holds_media:
             calibrations.learn(tenant, request.model, formula, tools, Sample(self.sent, reported))
-        elif self.decision.view is None and (shown := self.facts.prompt.pictures()):
+        elif self.decision.view is None and (shown := self.facts.job.prompt.pictures()):
             # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
             plain, scaled = shown
             text = calibrations.of(tenant, request.model, formula, tools)

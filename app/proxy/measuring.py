@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+from app.core.lazy import lazy
+from app.core.limits.ahead import least_remembered
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.tokens.usage import Decided
+from app.core.view.view import Conversation
 from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
@@ -21,7 +25,7 @@ SECONDS = 1.0
 """So long a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measure:
     """Where a request goes, and by what its prompt is measured there."""
 
@@ -37,8 +41,26 @@ class Measure:
     """The window that the request's headers ask for, where they do."""
     rules: AppliedPolicy
     budget: Budget
+    quiet_tokens: int
+    """A history of at most so many is over no threshold of the rules."""
     picture_scale: float
     """What the tokens of pictures are multiplied with."""
+
+    def surely_leaves_alone(self, conversation: Conversation) -> bool:
+        """Whether nothing is to be done about it, as far as that is known before anything is counted."""
+        return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
+
+    @lazy
+    def least_remembered(self) -> int:
+        """Nothing is made ahead for a history that is surely of at most so many tokens."""
+        return least_remembered(self.budget, self.rules.compaction.background.shares)
+
+    @lazy
+    def decided(self) -> Decided:
+        """By what it is decided about a request, for the ledger: all there is to say of one that goes as it came."""
+        budget, reported = self.budget, self.budget.line.reported
+        trigger = reported(min(budget.trigger.tokens, budget.limit))
+        return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
 
 class Measuring:
@@ -104,7 +126,8 @@ class Measuring:
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
-        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, scale)
+        quiet = rules.policy.quiet_tokens(budget)
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
 
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:

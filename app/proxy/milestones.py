@@ -63,7 +63,8 @@ class Milestones:
 
     def decide(self, decision: Decision) -> None:
         self.decision, self._settled = decision, True
-        self._tell()
+        if self._waiting:
+            self._tell()
 
     def reopen(self) -> None:
         """What was decided did not hold. A stream that has begun has announced it, and says no more."""

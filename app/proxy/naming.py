@@ -61,9 +61,14 @@ def name_in_json(member: str, raw: bytes) -> str | None:
     return None if value is None else _checked(member, value)
 
 
+def is_plain(name: str) -> bool:
+    """Whether it stands everywhere as it is, as nearly all names do: to quote it, or to escape it, takes longer."""
+    return name.isascii() and name.replace("_", "").isalnum()
+
+
 def encoded_name(name: str) -> bytes:
     """For a header; `name_in_header` gives it back."""
-    if name.isascii() and name.replace("_", "").isalnum():  # Nearly all names; quoting takes longer.
+    if is_plain(name):
         return name.encode()
     return quote(name, safe=PLAIN).encode()
 

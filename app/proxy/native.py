@@ -95,7 +95,7 @@ def is_due(facts: Facts, ask: CompactionAsk) -> bool:
 async def taken_in(services: Services, caller: Caller, request: WireRequest, request_id: str) -> Facts:
     """Of a history that is to be compacted as a whole, counted."""
     facts = await take_in(services, request, caller, request_id)
-    await count(services, caller.tenant, facts.job.conversation, facts.prompt)
+    await count(services, caller.tenant, facts.job.conversation, facts.job.prompt)
     return facts
 
 
@@ -148,6 +148,9 @@ class ExtendedAnswer(ClientAnswer):
     @property
     def ended(self) -> bool:  # type: ignore[override]
         return self._answer.ended
+
+    def hold_head(self) -> None:
+        """What comes next may be made only then."""
 
     async def start(self, status: int, headers: Headers) -> None:
         self._streams = status == 200 and media_type(headers) == EVENT_STREAM

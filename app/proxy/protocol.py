@@ -7,22 +7,25 @@ requests that wait on one, and for what is read before anything comes of it, and
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
-from app.headers.relayed import shown
-from app.proxy.asgi import CONNECTION, MEMORY
+from app.headers.relayed import Headers, shown
+from app.headers.written import FRAMING, written
+from app.proxy.asgi import CONNECTION, SAME_HEAD, SameHead
+from app.proxy.heads import END_OF_HEAD, KnownHead
 from app.proxy.origins import AUTHORITY, authority_of
 from app.settings import LimitSettings
+from app.tasks.coalescing import CoalescingTransport, Turn
 
 TARGET_BYTES = 65_536
 """What the request line may take beside the headers."""
@@ -41,9 +44,7 @@ JOINED = 65_536
 TELLING_SECONDS = 1.0
 """For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
 
-_IN_NAMES = bytes(set(range(0x100)) - {*range(0x21), 0x7F, *b'()<>@,;:[]={}\\"'})
-_IN_VALUES = bytes(set(range(0x100)) - {*range(0x20), 0x7F} | {0x09})
-_FRAMING = frozenset(map(len, ("content-length", "transfer-encoding", "connection")))
+_CLOSES = b"connection: close\r\n"
 
 
 class HeldFlow(FlowControl):
@@ -114,12 +115,103 @@ class Idle:
 
 
 class Cycle(RequestResponseCycle):
-    """A request and its answer. Unlike uvicorn's own it checks a head as a whole, and may let it wait for the body."""
+    """A request and its answer (`asgi.Connection`).
 
-    holds_head = False
-    """The head goes with what comes next, which is the whole body: one packet instead of two."""
+    Unlike uvicorn's own it checks a head as a whole, and makes nothing that most requests never ask for.
+    """
+
+    logger = logging.getLogger("uvicorn.error")
+    disconnected = False
+    waiting_for_100_continue = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+    task: asyncio.Task[None] | None = None
+    _leave: Callable[[], None] | None = None
+    _event: asyncio.Event | None = None
+    _is_taken = False
+    """The whole body was."""
+    _holds_head = False
     _held = b""
+    """The head, which goes with what comes next."""
     _is_bodiless = False
+
+    def __init__(
+        self,
+        scope: Any,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        on_response: Callable[[], None],
+        keep_alive: bool,
+    ) -> None:
+        self.scope = scope
+        self.transport = transport
+        self.flow = flow
+        self.keep_alive = keep_alive
+        self.on_response = on_response
+        self.body: bytes | bytearray = bytearray()  # type: ignore[assignment] # as a whole it may be either
+
+    @property
+    def message_event(self) -> asyncio.Event:  # type: ignore[override] # an attribute there
+        """Set while there is something to be received."""
+        if self._event is None:
+            self._event = asyncio.Event()
+            if not self._is_taken and (self.body or not self.more_body):
+                self._event.set()
+        return self._event
+
+    def wake(self) -> None:
+        """Something came, or nothing more will."""
+        if self._event is not None:
+            self._event.set()
+
+    def whole_body(self) -> bytes | None:
+        if self.more_body or self.disconnected or self.waiting_for_100_continue:
+            return None
+        if self.flow.read_paused:  # As `receive` does: because of what was just taken.
+            self.flow.resume_reading()
+        if self._event is not None:
+            self._event.clear()
+        body, self.body, self._is_taken = bytes(self.body), b"", True
+        return body
+
+    def when_left(self, leave: Callable[[], None] | None) -> None:
+        self._leave = leave
+        if leave is not None and self.disconnected:
+            leave()
+
+    def left(self) -> None:
+        # uvicorn notifies the latest request alone, which may be one that waits behind this one.
+        self.disconnected = self.disconnected or not self.response_complete
+        self.wake()
+        if self._leave is not None:
+            self._leave()
+
+    def hold_head(self) -> None:
+        self._holds_head = True
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.flow.write_paused
+
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        if self.response_started:
+            raise RuntimeError("The answer has begun already.")
+        if self.disconnected:
+            return
+        self.response_started, self.waiting_for_100_continue = True, False
+        if not self.keep_alive:
+            lines += _CLOSES
+        head = b"%b%b\r\n" % (STATUS_LINE[status], lines)
+        if self.scope["method"] == "HEAD":
+            self.transport.write(head)
+        elif len(body) > JOINED:
+            self.transport.writelines([head, body])
+        else:
+            self.transport.write(head + body)
+        self._end()
 
     async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:
@@ -127,38 +219,31 @@ class Cycle(RequestResponseCycle):
         if self.disconnected:
             return
         if not self.response_started:
-            self._begin(message["status"], message["headers"])
-        elif not self.response_complete:
-            self._go_on(message.get("body", b""), ends=not message.get("more_body", False))
+            headers = [(name.lower(), value) for name, value in message["headers"]]
+            head = self._head(message["status"], headers)
+            if self._holds_head and not self._is_bodiless:
+                self._held = head
+            else:
+                self.transport.write(head)
         else:
-            raise RuntimeError("The answer has ended already.")
+            self.go_on(message.get("body", b""), ends=not message.get("more_body", False))
 
-    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        headers = list(headers)
-        if b"".join([name for name, _ in headers]).translate(None, _IN_NAMES) or b"".join(
-            [value for _, value in headers]
-        ).translate(None, _IN_VALUES):
-            raise RuntimeError("A header holds bytes that end a line or a word.")
+    def _head(self, status: int, headers: Headers) -> bytes:
+        """Begins the answer with headers whose names are lower case."""
+        lines, closes = written(headers, [name for name, _ in headers]), False
         self.response_started, self.waiting_for_100_continue = True, False
         self._is_bodiless = self.scope["method"] == "HEAD"
-        lines, closes = [STATUS_LINE[status]], False
         for name, value in headers:
-            if len(name) in _FRAMING:
-                closes = self._frame(name.lower(), value) or closes
-            lines.append(b"%b: %b\r\n" % (name.lower(), value))
+            if name in FRAMING:
+                closes = self._frame(name, value) or closes
         if closes:
             self.keep_alive = False
         elif not self.keep_alive:
-            lines.append(b"connection: close\r\n")
+            lines += _CLOSES
         if self.chunked_encoding is None and not self._is_bodiless and status not in (204, 304):
             self.chunked_encoding = True
-            lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n")
-        head = b"".join(lines)
-        if self.holds_head and not self._is_bodiless:
-            self._held = head
-        else:
-            self.transport.write(head)
+            lines += b"transfer-encoding: chunked\r\n"
+        return b"%b%b\r\n" % (STATUS_LINE[status], lines)
 
     def _frame(self, name: bytes, value: bytes) -> bool:
         """Notes where the body ends, as a header says it. Whether the connection is to end with it."""
@@ -168,69 +253,36 @@ class Cycle(RequestResponseCycle):
             self.expected_content_length, self.chunked_encoding = 0, True
         return name == b"connection" and b"close" in [token.strip() for token in value.lower().split(b",")]
 
-    def _go_on(self, body: bytes, *, ends: bool) -> None:
+    def go_on(self, piece: bytes, *, ends: bool) -> None:
+        if self.disconnected:
+            return
+        if self.response_complete or not self.response_started:
+            raise RuntimeError("The answer has ended already, or has not begun.")
         if self._is_bodiless:
-            self.expected_content_length = 0
+            self.expected_content_length, piece = 0, b""
         elif self.chunked_encoding:
             last = b"0\r\n\r\n" if ends else b""
-            self._write(b"%x\r\n%b\r\n%b" % (len(body), body, last) if body else last)
-        elif len(body) > self.expected_content_length:
+            piece = b"%x\r\n%b\r\n%b" % (len(piece), piece, last) if piece else last
+        elif len(piece) > self.expected_content_length:
             raise RuntimeError("The body is longer than its headers say.")
         else:
-            self.expected_content_length -= len(body)
-            self._write(body)
-        if not ends:
-            return
-        if self.expected_content_length != 0:
-            raise RuntimeError("The body is shorter than its headers say.")
+            self.expected_content_length -= len(piece)
+        if self._held:
+            piece, self._held = self._held + piece, b""
+        if piece:  # Some transports never come to the end of an empty piece.
+            self.transport.write(piece)
+        if ends:
+            if self.expected_content_length != 0:
+                raise RuntimeError("The body is shorter than its headers say.")
+            self._end()
+
+    def _end(self) -> None:
         self.response_complete = True
-        self.message_event.set()
+        if self._event is not None:
+            self._event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
-
-    def _write(self, data: bytes) -> None:
-        held, self._held = self._held, b""
-        if len(data) > JOINED and held:
-            self.transport.writelines([held, data])
-        elif held or data:  # Some transports never come to the end of an empty piece.
-            self.transport.write(held + data)
-
-
-class Served:
-    """A request that is being answered, or was the last to be on its connection (`asgi.Connection`)."""
-
-    __slots__ = ("_leave", "cycle", "task")
-
-    def __init__(self, cycle: Cycle) -> None:
-        self.cycle = cycle
-        self.task: asyncio.Task[None] | None = None
-        self._leave: Callable[[], None] | None = None
-
-    def whole_body(self) -> bytes | None:
-        cycle = self.cycle
-        if cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue:
-            return None
-        # As `receive` does: reading may be held back because of what was just taken.
-        cycle.flow.resume_reading()
-        body, cycle.body = bytes(cycle.body), bytearray()
-        cycle.message_event.clear()
-        return body
-
-    def hold_head(self) -> None:
-        self.cycle.holds_head = True
-
-    def when_left(self, leave: Callable[[], None] | None) -> None:
-        self._leave = leave
-        if leave is not None and self.cycle.disconnected:
-            leave()
-
-    def left(self) -> None:
-        # uvicorn notifies the latest request alone, which may be one that waits behind this one.
-        self.cycle.disconnected = self.cycle.disconnected or not self.cycle.response_complete
-        self.cycle.message_event.set()
-        if self._leave is not None:
-            self._leave()
 
 
 class StrictProtocol(HttpToolsProtocol):
@@ -260,23 +312,78 @@ class StrictProtocol(HttpToolsProtocol):
     """What came of the bytes that were fed last: a request's beginning, its headers, pieces of its body, its end."""
     _unaccounted = 0
     """Bytes that came since then: of headers, trailers, or what may stand beside a chunk."""
+    cycle: Cycle
+    _turn: Turn
     _flow: HeldFlow
-    _memory: dict[str, object]
+    _known: KnownHead | None = None
+    """The head that came last, if it came in one piece."""
+    _owed = 0
+    """Bytes of the body that are still to come, where the parser does not see it: its head was recognised."""
     _offers = False
     """The headers that were read last offer another protocol."""
-    _served: Served | None = None
+    _served: Cycle | None = None
+    """The request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
     """Why nothing more is read. It is answered in its turn."""
     _closing = False
     """Nothing more is read, and nothing more is said."""
 
     def data_received(self, data: bytes) -> None:
-        if self._rests:
-            self._rests = False
+        self._turn.arrivals += 1
+        rests, self._rests = self._rests, False
+        # The parser waits for a request, and has seen whatever was received before.
+        is_next = (rests or self.cycle is None) and not (
+            self._in_head or self._in_body or self._unaccounted or self._flow.held or self.transport.is_closing()
+        )
+        if is_next and self._known is not None and (length := self._known.length_in(data)) is not None:
+            self._begin_again(self._known, length, data)
+            return
+        if rests:
             self.idle.prolong(self, self.header_seconds)
+        if is_next:
+            data = self._feed_head(data)
+        elif self._owed:
+            data = self._feed_owed(data)
         self._unfed += data
         if not self._flow.held:
             self._feed_in_pieces()
+
+    def _begin_again(self, head: KnownHead, length: bytes, data: bytes) -> None:
+        """Begins the request whose head was recognised at the beginning of the data. The parser does not see it."""
+        self.idle.leave(self)
+        cycle = self.cycle = Cycle(
+            head.scope(length), self.transport, self.flow, self.on_response_complete, keep_alive=True
+        )
+        end = head.size + int(length)
+        if len(data) < end:
+            self._in_body, self._owed = True, end - head.size
+            self._feed_owed(data[head.size :])
+        else:
+            cycle.body, cycle.more_body = data[head.size : end], False
+        self._start(cycle)
+        if len(data) > end:
+            self._unfed = data[end:]
+            self._feed_in_pieces()
+
+    def _feed_head(self, data: bytes) -> bytes:
+        """Feeds a head by itself, if it is here, to recognise it the next time. What is behind it."""
+        end = data.find(END_OF_HEAD, 0, PIECE_BYTES) + len(END_OF_HEAD)
+        if end < len(END_OF_HEAD):
+            return data
+        self._feed_piece(data[:end])
+        # It began and its headers ended, and of its body nothing came: so this is all of the head, and nothing else.
+        if self._steps == 2 and self._in_body and self.cycle.keep_alive and not self.cycle.waiting_for_100_continue:
+            self._known = KnownHead.of(data[:end], {**self.cycle.scope, CONNECTION: None})
+        return data[end:]
+
+    def _feed_owed(self, data: bytes) -> bytes:
+        """Takes the body from it. What is behind that."""
+        body = data[: self._owed]
+        self._owed -= len(body)
+        self.on_body(body)
+        if not self._owed:
+            self.on_message_complete()
+        return data[len(body) :]
 
     def _feed_in_pieces(self) -> None:
         """As long as little comes of them. What much comes of, such as tiny chunks, goes on in the next turn."""
@@ -345,19 +452,25 @@ class StrictProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._steps += 1
-        if not self._offers:
-            super().on_body(body)
+        if not (self._offers or self.cycle.response_complete):
+            self.cycle.body += body
+            if len(self.cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            self.cycle.wake()
 
     def on_message_complete(self) -> None:
         self._steps += 1
         if not self._offers:
             self._in_body = False
-            super().on_message_complete()
+            if not self.cycle.response_complete:
+                self.cycle.more_body = False
+                self.cycle.wake()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        super().connection_made(transport)
-        self.flow = self._flow = HeldFlow(transport)
-        self._memory = {}
+        coalescing = CoalescingTransport(transport)
+        super().connection_made(cast("asyncio.Transport", coalescing))
+        self._turn = coalescing.turn
+        self.flow = self._flow = HeldFlow(self.transport)
         if len(self.connections) > self.most_connections and self.idle:
             oldest = self.idle.oldest
             oldest.transport.close()
@@ -367,7 +480,7 @@ class StrictProtocol(HttpToolsProtocol):
             return
         self._closing = True
         if len(self.connections) > self.most_connections + SPARE_CONNECTIONS:
-            transport.abort()
+            self.transport.abort()
             return
         text = f"{self.most_connections} connections are open, and each has a request: the most by limits.connections."
         self.transport.write(_answer(TooManyConnections(f"{text} Try again in a second.")))
@@ -399,24 +512,14 @@ class StrictProtocol(HttpToolsProtocol):
             "raw_path": target.path,
             "query_string": target.query or b"",
             AUTHORITY: authority_of(self.url),
-            MEMORY: self._memory,
+            SAME_HEAD: SameHead(),
         }
-        before: RequestResponseCycle | None = self.cycle
-        cycle = self.cycle = Cycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
-            on_response=self.on_response_complete,
-        )
+        before: Cycle | None = self.cycle
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        cycle = self.cycle = Cycle(self.scope, self.transport, self.flow, self.on_response_complete, keep_alive)
+        cycle.waiting_for_100_continue = self.expect_100_continue
         if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
+            self._start(cycle)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
@@ -425,12 +528,13 @@ class StrictProtocol(HttpToolsProtocol):
         """In place of uvicorn's, which sets a timer for each connection that waits for a request."""
         self.server_state.total_requests += 1
         if self._served is not None:  # The request and its scope would hold each other until the collector comes by.
-            self._served.cycle.scope.pop(CONNECTION, None)  # type: ignore[misc] # ours, beside ASGI's
+            self._served.scope.pop(CONNECTION, None)  # type: ignore[misc] # ours, beside ASGI's
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._start(cast("Cycle", self.pipeline.pop()[0]))
         elif self._refusal is not None:
             self._say(self._refusal)
         elif self._in_head:
@@ -447,17 +551,18 @@ class StrictProtocol(HttpToolsProtocol):
         after = f", after the header {shown(self.headers[-1][0])!r}" if self.headers else ""
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
-    def _start_asgi_task(self, cycle: Any, app: ASGI3Application) -> None:
+    def _start(self, cycle: Cycle) -> None:
         """In place of uvicorn's, which keeps the task to itself."""
-        self._served = cycle.scope[CONNECTION] = Served(cycle)
-        self._served.task = self.loop.create_task(cycle.run_asgi(app))
-        self._served.task.add_done_callback(self.tasks.discard)
-        self.tasks.add(self._served.task)
+        self._served = cycle.scope[CONNECTION] = cycle  # type: ignore[literal-required] # ours, beside ASGI's
+        app: Any = cycle.scope[SAME_HEAD].app or self.app  # type: ignore[literal-required]
+        cycle.task = self.loop.create_task(cycle.run_asgi(app))
+        cycle.task.add_done_callback(self.tasks.discard)
+        self.tasks.add(cycle.task)
 
     @property
     def _busy(self) -> bool:
         """Whether a request is being answered."""
-        return self._served is not None and not self._served.cycle.response_complete
+        return self._served is not None and not self._served.response_complete
 
     def _refuse(self, error: StenoError) -> None:
         """Each request has one answer, and they come in the requests' order: so has the one that cannot be read."""

@@ -5,7 +5,6 @@ Names, numbers and codes; never a message's text, never a key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import monotonic
 
 import structlog
@@ -18,6 +17,7 @@ from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, Upstr
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
 from app.metrics.metrics import Metrics
+from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
@@ -36,31 +36,42 @@ _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
 
-@dataclass(slots=True)
 class RequestRecord:
-    request_id: str
-    """Steno's own, in log, ledger, REST and `x-context-request-id`; where the provider has none, in `x-request-id`."""
-    method: str
-    path: str
-    repeats: Repeats
-    """Of the providers."""
-    metrics: Metrics
-    verbose: bool = False
-    """Whether there is a line for what needed no decision, too."""
-    arrived: float = field(default_factory=monotonic)
-    """When its head came, by the monotonic clock, as `sent` is."""
-    route: str = "refused"
+    route = "refused"
     """Where the gate sent it, as the metrics have it."""
-    status: int = 0
+    status = 0
     """Of its answer; 0 before that has begun."""
-    sent: float = 0.0
-    """When the provider was sent it last."""
+    sent = 0.0
+    """When the provider was sent it last, by the monotonic clock."""
     upstream: str | None = None
     model: str | None = None
     span: Span | None = None
     """Its trace, where traces are wanted."""
-    has_waited: bool = False
+    has_waited = False
     """For a summary: it is counted once."""
+
+    def __init__(
+        self, request_id: str, method: str, path: str, repeats: Repeats, metrics: Metrics, verbose: bool = False
+    ) -> None:
+        """`repeats`: of the providers; `verbose`: there is a line for what needed no decision, too."""
+        self.request_id = request_id
+        """Steno's own, in log, ledger, REST and `x-context-request-id`; where the provider has none, in
+        `x-request-id`."""
+        self.method = method
+        self.path = path
+        self.repeats = repeats
+        self.metrics = metrics
+        self.verbose = verbose
+        self.arrived = monotonic()
+        """When its head came."""
+
+    def again(self) -> RequestRecord:
+        """That of another request, which has the same head and comes now."""
+        record = RequestRecord(
+            new_request_id(), self.method, self.path, self.repeats, self.metrics, verbose=self.verbose
+        )
+        record.route = self.route
+        return record
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         """It is about to be sent there."""

@@ -7,13 +7,13 @@ import asyncio
 from app.core.values import value
 from app.errors import StenoError, UpstreamDisconnected
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
-from app.providers.upstream import UpstreamAnswer, read_into
+from app.providers.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.proxy.asgi import AbortedAnswer, ClientAnswer
 from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.record import RequestRecord
 from app.wire.format import LARGEST_WHOLE, AnswerEditor, WireFormat
-from app.wire.sse import FrameSplitter, first_end, frames_in
+from app.wire.sse import FrameSplitter, first_end, frames_in, last_end
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
@@ -42,6 +42,8 @@ class Relay:
 
     async def start(self, answering: UpstreamAnswer, own: Headers) -> None:
         """Status and headers of an answer to whose body something is added."""
+        if last_end(arrived_part(answering)):
+            self.answer.hold_head()
         await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
 
     async def as_sent(self, answering: UpstreamAnswer, own: Headers) -> None:
@@ -54,12 +56,14 @@ class Relay:
 
     async def plain(self, answering: UpstreamAnswer, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
         """With our members, but for an answer too large to be held: it passes as it comes."""
-        body, chunks = bytearray(), answering.chunks()
-        if not await read_into(body, chunks, LARGEST_WHOLE):
-            await relay_raw(PeekedAnswer(answering, chunks, bytes(body)), self.answer, own, self.record)
-            return
+        if (body := arrived_whole(answering)) is None:
+            read, chunks = bytearray(), answering.chunks()
+            if not await read_into(read, chunks, LARGEST_WHOLE):
+                await relay_raw(PeekedAnswer(answering, chunks, bytes(read)), self.answer, own, self.record)
+                return
+            body = bytes(read)
         headers = returned(answering.headers, own, body_changed=True)
-        edited = editor.whole(bytes(body))
+        edited = editor.whole(body)
         try:
             await self.answer.whole(answering.status, headers, edited)
         finally:  # The client need not wait for that, and may leave.
@@ -70,8 +74,8 @@ class Relay:
     ) -> None:
         """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
-        broken = await self._frames(answering, splitter, editor)
-        rest = editor.edit(splitter.flush())
+        last, broken = await self._frames(answering, splitter, editor)
+        rest = last + editor.edit(splitter.flush())
         if observed is not None:
             streamed = media_type(answering.headers) == EVENT_STREAM
             observed.usage(editor.usage, whole=editor.complete and not editor.failed, streamed=streamed)
@@ -85,12 +89,13 @@ class Relay:
         # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
         # frame of its own.
         error = b"".join(map(editor.edit, frames_in(self.format.error_frame(broken))))
-        await self.answer.end((b"\n\n" if splitter.overran else b"") + error)
+        await self.answer.end(last + (b"\n\n" if splitter.overran else b"") + error)
 
     async def _frames(
         self, answering: UpstreamAnswer, splitter: FrameSplitter, editor: AnswerEditor
-    ) -> StenoError | None:
-        """Passes the complete frames on. Why they broke off, if they did."""
+    ) -> tuple[bytes, StenoError | None]:
+        """Passes the complete frames on, but for the last ones, where it is known of them that they are. Why they
+        broke off, if they did."""
         try:
             async for chunk in answering.chunks():
                 frames = splitter.together(chunk)
@@ -105,13 +110,16 @@ class Relay:
                         end = first_end(frames, start)
                         pieces.append(editor.edit(frames[start:end]))
                         start, edited = end, edited + 1
-                    await self.answer.body(b"".join(pieces))
+                    passed = b"".join(pieces)
+                    if start == len(frames) and is_over(answering):
+                        return passed, None
+                    await self.answer.body(passed)
                     if edited == FRAMES_AT_ONCE:
                         edited = 0
                         await asyncio.sleep(0)
         except StenoError as error:
-            return error
-        return None
+            return b"", error
+        return b"", None
 
 
 def _learn(editor: AnswerEditor, observed: Observation) -> None:

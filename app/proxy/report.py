@@ -15,13 +15,19 @@ from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
 from app.headers.relayed import Headers
 from app.proxy.facts import Facts
-from app.proxy.naming import encoded_name
+from app.proxy.naming import encoded_name, is_plain
 from app.store import ConversationSeen
 from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames
 
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+_FULL = b'"context_status":"full"'
+_UNTOUCHED = (
+    _FULL + b',"context":{"conversation_id":"%b","status":"full","actions":[],"tokens":'
+    b'{"estimated":%d,"forwarded":%d,"saved":0,"window":%d},"chunks":[],"reason":null}'
+)
+"""What `context_of` is where nothing was changed, nor due. Most answers say that."""
 
 
 def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
@@ -53,9 +59,14 @@ def status_member(decision: Decision) -> bytes:
     return b'"context_status":"%b"' % decision.status.encode()
 
 
-def status_members(facts: Facts, decision: Decision) -> bytes:
-    """What an answer says in the end, as JSON members."""
-    return status_member(decision) + b',"context":' + msgspec.json.encode(context_of(facts, decision))
+def context_members(facts: Facts, decision: Decision) -> ContextMembers:
+    """What an answer says, soon and in the end."""
+    name = facts.job.conversation_id
+    if decision.view is None and not (decision.actions or decision.why) and is_plain(name):
+        before = facts.job.budget.line.reported(facts.job.conversation.tokens)
+        return ContextMembers(_FULL, _UNTOUCHED % (name.encode(), before, before, facts.measure.window.context))
+    status = status_member(decision)
+    return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context_of(facts, decision)))
 
 
 def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
@@ -73,16 +84,19 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     """The `x-context-*` headers; None while the outcome is open."""
-    line, tokens = facts.job.budget.line, facts.job.conversation.tokens
+    job = facts.job
+    line = job.budget.line
+    before = b"%d" % line.reported(job.conversation.tokens)
     headers = [
         (b"x-context-status", decision.status.encode() if decision else b"pending"),
-        (b"x-context-conversation-id", encoded_name(facts.job.conversation_id)),
-        (b"x-context-tokens-before", b"%d" % line.reported(tokens)),
-        (b"x-context-window", b"%d" % facts.window.context),
+        (b"x-context-conversation-id", encoded_name(job.conversation_id)),
+        (b"x-context-tokens-before", before),
+        (b"x-context-window", b"%d" % facts.measure.window.context),
     ]
     if decision is None:
         return headers
-    headers.append((b"x-context-tokens-after", b"%d" % line.reported(facts.forwarded(decision))))
+    after = before if decision.view is None else b"%d" % line.reported(decision.view.tokens)
+    headers.append((b"x-context-tokens-after", after))
     if decision.actions:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
     if (reason := decision.reason) is not None:
@@ -93,25 +107,26 @@ def context_headers(facts: Facts, decision: Decision | None) -> Headers:
 
 def seen(facts: Facts, decision: Decision) -> ConversationSeen:
     """What is kept of a request: names, sizes and digests, never a message."""
-    job, transcript = facts.job, facts.job.conversation.transcript
+    job, view = facts.job, decision.view
+    messages = job.conversation.transcript.messages
     before, after = facts.tokens(decision)
-    coverage = coverage_of(job.conversation, decision.view, job.budget.line)
+    plan = plan_of(facts, decision)
     return ConversationSeen(
         tenant=job.tenant,
         conversation_id=job.conversation_id,
         model=job.model,
-        turns=len(transcript.turn_starts),
-        messages=len(transcript),
+        turns=len(messages.turn_starts),
+        messages=len(messages),
         status=decision.status,
         tokens_before=before,
         tokens_after=after,
-        window=facts.window.context,
+        window=facts.measure.window.context,
         reason=decision.reason,
         forked_from=facts.recognised.forked_from,
         heads=facts.heads,
-        coverage=msgspec.json.encode(coverage).decode(),
-        plan=plan if (plan := plan_of(facts, decision)) is None else msgspec.json.encode(plan).decode(),
-        summaries=(*facts.referred, *(chunk.id for chunk in (decision.view.chunks if decision.view else ()))),
+        coverage=msgspec.json.encode(coverage_of(job.conversation, view, job.budget.line)).decode(),
+        plan=None if plan is None else msgspec.json.encode(plan).decode(),
+        summaries=(*facts.referred, *[chunk.id for chunk in view.chunks]) if view else facts.referred,
     )
 
 
@@ -129,5 +144,5 @@ def editor_of(
     facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, reports: bool = True
 ) -> AnswerEditor:
     """Adds to an answer what was done. `early` are the frames that were sent before the provider's."""
-    context = ContextMembers(status_member(decision), status_members(facts, decision)) if reports else UNTOLD
+    context = context_members(facts, decision) if reports else UNTOLD
     return facts.format.editor(context, facts.request, early, hides_usage=hides_usage)

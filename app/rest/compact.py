@@ -107,7 +107,7 @@ async def compact_conversation(
     with readable(asked.format):
         facts = await take_in(services, asked.request, caller, record.request_id)
     check_archived(asked, facts)
-    await count(services, tenant, facts.job.conversation, facts.prompt)
+    await count(services, tenant, facts.job.conversation, facts.job.prompt)
     held = await _chunks(services, facts)
     through = None
     if (position := position_in(facts.job.conversation, asked)) is None:
@@ -197,7 +197,7 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
     """As for a chat request: what it showed is remembered, so that the next one is recognised."""
     began = monotonic()
     decision = await services.compactor.prepare(facts.job)
-    await count(services, facts.job.tenant, facts.job.conversation, facts.prompt)
+    await count(services, facts.job.tenant, facts.job.conversation, facts.job.prompt)
     await _keep(services, facts, record, decision, began)
     return decision
 

@@ -93,7 +93,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     with readable(format_):
         facts = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
     job = facts.job
-    await count(services, tenant, job.conversation, facts.prompt)
+    await count(services, tenant, job.conversation, facts.job.prompt)
     prepared, made = await services.compactor.plan(job)
     budget = job.budget
     return PlanOut(

@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import structlog
 
@@ -97,8 +98,9 @@ class Archive:
         them once more."""
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._parts)
+    def waiting(self) -> int:
+        """Strands of which something is not stored."""
+        return len(self._parts)
 
     def record(self, strand: Strand) -> None:
         """Dropped and counted where the queue is full."""
@@ -114,19 +116,20 @@ class Archive:
         for place in strand.marks:
             self._known.keep((strand.conversation_id, place), strand.tenant)
 
-    async def flush(self, write: Write) -> None:
-        """Some batches of what waits. Whatever `write` raises it raises, too, and keeps the rest. Nobody else may flush
-        meanwhile."""
+    async def flush(self, write: Write, strands: int) -> None:
+        """Some batches of the first so many strands. Whatever `write` raises it raises, too, and keeps the rest. Nobody
+        else may flush meanwhile."""
         for _ in range(FLUSH_BATCHES):
-            if not self._parts:
+            if not strands:
                 return
-            batch = self._next_batch()
+            batch = self._next_batch(strands)
             rows = await asyncio.to_thread(_rows_of, batch)
             left = await write(rows)
             for part, number in batch:
                 part.next = number + 1
             while self._parts and not self._parts[0].left:
                 self._bytes -= self._parts.popleft().size
+                strands -= 1
             if left:
                 self._forget({row.conversation_id for row in left})
                 self._drop(len(left), "the database did not take them")
@@ -151,10 +154,10 @@ class Archive:
                 return length
         return 0
 
-    def _next_batch(self) -> list[tuple[Part, int]]:
+    def _next_batch(self, strands: int) -> list[tuple[Part, int]]:
         batch: list[tuple[Part, int]] = []
         size = 0
-        for part in self._parts:
+        for part in islice(self._parts, strands):
             for number in range(part.next, len(part.strand.messages)):
                 size += len(part.strand.messages[number].raw)
                 if batch and (size > BATCH_BYTES or len(batch) == BATCH_MESSAGES):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -21,8 +22,9 @@ from app.store.lease import is_under_way, revoke_leases
 from app.store.message_rows import message_id
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
+from app.store.prepared import PreparedInsert
 from app.store.tables import conversations, heads, masks, messages, prints
-from app.store.usage_records import delete_usage
+from app.store.usage_days import delete_records
 
 MOST_HEADS = 256
 """Of one conversation between two flushes: the latest stay."""
@@ -101,14 +103,21 @@ class UnwrittenRequests:
     def of(cls, seen: ConversationSeen) -> UnwrittenRequests:
         return cls(seen, seen.turns, 1, dict(seen.heads))
 
+    def add(self, seen: ConversationSeen) -> None:
+        """The next one."""
+        self._follow(seen, seen.turns, 1, seen.heads)
+
     def join(self, newer: UnwrittenRequests) -> None:
-        older, self.latest = self.latest, newer.latest
-        if older.forked_from or (older.plan and not newer.latest.plan):
-            forked_from = older.forked_from or newer.latest.forked_from
-            self.latest = replace(newer.latest, forked_from=forked_from, plan=newer.latest.plan or older.plan)
-        self.turns = max(self.turns, newer.turns)
-        self.requests += newer.requests
-        self.heads |= newer.heads
+        self._follow(newer.latest, newer.turns, newer.requests, newer.heads.items())
+
+    def _follow(self, latest: ConversationSeen, turns: int, requests: int, heads: Iterable[tuple[bytes, int]]) -> None:
+        older, self.latest = self.latest, latest
+        if older.forked_from or (older.plan and not latest.plan):
+            forked_from = older.forked_from or latest.forked_from
+            self.latest = replace(latest, forked_from=forked_from, plan=latest.plan or older.plan)
+        self.turns = max(self.turns, turns)
+        self.requests += requests
+        self.heads.update(heads)
         while len(self.heads) > MOST_HEADS:
             del self.heads[next(iter(self.heads))]
 
@@ -153,11 +162,11 @@ async def _tips(connection: AsyncConnection, tenant: str, ids: Collection[str]) 
 async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> None:
     """Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock."""
     ordered = sorted(unwritten, key=lambda s: (s.latest.tenant, s.latest.conversation_id))
-    await connection.execute(_upsert_conversation(connection), [_conversation_row(seen) for seen in ordered])
+    await _UPSERT_CONVERSATIONS.write(connection, [_conversation_row(seen) for seen in ordered])
     # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
-    rows = {(row["tenant"], row["digest"]): row for seen in ordered for row in _head_rows(seen)}
+    rows = {row[:2]: row for seen in ordered for row in _head_rows(seen)}
     if rows:
-        await connection.execute(_upsert_head(connection), [rows[key] for key in sorted(rows)])
+        await _UPSERT_HEADS.write(connection, [rows[key] for key in sorted(rows)])
     await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
 
 
@@ -195,7 +204,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await revoke_leases(connection, tenant, conversation_id)
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    await delete_usage(connection, tenant, conversation_id)
+    await delete_records(connection, tenant, conversation_id)
     for table in (heads, masks, prints, messages):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
@@ -242,7 +251,7 @@ def _upsert_head(connection: AsyncConnection) -> postgresql.Insert | sqlite.Inse
     return statement.on_conflict_do_update(
         index_elements=[heads.c.tenant, heads.c.digest],
         set_={"conversation_id": new.conversation_id, "turn": new.turn},
-        where=_created_at("excluded") >= func.coalesce(_created_at("heads"), 0),
+        where=_created_at("excluded") >= func.coalesce(_created_at("heads"), literal_column("0")),
     )
 
 
@@ -254,31 +263,26 @@ def _created_at(head: str) -> ScalarSelect[int]:
     return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
 
 
-def _conversation_row(seen: UnwrittenRequests) -> dict[str, Any]:
+_UPSERT_CONVERSATIONS = PreparedInsert(conversations, _upsert_conversation, left_out=("created_at", "updated_at"))
+_UPSERT_HEADS = PreparedInsert(heads, _upsert_head)
+
+
+def _conversation_row(seen: UnwrittenRequests) -> tuple[Any, ...]:
+    """In the order of the table's columns, as those of heads are."""
     latest = seen.latest
-    return {
-        "tenant": latest.tenant,
-        "id": latest.conversation_id,
-        "model": latest.model,
-        "turns": seen.turns,
-        "messages": latest.messages,
-        "requests": seen.requests,
-        "status": latest.status,
-        "reason": latest.reason,
-        "tokens_before": latest.tokens_before,
-        "tokens_after": latest.tokens_after,
-        "window": latest.window,
-        "forked_from": latest.forked_from,
-        "coverage": latest.coverage,
-        "plan": latest.plan,
-        "summaries": list(latest.summaries),
-        "last_message": message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
-    }
+    return (
+        *(latest.tenant, latest.conversation_id, latest.model),
+        *(seen.turns, latest.messages, seen.requests),
+        *(latest.status, latest.reason),
+        *(latest.tokens_before, latest.tokens_after, latest.window),
+        *(latest.forked_from, latest.coverage, json.dumps(latest.summaries), latest.plan),
+        message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
+    )
 
 
-def _head_rows(seen: UnwrittenRequests) -> list[dict[str, Any]]:
-    owner = {"tenant": seen.latest.tenant, "conversation_id": seen.latest.conversation_id}
-    return [{**owner, "digest": digest, "turn": turn} for digest, turn in seen.heads.items()]
+def _head_rows(seen: UnwrittenRequests) -> list[tuple[Any, ...]]:
+    tenant, conversation_id = seen.latest.tenant, seen.latest.conversation_id
+    return [(tenant, digest, conversation_id, turn) for digest, turn in seen.heads.items()]
 
 
 def _conversation(row: Row[Any]) -> StoredConversation:

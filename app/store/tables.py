@@ -40,6 +40,18 @@ Milliseconds = Count
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
+def is_clean(text: str) -> bool:
+    """Whether both databases can store it as it is."""
+    if text.isascii():  # Nearly all of it are names and digests.
+        return "\0" not in text
+    return _UNSTORABLE.search(text) is None
+
+
+def clean(text: str) -> str:
+    """With U+FFFD in place of what cannot be stored."""
+    return text if is_clean(text) else _UNSTORABLE.sub("\ufffd", text)
+
+
 class CleanText(TypeDecorator[str]):
     """Text in which U+FFFD stands for what cannot be stored, in comparisons too, so that what was kept is found."""
 
@@ -47,9 +59,7 @@ class CleanText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
-        if value is None or (value.isascii() and "\0" not in value):  # Nearly all that is bound are names and digests.
-            return value
-        return _UNSTORABLE.sub("\ufffd", value)
+        return None if value is None else clean(value)
 
 
 metadata = MetaData(

@@ -35,8 +35,9 @@ class SeenTenant:
 
 
 async def latest_tenant(connection: AsyncConnection) -> str | None:
-    """Whose conversation had a request last."""
-    return await connection.scalar(select(conversations.c.tenant).order_by(conversations.c.updated_at.desc()).limit(1))
+    """Whose conversation had a request last: the first one of the list below."""
+    table = conversations.c
+    return await connection.scalar(select(table.tenant).order_by(table.updated_at.desc(), table.tenant).limit(1))
 
 
 async def list_tenants(connection: AsyncConnection) -> list[SeenTenant]:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, func, literal_column, select
+from sqlalchemy import ColumnElement, FromClause, Insert, Select, delete, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Purpose
+from app.store.batches import Key, has_key, written
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
+from app.store.prepared import Prepared
 from app.store.tables import usage_days, usage_records
 
 DAY_MS = 86_400_000
@@ -80,17 +82,21 @@ class UsageDays:
     """The largest prompts first."""
 
 
-async def count_records(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> None:
+async def count_records(connection: AsyncConnection, keys: Sequence[Key]) -> None:
     """Adds records that were just stored. Needs a transaction. Not idempotent."""
-    mine = usage_records.c
-    await _add(connection, _sums_of(mine.tenant == tenant, mine.id.in_(ids)))
+    await _COUNT.run(connection, keys=written(keys))
 
 
-async def uncount_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """Takes off a conversation's records, which are still there. Needs a transaction."""
-    mine = usage_records.c
-    own = (mine.tenant == tenant, mine.conversation_id == conversation_id)
-    await _add(connection, _sums_of(*own, sign=-1))
+async def delete_records(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
+    """A conversation's records, which are taken off their days. Needs a transaction."""
+    own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
+    if connection.dialect.name == "postgresql":
+        # In one statement: a record that another replica stores between two of them would be deleted and stay counted.
+        gone = delete(usage_records).where(*own).returning(*usage_records.columns).cte("gone")
+        await connection.execute(_added_to_days(connection, _sums_of(gone, sign=-1)))
+    else:
+        await connection.execute(_added_to_days(connection, _sums_of(usage_records, *own, sign=-1)))
+        await connection.execute(delete(usage_records).where(*own))
     await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
 
 
@@ -120,8 +126,8 @@ async def read_days(connection: AsyncConnection, tenant: str, days: int) -> Usag
     )
 
 
-def _sums_of(*conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
-    of = usage_records.c
+def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
+    of = records.c
     answered = of.status == 200
     day = (of.created_at - of.created_at % DAY_MS).label("day")
     status = func.coalesce(of.context_status, "").label("fate")
@@ -151,11 +157,16 @@ def _sums_of(*conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
     )
 
 
-async def _add(connection: AsyncConnection, sums: Select[Any]) -> None:
+def _added_to_days(connection: AsyncConnection, sums: Select[Any]) -> Insert:
     statement = insert_into(connection, usage_days).from_select([*_KEY, *SUMS], sums)
     new, old = statement.excluded, usage_days.c
     added = {name: old[name] + new[name] for name in SUMS}
-    await connection.execute(statement.on_conflict_do_update(index_elements=[old[name] for name in _KEY], set_=added))
+    return statement.on_conflict_do_update(index_elements=[old[name] for name in _KEY], set_=added)
+
+
+_COUNT = Prepared(
+    lambda connection: _added_to_days(connection, _sums_of(usage_records, has_key(connection, usage_records)))
+)
 
 
 def _read(row: Any) -> DaySums:

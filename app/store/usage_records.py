@@ -8,17 +8,18 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Row, Select, delete, distinct, func, literal_column, select
+from sqlalchemy import ColumnElement, Row, Select, distinct, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens
 from app.core.values import value
-from app.store.batches import batches
+from app.store.batches import has_key, written
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
-from app.store.tables import usage_records
-from app.store.usage_days import count_records, uncount_conversation
+from app.store.prepared import Prepared, PreparedInsert
+from app.store.tables import clean, usage_records
+from app.store.usage_days import count_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
@@ -146,30 +147,25 @@ class UsagePage:
     sums: UsageSums
 
 
-async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
-    """Needs a transaction; doing it twice is doing it once."""
-    fresh = await _unwritten(connection, records)
-    await connection.execute(
-        insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing(),
-        [_columns(record) for record in records],
-    )
-    for tenant, ids in sorted(fresh.items()):
-        for batch in batches(ids):
-            await count_records(connection, tenant, batch)
+_INSERT = PreparedInsert(
+    usage_records,
+    lambda connection: insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing(),
+    left_out=("created_at",),
+)
+_THERE = Prepared(
+    lambda connection: select(usage_records.c.tenant, usage_records.c.id).where(has_key(connection, usage_records))
+)
 
 
-async def _unwritten(connection: AsyncConnection, records: Sequence[UsageRecord]) -> dict[str, list[str]]:
-    """The ids of those that are not there yet, by tenant."""
-    table, ids = usage_records.c, dict[str, list[str]]()
-    for record in records:
-        ids.setdefault(record.tenant, []).append(record.id)
-    for tenant, own in ids.items():
-        there: set[str] = set()
-        for batch in batches(own):
-            found = await connection.execute(select(table.id).where(table.tenant == tenant, table.id.in_(batch)))
-            there.update(found.scalars())
-        ids[tenant] = [id_ for id_ in own if id_ not in there]
-    return ids
+async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord], *, again: bool = True) -> None:
+    """Needs a transaction; doing it twice is doing it once. `again`: some of them may be there already."""
+    keys = [(clean(record.tenant), clean(record.id)) for record in records]
+    if again:
+        there = set(await _THERE.run(connection, keys=written(keys)))
+        keys = [key for key in keys if key not in there]
+    await _INSERT.write(connection, [_row(record) for record in records])
+    if keys:
+        await count_records(connection, keys)
 
 
 async def read_usage(
@@ -228,16 +224,6 @@ async def sums_of_requests(
     return {request: _both(of_request) for request, of_request in rows.items()}
 
 
-async def delete_usage(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """All of the conversation. Needs a transaction."""
-    await uncount_conversation(connection, tenant, conversation_id)
-    await connection.execute(
-        delete(usage_records).where(
-            usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id
-        )
-    )
-
-
 async def _turns(
     connection: AsyncConnection, own: Sequence[ColumnElement[bool]], turns: Sequence[int]
 ) -> dict[int, TurnUsage]:
@@ -291,39 +277,33 @@ def _named(key: str | int) -> str:
     return key if isinstance(key, str) else moment(key * _MS_IN_A_DAY).date().isoformat()
 
 
-_OWN = ("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "model", "cost", "status")
-_OWN_TOKENS = ("estimated", "forwarded", "saved")
-_DECIDED_TOKENS, _MADE_TOKENS = ("window", "limit", "trigger"), ("replaced", "summary")
-_COLUMNS = (
-    *_OWN,
-    "context_status",
-    "values_kept",
-    *(f"{name}_tokens" for name in (*_OWN_TOKENS, *_REPORTED)),
-    *(f"{name}_rate" for name in _RATES),
-    "price_source",
-    *(f"{name}_tokens" for name in _DECIDED_TOKENS),
-    *("reason", "waited_seconds", "actions"),
-    *(f"{name}_tokens" for name in _MADE_TOKENS),
-    *("seconds", "summary_id"),
+_of_call = attrgetter(
+    *("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "model"),
+    *("estimated", "forwarded", "saved"),
 )
-_of_record = attrgetter(*_OWN, "context_status", "values_kept", *_OWN_TOKENS)
-_of_tokens = attrgetter(*_REPORTED)
+_of_tokens = attrgetter("prompt", "completion", "cached", "reasoning", "written")
 _of_price = attrgetter(*_RATES, "source")
-_of_decided = attrgetter(*_DECIDED_TOKENS, "reason", "waited_seconds")
-_of_made = attrgetter(*_MADE_TOKENS, "seconds", "summary_id")
 _NO_PRICE = (None,) * (len(_RATES) + 1)
-_NOTHING_DECIDED = (None,) * (len(_DECIDED_TOKENS) + 3)
-_NOTHING_MADE = (None,) * (len(_MADE_TOKENS) + 2)
+_of_decided = attrgetter("window", "limit", "trigger", "reason", "waited_seconds")
+_NOTHING_DECIDED = (None,) * 5
+_of_made = attrgetter("replaced", "summary", "seconds", "summary_id")
+_NOTHING_MADE = (None,) * 4
 
 
-def _columns(record: UsageRecord) -> dict[str, Any]:
-    price = _NO_PRICE if record.price is None else _of_price(record.price)
-    made = _NOTHING_MADE if record.made is None else _of_made(record.made)
-    decided: tuple[Any, ...] = _NOTHING_DECIDED
-    if (given := record.decided) is not None:
-        decided = (*_of_decided(given), ",".join(given.actions))
-    values = (*_of_record(record), *_of_tokens(record.tokens), *price, *decided, *made)
-    return dict(zip(_COLUMNS, values, strict=True))
+def _row(record: UsageRecord) -> tuple[Any, ...]:
+    """In the order of the table's columns."""
+    decided, made, price = record.decided, record.made, record.price
+    window, limit, trigger, reason, waited = _NOTHING_DECIDED if decided is None else _of_decided(decided)
+    replaced, summary, seconds, summary_id = _NOTHING_MADE if made is None else _of_made(made)
+    return (
+        *_of_call(record),
+        *(window, limit, trigger, replaced, summary),
+        *_of_tokens(record.tokens),
+        *(_NO_PRICE if price is None else _of_price(price)),
+        *(record.cost, record.status, record.context_status),
+        *(None if decided is None else ",".join(decided.actions), reason, waited),
+        *(seconds, summary_id, record.values_kept),
+    )
 
 
 def _stored(row: Row[Any]) -> StoredUsage:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,7 +31,8 @@ PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 FLUSH_SECONDS = 10.0
 QUEUE_CONVERSATIONS = 10_000
-BATCH_CONVERSATIONS = 500
+BATCH = 500
+"""Conversations, and records, that are stored in one transaction."""
 QUEUE_RECORDS = 20_000
 """Usage records, about 1 kB each."""
 
@@ -55,6 +57,8 @@ class WriteBehind:
         self._in_flight: dict[Key, UnwrittenRequests] = {}
         self._records: dict[str, UsageRecord] = {}
         self._records_in_flight: dict[str, UsageRecord] = {}
+        self._is_unsure = False
+        """Whether some records that wait may be stored already: a flush failed, perhaps after its last word."""
         self._archive = Archive()
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
@@ -87,12 +91,15 @@ class WriteBehind:
     def record(self, seen: ConversationSeen) -> None:
         """Dropped and counted where the queue is full."""
         key = (seen.tenant, seen.conversation_id)
+        if (waiting := self._queue.pop(key, None)) is not None:
+            waiting.add(seen)
+            self._queue[key] = waiting  # As the latest.
+            return
         # What is in flight comes back if the database is away.
-        waits = key in self._queue or key in self._in_flight
-        if not waits and len(self._queue) + len(self._in_flight) >= QUEUE_CONVERSATIONS:
+        if len(self._queue) + len(self._in_flight) >= QUEUE_CONVERSATIONS and key not in self._in_flight:
             self.dropped += 1
             return
-        self._put(key, UnwrittenRequests.of(seen))
+        self._queue[key] = UnwrittenRequests.of(seen)
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
@@ -100,8 +107,9 @@ class WriteBehind:
         if len(self._records) + len(self._records_in_flight) >= QUEUE_RECORDS:
             self.dropped_records += 1
             return
+        if not self._records:
+            self._recorded.set()
         self._records[record.id] = record
-        self._recorded.set()
 
     def record_messages(self, strand: Strand) -> None:
         """What of it is new; dropped and counted where the queue is full."""
@@ -138,11 +146,12 @@ class WriteBehind:
         async with self._writing:
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
+            strands = self._archive.waiting  # Those that come meanwhile may be of conversations that are not stored.
             try:
-                await self._write_all(self._in_flight, write_conversations, self._drop)
-                await self._write_all(self._records_in_flight, write_usage, self._drop_record)
+                while self._in_flight or self._records_in_flight:
+                    await self._write_next()
                 # After their conversations, without which they are not taken.
-                await self._archive.flush(self._write_messages)
+                await self._archive.flush(self._write_messages, strands)
             finally:
                 self._put_back()
 
@@ -193,6 +202,7 @@ class WriteBehind:
         newer, self._queue, self._in_flight = self._queue, self._in_flight, {}
         for key, seen in newer.items():
             self._put(key, seen)
+        self._is_unsure = bool(self._records_in_flight)
         self._records, self._records_in_flight = {**self._records_in_flight, **self._records}, {}
 
     async def _run(self, ready: asyncio.Event) -> None:
@@ -218,13 +228,23 @@ class WriteBehind:
             self._recorded.set()
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _write_all(self, entries: dict[K, T], write: Write[T], drop: Callable[[T], None]) -> None:
-        """Write the entries and take them out, a batch at a time."""
-        while entries:
-            batch = dict(islice(entries.items(), BATCH_CONVERSATIONS))
-            await self._write(list(batch.values()), write, drop)
-            for key in batch:
-                del entries[key]
+    async def _write_next(self) -> None:
+        """A batch of conversations and one of records, which are taken out, in one transaction; each kind in one of its
+        own if the database refuses something among them."""
+        seen = dict(islice(self._in_flight.items(), BATCH))
+        records = dict(islice(self._records_in_flight.items(), BATCH))
+        write_calls = partial(write_usage, again=self._is_unsure)
+        refusal = await self._refusal((write_conversations, list(seen.values())), (write_calls, list(records.values())))
+        if refusal is None:
+            _take_out(self._in_flight, seen)
+            _take_out(self._records_in_flight, records)
+            return
+        async for key, is_stored in self._written(seen, write_conversations):
+            self.dropped += 0 if is_stored else seen[key].requests
+            del self._in_flight[key]
+        async for record, is_stored in self._written(records, write_calls):
+            self.dropped_records += not is_stored
+            del self._records_in_flight[record]
 
     async def _write_messages(self, rows: Sequence[MessageRow]) -> Sequence[MessageRow]:
         """Those that were not stored."""
@@ -233,35 +253,37 @@ class WriteBehind:
         async def write(connection: AsyncConnection, some: Sequence[MessageRow]) -> None:
             left.update({row.id: row for row in await write_messages(connection, some)})
 
-        await self._write(rows, write, lambda row: left.update({row.id: row}))
+        waiting = {row.id: row for row in rows}
+        left.update({id_: waiting[id_] async for id_, is_stored in self._written(waiting, write) if not is_stored})
         return list(left.values())
 
-    async def _write(self, entries: Sequence[T], write: Write[T], drop: Callable[[T], None]) -> None:
-        """All in one transaction; one by one if the database refuses something among them."""
+    async def _written(self, entries: Mapping[K, T], write: Write[T]) -> AsyncIterator[tuple[K, bool]]:
+        """Each as it is over, and whether it was stored: all in one transaction; one by one if the database refuses
+        something among them. Where it goes away meanwhile, those that were stored are known."""
+        if not entries or await self._refusal((write, list(entries.values()))) is None:
+            for key in entries:
+                yield key, True
+            return
+        for key, entry in entries.items():
+            refusal = await self._refusal((write, [entry]))
+            if refusal is not None and (times := self._repeats.again("drop")) is not None:
+                log.warning("record not stored", reason=describe(refusal), times=times)
+            yield key, refusal is None
+
+    async def _refusal(self, *parts: tuple[Write[Any], Sequence[Any]]) -> Exception | None:
+        """Writes the parts in one transaction. Why the database refused something of it; None if it is stored."""
         try:
-            await self._store(entries, write)
+            async with self._database.writing(patient=True) as connection:
+                for write, entries in parts:
+                    if entries:
+                        await write(connection, entries)
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
-            await self._write_one_by_one(entries, write, drop)
+            return error
+        return None
 
-    async def _write_one_by_one(self, entries: Sequence[T], write: Write[T], drop: Callable[[T], None]) -> None:
-        for entry in entries:
-            try:
-                await self._store([entry], write)
-            except DATABASE_ERRORS as error:
-                if is_unreachable(error):
-                    raise
-                drop(entry)
-                if (times := self._repeats.again("drop")) is not None:
-                    log.warning("record not stored", reason=describe(error), times=times)
 
-    async def _store(self, entries: Sequence[T], write: Write[T]) -> None:
-        async with self._database.writing(patient=True) as connection:
-            await write(connection, entries)
-
-    def _drop(self, seen: UnwrittenRequests) -> None:
-        self.dropped += seen.requests
-
-    def _drop_record(self, _: UsageRecord) -> None:
-        self.dropped_records += 1
+def _take_out(waiting: dict[K, T], stored: Iterable[K]) -> None:
+    for key in stored:
+        del waiting[key]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import add
 from threading import Lock
 from typing import Protocol
@@ -31,7 +31,7 @@ from app.core.tokens.estimate import (
     utf8_length,
 )
 from app.core.tokens.rules import CountingRules, rules_for
-from app.core.values import value
+from app.core.values import unlike, value
 from app.core.view.view import Costs
 from app.memory.bounded import BoundedMap
 from app.tokens.tokenizer import by_bytes
@@ -48,6 +48,8 @@ COSTLY = 1 << 20
 """Bytes that tools or a schema stand for until they were counted once: with them the instructions are, twice."""
 
 Tokens = tuple[int, ...]
+_Declares = tuple[bytes, bool, Sequence[Message]]
+"""All that the tokens of a declaration depend on: its digest, whether there are calls, the instructions before it."""
 Key = bytes
 
 TokenRules = Callable[[str, str], CountingRules]
@@ -73,10 +75,9 @@ class Estimator:
         self._remembered: BoundedMap[Key, Tokens] = BoundedMap(most_remembered)
         self._loaded: dict[str, Count] = {}
         """By encoding."""
-        self._tags: dict[tuple[TokenRules, CountingRules], int] = {}
-        """A number for each set of rules and the format they are of: what is remembered holds for one."""
-        self._rules: BoundedMap[tuple[str, str, float, TokenRules], tuple[CountingRules, int]] = BoundedMap(MOST_MODELS)
-        """With their numbers."""
+        self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
+        self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
+        """The way of each model, where it was asked for."""
         self._lock = Lock()
 
     def prompt(
@@ -90,33 +91,28 @@ class Estimator:
         token_rules: TokenRules = rules_for,
     ) -> Prompt:
         """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
-        rules, tag = self._rules_of(model, host, picture_scale, token_rules)
-        history = History.of(messages)
-        whose, counted = history.kept.get(self, (tag, ()))
-        starts = history.unit_starts
-        first = bisect_left(starts, len(counted))
-        # A result that came late joins what was counted as several units.
-        if whose != tag or starts[first : first + 1] != (len(counted),):
-            counted, first = (), 0
-        bounds = (*starts[first:], len(history))
-        units = [history[start:stop] for start, stop in pairwise(bounds)]
-        keys = [_key(tag, unit) for unit in units]
-        known = self.recall(keys)
-        declaration = _Declaration(self, rules, tag, history, declared, read)
-        (beside,) = self.recall([declaration.key])
-        uncertain = list(zip(units, keys, known, strict=True))
-        return Prompt(self, rules, tag, self.counter(rules), history, counted, uncertain, declaration, beside)
-
-    def _rules_of(
-        self, model: str, host: str, picture_scale: float, token_rules: TokenRules
-    ) -> tuple[CountingRules, int]:
         asked = model, host, picture_scale, token_rules
+        way = self._asked.get(asked) or self._found(*asked)
+        history = messages if isinstance(messages, History) else History(messages)
+        rest = history.rest
+        place = 0 if history.instructions else history.first_instruction
+        declares = _declared_digest(declared), history.holds_calls, history[place : place + 1]
+        declaration = _Declaration(way, declared, read, declares)
+        kept: _Counted | None = rest.counted
+        if kept is None or kept.way is not way:
+            kept = _Counted(way, (), None, ())
+        counted, units = _split(history.instructions, rest, kept.tokens)
+        beside = kept.beside if kept.declares == declares else self.recall([declaration.key])[0]
+        keys = [_key(way.tag, unit) for unit in units]
+        uncertain = list(zip(units, keys, self.recall(keys), strict=True)) if keys else []
+        return Prompt(way, history, counted, uncertain, declaration, beside)
+
+    def _found(self, model: str, host: str, picture_scale: float, token_rules: TokenRules) -> _Way:
+        rules = replace(token_rules(model, host), picture_scale=picture_scale)
         with self._lock:
-            if (found := self._rules.get(asked)) is None:
-                rules = replace(token_rules(model, host), picture_scale=picture_scale)
-                found = rules, self._tags.setdefault((token_rules, rules), len(self._tags))
-                self._rules.keep(asked, found)
-        return found
+            way = self._ways.setdefault((token_rules, rules), _Way(self, rules, len(self._ways)))
+            self._asked.keep((model, host, picture_scale, token_rules), way)
+        return way
 
     @property
     def heuristics(self) -> Sequence[str]:
@@ -127,11 +123,13 @@ class Estimator:
         """Loads its table when it is asked for the first time: that takes a quarter of a second, and 40 MB that a
         process which counts nothing does not need."""
         encoding = rules.encoding
+        if (loaded := self._loaded.get(encoding)) is not None:
+            return loaded
 
         def count(text: str) -> int:
             return self._load(encoding)(text)
 
-        return self._loaded.get(encoding, count)
+        return count
 
     def _load(self, encoding: str) -> Count:
         counter = self._loaded.get(encoding)
@@ -154,45 +152,66 @@ class Estimator:
 
     def recall(self, keys: Sequence[Key]) -> list[Tokens | None]:
         with self._lock:
-            return [self._remembered.use(key) for key in keys]
+            return list(map(self._remembered.use, keys))
 
     def remember(self, key: Key, tokens: Tokens) -> None:
         with self._lock:
             self._remembered.keep(key, tokens)
 
 
+@unlike
+class _Way:
+    """A way of counting: the rules of a format's prompts for a model. There is one of each."""
+
+    estimator: Estimator
+    rules: CountingRules
+    tag: int
+    """Its number: what is remembered holds for one."""
+
+
+@value
+class _Counted:
+    """What is known of a history, and of a longer one that begins like it."""
+
+    way: _Way
+    tokens: Tokens
+    """Of each message, the leading instructions first."""
+    declares: _Declares | None
+    beside: Tokens
+    """What that costs."""
+
+
+@value
 class _Declaration:
     """What stands beside the messages, and what it costs: that depends on calls, and on the instructions before it."""
 
-    def __init__(
-        self,
-        estimator: Estimator,
-        rules: CountingRules,
-        tag: int,
-        history: History,
-        declared: bytes,
-        read: Callable[[], Declarations],
-    ) -> None:
-        place = history.first_instruction
-        self._system = history[place : place + 1]
-        self._holds_calls = history.holds_calls
-        self._estimator, self._rules = estimator, rules
-        self._declared, self._read = declared, read
-        self.key = b"%b%b%d" % (_key(tag, self._system), _declared_digest(declared), self._holds_calls)
-        self.work = COSTLY if declared else 0
+    way: _Way
+    declared: bytes
+    read: Callable[[], Declarations]
+    declares: _Declares
+
+    @property
+    def key(self) -> Key:
+        digest, holds_calls, system = self.declares
+        return b"declared %b %b%d" % (_key(self.way.tag, system), digest, holds_calls)
+
+    @property
+    def work(self) -> int:
         """Bytes that counting it is as much work as."""
+        return COSTLY if self.declared else 0
 
     def count(self) -> Tokens:
         """Tokens of all beside the messages, and what each answer costs more because of it."""
+        rules, estimator = self.way.rules, self.way.estimator
+        _, holds_calls, system = self.declares
         try:
-            declarations, count = self._read(), self._estimator.counter(self._rules)
-            system = system_text(self._system)
-            fixed = declared_tokens(declarations, system, self._holds_calls, self._rules, count)
-            tokens = (fixed, answer_tokens(declarations, self._rules, count))
+            declarations, count = self.read(), estimator.counter(rules)
+            fixed = declared_tokens(declarations, system_text(system), holds_calls, rules, count)
+            tokens = (fixed, answer_tokens(declarations, rules, count))
         except Exception:
             log.exception("declarations were counted by bytes")
-            return by_bytes(len(self._declared)), 0
-        self._estimator.remember(self.key, tokens)
+            return by_bytes(len(self.declared)), 0
+        estimator.remember(self.key, tokens)
         return tokens
 
 
@@ -200,11 +219,7 @@ class _Declaration:
 class Prompt:
     """One request's messages and declarations; what was not seen before is counted when that is needed."""
 
-    estimator: Estimator
-    rules: CountingRules
-    tag: int
-    """The rules' number."""
-    count: Count
+    way: _Way
     history: History
     counted: Tokens
     """Of the messages that it begins with, which were counted as part of a shorter history."""
@@ -215,6 +230,11 @@ class Prompt:
     """What the declaration costs, where that is known."""
 
     @property
+    def count(self) -> Count:
+        """Tokens of a text."""
+        return self.way.estimator.counter(self.way.rules)
+
+    @property
     def bound(self) -> int | None:
         """Tokens that the estimate cannot exceed: by their bytes, where they are not known.
 
@@ -223,71 +243,104 @@ class Prompt:
         if self.beside is None and self.declaration.work:
             return None
         fixed, answer = self.beside or self.declaration.count()
-        units = sum(byte_bound(unit, self.rules) if known is None else sum(known) for unit, _, known in self.units)
-        if self.rules.forgets:
-            latest = self.history[latest_turn(self.history) :]
-            units += sum(passing_tokens(message, self.rules, utf8_length) for message in latest)
-        return fixed + sum(self.counted) + units + answer * len(self.history.unit_starts)
+        tokens, rules, history = fixed + sum(self.counted), self.way.rules, self.history
+        for unit, _, known in self.units:
+            tokens += byte_bound(unit, rules) if known is None else sum(known)
+        if rules.forgets:
+            tokens += sum(passing_tokens(message, rules, utf8_length) for message in history[latest_turn(history) :])
+        return tokens + answer * len(history) if answer else tokens
 
     @property
     def is_ready(self) -> bool:
         """Whether the model's table is in memory: loading one takes a quarter of a second."""
-        return self.estimator.has_loaded(self.rules.encoding)
+        return self.way.estimator.has_loaded(self.way.rules.encoding)
 
     @property
     def uncounted(self) -> int:
         """Bytes that `costs` has to count, or as much work."""
-        beside = self.declaration.work if self.beside is None else 0
-        return beside + sum(len(message.raw) for unit, _, known in self.units if known is None for message in unit)
+        size = self.declaration.work if self.beside is None else 0
+        for unit, _, known in self.units:
+            if known is None:
+                for message in unit:
+                    size += len(message.raw)
+        return size
 
     def costs(self) -> Costs:
-        fixed, answer = self.beside or self.declaration.count()
-        counted = (self._count(unit, key) if known is None else known for unit, key, known in self.units)
-        costs = (*self.counted, *chain.from_iterable(counted))
-        starts = self.history.unit_starts
-        # Results may still be added to the last unit, and then it costs something else.
-        self.history.kept[self.estimator] = self.tag, costs[: starts[-1] if starts else 0]
-        if (shorter := self.history.shorter) is not None and (last := shorter.unit_starts[-1]) in starts:
-            shorter.kept[self.estimator] = self.tag, costs[:last]
-        if self.rules.forgets:
-            latest = latest_turn(self.history)
-            costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, self.history[latest:])))
+        beside = self.beside or self.declaration.count()
+        history, rules = self.history, self.way.rules
+        new: list[int] = []
+        for unit, key, known in self.units:
+            new += self._count(unit, key) if known is None else known
+        costs = (*self.counted, *new)
+        if new or self.beside is None:
+            self._keep(costs, beside)
+        fixed, answer = beside
+        if rules.forgets:
+            latest = latest_turn(history)
+            costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, history[latest:])))
         if answer:
-            costs = tuple(
-                tokens + answer * is_answer(message) for tokens, message in zip(costs, self.history, strict=True)
-            )
+            costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, history, strict=True))
         return Costs(costs, fixed)
+
+    def _keep(self, tokens: Tokens, beside: Tokens) -> None:
+        """For longer histories."""
+        rest, declares = self.history.rest, self.declaration.declares
+        rest.counted = _Counted(self.way, tokens, declares, beside)
+        if (shorter := rest.shorter) is not None:
+            sure = len(tokens) - len(rest) + _sure(rest, len(shorter))
+            shorter.counted = _Counted(self.way, tokens[:sure], declares, beside)
 
     def pictures(self) -> tuple[int, int] | None:
         """What all pictures cost by the family's rule, and scaled; None where that is not known of all media."""
-        scaled = picture_tokens(self.history, self.rules)
-        plain = picture_tokens(self.history, replace(self.rules, picture_scale=1.0))
+        rules = self.way.rules
+        scaled = picture_tokens(self.history, rules)
+        plain = picture_tokens(self.history, replace(rules, picture_scale=1.0))
         return None if plain is None or scaled is None else (plain, scaled)
 
     def cost(self, message: Message) -> int:
         """Tokens of a message by itself."""
-        return sum(unit_tokens([message], self.rules, self.count))
+        return sum(unit_tokens([message], self.way.rules, self.count))
 
     def _thoughts(self, message: Message) -> int:
         """What its reasoning costs, which is not remembered with it: in a later turn it costs nothing."""
         if not (message.thoughts or message.encrypted):
             return 0
-        key = b"%bthoughts" % _key(self.tag, [message])
-        (known,) = self.estimator.recall([key])
+        key = b"%bthoughts" % _key(self.way.tag, [message])
+        (known,) = self.way.estimator.recall([key])
         if known is None:
-            known = (passing_tokens(message, self.rules, self.count),)
-            self.estimator.remember(key, known)
+            known = (passing_tokens(message, self.way.rules, self.count),)
+            self.way.estimator.remember(key, known)
         return known[0]
 
     def _count(self, unit: Sequence[Message], key: Key) -> Tokens:
         try:
-            tokens = unit_tokens(unit, self.rules, self.count)
+            tokens = unit_tokens(unit, self.way.rules, self.count)
         except Exception:
             # Whatever a message holds, counting it fails no request.
             log.exception("messages were counted by bytes")
             return tuple(by_bytes(len(message.raw)) for message in unit)
-        self.estimator.remember(key, tokens)
+        self.way.estimator.remember(key, tokens)
         return tokens
+
+
+def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[Tokens, list[Sequence[Message]]]:
+    """What still holds of the tokens of a shorter history, and the units behind that."""
+    units: list[Sequence[Message]] = [] if counted else [(message,) for message in leading]
+    known = max(0, len(counted) - len(leading))
+    if known == len(rest):
+        return counted, units
+    sure = _sure(rest, known)
+    if sure < known:
+        counted = counted[: len(leading) + sure]
+    starts = rest.unit_starts
+    units += [rest[start:stop] for start, stop in pairwise((*starts[bisect_left(starts, sure) :], len(rest)))]
+    return counted, units
+
+
+def _sure(history: History, known: int) -> int:
+    """How many of the first `known` messages cost what they did: results that were added since change their unit."""
+    starts = history.unit_starts
+    return starts[bisect_right(starts, known) - 1] if starts else 0
 
 
 @lru_cache(DECLARED_REMEMBERED)
@@ -296,6 +349,7 @@ def _declared_digest(declared: bytes) -> bytes:
 
 
 def _key(tag: int, unit: Sequence[Message]) -> Key:
-    # With the sizes: a digest leaves out volatile text, which costs tokens nevertheless.
-    parts = [message.digest + len(message.raw).to_bytes(5, "big") for message in unit]
-    return b"".join([tag.to_bytes(2, "big"), *parts])
+    key = b"%d" % tag
+    for message in unit:  # With the sizes: a digest leaves out volatile text, which costs tokens nevertheless.
+        key = b"%b %b%d" % (key, message.digest, len(message.raw))
+    return key

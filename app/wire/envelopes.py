@@ -6,11 +6,12 @@ value in the place of another. So only the array is read, and the request is lik
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from app.core.values import value
 from app.memory.bounded import BoundedMap
-from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, ResizedObject, Unreadable, holds_more_values, split_array
 
 SHORT = 32_768
 """Bytes of a body from which on more is known: see `beginnings`."""
@@ -54,20 +55,20 @@ class Envelopes(Generic[R]):
         """None where such an envelope was not seen, or holds no array that can be read."""
         if len(body) >= SHORT or holds_more_values(body, most_values):
             return None
-        for envelope in self._kept.use(_before(body, name)) or ():
+        for envelope in self._kept.use(body[: body.find(_quoted(name))]) or ():
             start, stop = len(envelope.head), len(body) - len(envelope.tail)
             if start < stop and body.startswith(envelope.head) and body.endswith(envelope.tail):
                 try:
                     elements = split_array(body[start:stop])
                 except Unreadable:
                     return None
-                return envelope.request, envelope.rest.resized(body, name, start, stop), elements
+                return envelope.request, ResizedObject(body, envelope.rest, name, start, stop), elements
         return None
 
     def keep(self, source: RawObject, name: str, request: R) -> None:
         """The request that was read of a body with these members."""
         body = source.text
-        if len(body) >= SHORT or source.members[name].key_start != len(before := _before(body, name)):
+        if len(body) >= SHORT or source.members[name].key_start != len(before := body[: body.find(_quoted(name))]):
             return
         member = source.members[name]
         head, tail = body[: member.start], body[member.stop :]
@@ -76,9 +77,9 @@ class Envelopes(Generic[R]):
         self._kept.keep(before, (envelope, *alike[: MOST_ALIKE - 1]))
 
 
-def _before(body: bytes, name: str) -> bytes:
-    """What stands before the name where that comes first."""
-    return body[: body.find(b'"%b"' % name.encode())]
+@lru_cache
+def _quoted(name: str) -> bytes:
+    return b'"%b"' % name.encode()
 
 
 def _held_bytes(envelopes: tuple[_Envelope[R], ...]) -> int:

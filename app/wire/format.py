@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
@@ -169,6 +169,10 @@ class WireRequest(Protocol):
     def end_user(self) -> Named | None:
         """Who the client says it asks for."""
 
+    @property
+    def alike(self) -> object:
+        """The same object for requests that say the same beside their messages; None where that is not known."""
+
     def echoed_in(self, error: str, number: int) -> bool:
         """Whether a number that an error gives may be the client's own. Also if that cannot be known."""
 
@@ -182,7 +186,8 @@ class WireRequest(Protocol):
         """The request as if it had asked for that, too."""
 
 
-class Draft(NamedTuple):
+@value
+class Draft:
     """A message as a format reads it, without its digest."""
 
     message: Message

@@ -112,16 +112,19 @@ class RawObject:
     def end(self) -> int:
         return self.text.rindex(b"}")
 
+    @property
+    def _last(self) -> int:
+        """Where its last value ends, or what begins it where it has none."""
+        text = self.text
+        end = text.rindex(b"}")
+        return len(text[:end].rstrip(_SPACE)) if text[end - 1] in _SPACE else end
+
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
     def raw(self, name: str) -> bytes | None:
         raw = self._values.get(name)
         return None if raw is None else bytes(raw)
-
-    def resized(self, text: bytes, name: str, start: int, stop: int) -> ResizedObject:
-        """The object that `text` is: this one, but for its array `name`, which stands there from `start` to `stop`."""
-        return ResizedObject(text, self, self._values, name, start, stop)
 
     def elements(self, name: str) -> Sequence[bytes]:
         """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
@@ -136,17 +139,12 @@ class RawObject:
         self, replace: Mapping[str, bytes] | None = None, remove: Iterable[str] = (), add: bytes = b""
     ) -> bytes:
         """The object with some values replaced, members removed, and members (`"a":1,"b":2`) added at its end."""
-        values = self._values
-        removed = [name for name in remove if name in values]
-        if add and values and not (removed or replace):
-            last = len(self.text[: self.end].rstrip(_SPACE))
-            return b"%b,%b%b" % (self.text[:last], add, self.text[last:])
+        removed = [name for name in remove if name in self._values]
         edits = [(self.members[n].start, self.members[n].stop, value) for n, value in (replace or {}).items()]
         edits += [(*self._with_comma(name, removed), b"") for name in removed]
         if add:
             left = len(self._values) - len(removed)
-            last = len(self.text[: self.end].rstrip(_SPACE))
-            edits.append((last, last, b"," + add if left else add))
+            edits.append((self._last, self._last, b"," + add if left else add))
         pieces, position = [], 0
         for start, stop, value in sorted(edits, key=lambda edit: edit[:2]):
             pieces += [self.text[position:start], value]
@@ -155,7 +153,11 @@ class RawObject:
 
     def with_status(self, members: bytes) -> bytes:
         """The object with our status, in place of any that it has."""
-        return self.spliced(remove=STATUS_MEMBERS, add=members)
+        values = self._values
+        if not members or not values or STATUS_MEMBERS[0] in values or STATUS_MEMBERS[1] in values:
+            return self.spliced(remove=STATUS_MEMBERS, add=members)
+        text, last = self.text, self._last
+        return b"".join((text[:last], b",", members, text[last:]))
 
     def _with_comma(self, name: str, removed: list[str]) -> tuple[int, int]:
         """A member's span with one comma: the one after it, or before it where only removed ones follow."""
@@ -178,7 +180,11 @@ def _decoded(raw: bytes | msgspec.Raw) -> object:
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
     """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
     stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
-    names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
+    names = len("".join(values))
+    if len(text) <= BLOCK:  # To count them one by one costs more than to copy them.
+        raws = len(b"".join(values.values()))
+    else:
+        raws = sum([len(memoryview(raw)) for raw in values.values()])
     return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY - BESIDE_KEY
 
 
@@ -225,11 +231,10 @@ class LengthenedObject(RawObject):
 class ResizedObject(RawObject):
     """An object that was read before with another array at one of its names."""
 
-    def __init__(
-        self, text: bytes, read: RawObject, values: dict[str, msgspec.Raw], name: str, start: int, stop: int
-    ) -> None:
+    def __init__(self, text: bytes, read: RawObject, name: str, start: int, stop: int) -> None:
+        """`text` is what was `read`, but for its array `name`, which stands there from `start` to `stop`."""
         self.text = text
-        self._values = values
+        self._values = read._values  # noqa: SLF001 - of one kind
         self._read, self._name, self._start, self._stop = read, name, start, stop
 
     @lazy

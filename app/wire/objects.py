@@ -10,6 +10,9 @@ import msgspec
 
 from app.wire.members import RawObject, Unreadable, holds_more_values
 
+_decode = msgspec.json.Decoder().decode
+written_alike = msgspec.json.Encoder(order="deterministic").encode
+"""Equal values as equal bytes."""
 MOST_ARGUMENT_VALUES = 200_000
 """What holds more is no call's arguments, and counts as text."""
 
@@ -17,7 +20,7 @@ MOST_ARGUMENT_VALUES = 200_000
 def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
     """Raises `Unreadable`."""
     try:
-        value = msgspec.json.decode(raw)
+        value = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
     if not isinstance(value, dict):
@@ -40,7 +43,7 @@ def meant_by(arguments: str) -> msgspec.Raw | str:
         raw = arguments.encode()
         if holds_more_values(raw, MOST_ARGUMENT_VALUES):
             return arguments
-        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(raw), order="deterministic"))
+        return msgspec.Raw(written_alike(_decode(raw)))
     except (ValueError, RecursionError):
         return arguments
 

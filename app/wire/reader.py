@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from threading import Lock
+from typing import Any
+
+import msgspec
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message
@@ -29,25 +33,19 @@ Place = tuple[int, bytes]
 class _Known:
     """A history that was read."""
 
+    length: int
     raw_messages: tuple[bytes, ...]
     history: History
     size: int
     """Bytes that it holds."""
     weight: int
     """Those that count for it: not what the one that grew out of it holds, too."""
+    place: Place
     before: Place | None = None
     """Where the one is kept that it grew out of."""
 
-    @property
-    def length(self) -> int:
-        return len(self.raw_messages)
 
-    @property
-    def place(self) -> Place:
-        return self.length, self.raw_messages[-1]
-
-
-NOTHING = _Known((), History(), 0, 0)
+NOTHING = _Known(0, (), History(), 0, 0, (0, b""))
 
 
 class MessageReader:
@@ -64,8 +62,7 @@ class MessageReader:
         """`decode` is that of the messages' format, `mark` sets its digests apart; `ignore` are patterns of volatile
         text, such as a date that a client injects: it is no part of what a message means. Twice `cache_bytes` are held
         where the messages that were read last are none of those of the histories that were."""
-        self._identity = identity
-        self._begins = (b"message", mark.encode()) if mark else (b"message",)
+        self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: BoundedMap[bytes, Message] = BoundedMap(most_bytes=cache_bytes, size=_held_bytes)
@@ -100,23 +97,26 @@ class MessageReader:
             known, new = _grown(NOTHING, new[:turn]), new[turn:]
             length = turn
         now = _grown(known, new)
-        place = now.place
         with self._lock:
-            self._drop(place)
+            self._drop(now.place)
             if known.before is not None:
                 self._drop(known.before)
             if length:  # The latest turn may be edited, or sent to several: then it grows from there again.
-                light = _Known(known.raw_messages, known.history, known.size, PLACE_BYTES * length)
-                self._histories.keep(now.before or known.place, light)
-            self._histories.keep(place, now)
+                self._keep(known, PLACE_BYTES * length)
+            self._histories.keep(now.place, now)
         return now.history
 
     def _used(self, known: _Known) -> _Known:
         """It may stay longer than the one that grew out of it, and counts by itself from here on."""
         with self._lock:
-            whole = _Known(known.raw_messages, known.history, known.size, known.size, known.before)
-            self._histories.keep(known.place, whole)
+            self._keep(known, known.size, known.before)
         return known
+
+    def _keep(self, known: _Known, weight: int, before: Place | None = None) -> None:
+        """It may count for less than it did, or for more."""
+        if known.weight != weight or known.before != before:
+            known = _Known(known.length, known.raw_messages, known.history, known.size, weight, known.place, before)
+        self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
         """With the one that it grew out of: what that holds was counted here."""
@@ -126,16 +126,16 @@ class MessageReader:
 
     def _longest_known(self, raw_messages: Sequence[bytes]) -> _Known:
         """The longest history that was read and that these messages begin with."""
+        find = self._histories.get  # One step: no other thread comes between.
         for length in range(len(raw_messages), max(0, len(raw_messages) - MOST_NEW), -1):
-            with self._lock:
-                known = self._histories.get((length, raw_messages[length - 1]))
+            known = find((length, raw_messages[length - 1]))
             if known is not None and known.raw_messages == tuple(raw_messages[:length]):
                 return known
         return NOTHING
 
     def _read_each(self, raw_messages: Sequence[bytes]) -> list[Message]:
         with self._lock:
-            held = [self._messages.use(raw) for raw in raw_messages]
+            held = list(map(self._messages.use, raw_messages))
         return [message or self._remember(self._read(raw)) for raw, message in zip(raw_messages, held, strict=True)]
 
     def _remember(self, message: Message) -> Message:
@@ -148,17 +148,23 @@ class MessageReader:
 
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
-        # It was made just now and is nobody else's yet, and a copy takes as long as to read it.
-        object.__setattr__(draft.message, "digest", self._identity.digest(*self._begins, draft.canonical))
+        message: Any = draft.message
+        # It was made just now and is nobody else's yet.
+        msgspec.structs.force_setattr(message, "digest", self._digest(draft.canonical))
         return draft.message
 
 
 def _grown(known: _Known, new: Sequence[Message]) -> _Known:
     """The history that was read with what came after it."""
     history = known.history.grown(new) if known.length else History(new)
-    raw = (*known.raw_messages, *[message.raw for message in new])
-    size = known.size + sum(map(_held_bytes, new)) + PLACE_BYTES * len(new)
-    return _Known(raw, history, size, size, known.place if known.length else None)
+    raw, size = (*known.raw_messages, *map(_raw, new)), known.size
+    for message in new:
+        size += _held_bytes(message) + PLACE_BYTES
+    before = known.place if known.length else None
+    return _Known(len(raw), raw, history, size, size, (len(raw), raw[-1]), before)
+
+
+_raw = attrgetter("raw")
 
 
 def _latest_turn(messages: Sequence[Message]) -> int:

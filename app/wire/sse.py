@@ -66,14 +66,20 @@ def frames_in(together: bytes) -> list[bytes]:
 
 def first_end(frames: bytes, start: int) -> int:
     """Where the frame ends that begins at `start`."""
+    place = frames.find(b"\n\n", start)
+    stop = len(frames) if place == -1 else place + 2
+    if frames.find(b"\r", start, stop) == -1:  # Hardly any provider ends its lines so.
+        return stop
     found = _BOUNDARY.search(frames, start)
     return found.end() if found else len(frames)
 
 
 def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
     """Where the last frame ends that is complete before `stop`; `start` where none is."""
-    marks = _MARKS if frames.find(b"\r", start, stop) != -1 else _MARKS[:1]
-    found = ((frames.rfind(mark, start, stop), len(mark)) for mark in marks)
+    if frames.find(b"\r", start, stop) == -1:
+        place = frames.rfind(b"\n\n", start, stop)
+        return start if place == -1 else place + 2
+    found = ((frames.rfind(mark, start, stop), len(mark)) for mark in _MARKS)
     return max((place + size for place, size in found if place != -1), default=start)
 
 
@@ -89,11 +95,16 @@ def event(data: bytes, name: str | None = None) -> bytes:
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
     """Where the data of a frame stands, if it has exactly one data line."""
-    start = 0 if frame.startswith(b"data:") else frame.find(b"\ndata:") + 1
-    if start == 0 and not frame.startswith(b"data:"):
-        return None
-    start += len(b"data:")
-    if frame[start : start + 1] == b" ":
+    start = len(b"data:")
+    if not frame.startswith(b"data:"):
+        place = frame.find(b"\ndata:")
+        if place == -1:
+            return None
+        start = place + len(b"\ndata:")
+    if frame.startswith(b" ", start):
         start += 1
-    stop = min((end for end in (frame.find(b"\n", start), frame.find(b"\r", start)) if end != -1), default=len(frame))
-    return None if b"\ndata:" in frame[stop - 1 :] else (start, stop)
+    stop = len(frame)
+    for end in (b"\n", b"\r"):
+        if (place := frame.find(end, start, stop)) != -1:
+            stop = place
+    return None if frame.find(b"\ndata:", stop - 1) != -1 else (start, stop)

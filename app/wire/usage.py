@@ -14,10 +14,15 @@ Members = dict[Any, Any]
 
 CACHE_PARTS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 """Anthropic's own counts: tokens beside `input_tokens`, not among them."""
+CACHED = ("prompt_cache_hit_tokens", CACHE_PARTS[0])
+WRITTEN = (CACHE_PARTS[1],)
+COMPLETION = ("completion_tokens", "output_tokens")
 INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+CACHED_DETAILS = ("cached_tokens",)
 WRITTEN_DETAILS = ("cache_write_tokens", "cache_creation_tokens")
 """What was written to the cache, among the details of the input: OpenAI's and OpenRouter's name, and LiteLLM's."""
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
+REASONING = ("reasoning_tokens",)
 _WINDOW_FULL = re.compile(r"context\w*(exceed|overflow|limit|reached|full)|model_length$", re.IGNORECASE)
 """Bedrock and Anthropic, Mistral. What OpenAI calls `length` may be the caller's own bound."""
 LONGEST_USAGE = 64 << 10
@@ -41,11 +46,13 @@ def usage_of(said: object) -> Usage | None:
     was sent: nothing is learnt from them."""
     if not said:
         return None
-    calls = _iterations(said) if isinstance(said, dict) and "iterations" in said else []
+    prompt = prompt_tokens(said)
+    if not isinstance(said, dict) or "iterations" not in said:
+        return Usage(_read(said, prompt), prompt)
+    calls = _iterations(said)
     if any(call.get("type") == "compaction" for call in calls):
         # What it says of the whole is the last call's alone.
         return Usage(_sum([read_usage(call) for call in calls]), None)
-    prompt = prompt_tokens(said)
     return Usage(_read(said, prompt), prompt if len(calls) <= 1 else None)
 
 
@@ -83,23 +90,18 @@ def _read(usage: object, prompt: int | None) -> Tokens:
     if prompt is None and (reported := _told(usage.get("prompt_tokens"))) is not None:
         parts = sum(_count(usage.get(part)) for part in CACHE_PARTS)
         prompt = _told(reported + parts if parts > reported else reported)
-    inputs, outputs = _details(usage, INPUT_DETAILS), _details(usage, OUTPUT_DETAILS)
-    cached = _first(inputs, "cached_tokens")
+    inputs, outputs, itself = _details(usage, INPUT_DETAILS), _details(usage, OUTPUT_DETAILS), (usage,)
+    cached = _first(inputs, CACHED_DETAILS)
     if cached is None:
-        cached = _first((usage,), "prompt_cache_hit_tokens", CACHE_PARTS[0])
-    written = _first(inputs, *WRITTEN_DETAILS)
+        cached = _first(itself, CACHED)
+    written = _first(inputs, WRITTEN_DETAILS)
     if written is None:
-        written = _first((usage,), CACHE_PARTS[1])
+        written = _first(itself, WRITTEN)
     if written is None and "cache_creation" in usage:
         written = _written_by_age(usage["cache_creation"])
     cached = _part_of(prompt, cached)
-    return Tokens(
-        prompt=prompt,
-        completion=_first((usage,), "completion_tokens", "output_tokens"),
-        cached=cached,
-        reasoning=_first(outputs, "reasoning_tokens"),
-        written=_part_of(None if prompt is None else prompt - (cached or 0), written),
-    )
+    written = _part_of(None if prompt is None else prompt - (cached or 0), written)
+    return Tokens(prompt, _first(itself, COMPLETION), cached, _first(outputs, REASONING), written)
 
 
 def prompt_tokens(usage: object) -> int | None:
@@ -111,7 +113,10 @@ def prompt_tokens(usage: object) -> int | None:
     """
     if not isinstance(usage, dict):
         return None
-    cached = _count(usage.get(CACHE_PARTS[0])) + _count(usage.get(CACHE_PARTS[1]))
+    cached = 0
+    for part in CACHE_PARTS:
+        if part in usage:
+            cached += _count(usage[part])
     if "prompt_tokens" in usage:
         tokens = 0 if cached else _count(usage["prompt_tokens"])
     else:
@@ -131,24 +136,27 @@ def _written_by_age(parts: object) -> int | None:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
-def _details(usage: Members, places: tuple[str, ...]) -> list[Members]:
-    return [detail for place in places if isinstance(detail := usage.get(place), dict)]
+def _details(usage: Members, places: tuple[str, ...]) -> tuple[Members, ...]:
+    details: tuple[Members, ...] = ()
+    for place in places:
+        if isinstance(detail := usage.get(place), dict):
+            details = (*details, detail)
+    return details
 
 
 def _told(value: object) -> int | None:
     """A number of tokens, 0 too."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
-    return value if 0 <= value <= MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
-def _first(members: Iterable[Members], *names: str) -> int | None:
+def _first(members: Iterable[Members], names: tuple[str, ...]) -> int | None:
     """The first number of tokens that is given in some members, the first name first."""
     for name in names:
         for said in members:
-            if name in said and (number := _told(said[name])) is not None:
+            number = said.get(name)
+            if type(number) is int and 0 <= number <= MOST_TOKENS:
                 return number
     return None

@@ -26,7 +26,13 @@ from tests.faults.proxy import FaultProxy
 START_SECONDS = 120.0
 STOP_SECONDS = 40.0
 DATABASE = "steno"
+KEY_VARIABLE = "PROVIDER_KEY"
 _ERRORS = {"error", "critical"}
+
+
+def key_of(replica: int | None) -> str:
+    """The provider's key of each process, so that the provider's log tells who called."""
+    return f"sk-replica-{replica}"
 
 
 class Postgres:
@@ -106,7 +112,7 @@ class Replica:
     async def start(self) -> None:
         stem = self._folder / f"replica-{self.number}-{self.deaths}"
         out, err = stem.with_suffix(".out"), stem.with_suffix(".err")
-        variables = {"DATABASE_URL": self._network.url, "STENO_SECRET": SECRET}
+        variables = {"DATABASE_URL": self._network.url, "STENO_SECRET": SECRET, KEY_VARIABLE: key_of(self.number)}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own command, and starting it takes no time
                 [sys.executable, "-m", self._module, "serve", "--port", "0", "--config", str(self._config)],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -20,11 +21,12 @@ import httpx2
 
 from app.simulator import Simulator
 from app.simulator.format import Accepted
-from app.simulator.log import Kind
+from app.simulator.log import Kind, Record
+from app.simulator.replies import cut_to_tokens
 from app.simulator.script import Fault
-from tests.chaos.cluster import Postgres, Replica
+from tests.chaos.cluster import KEY_VARIABLE, Postgres, Replica, key_of
 from tests.chaos.history import DAMAGED, FOREIGN, GAPS, LOG_LIMIT, OVERLAPS, SETTLED_SECONDS, Views, Watch, ripe
-from tests.chaos.talkers import Asked, Talkers
+from tests.chaos.talkers import BRANCHES, Asked, Talkers
 from tests.faults.proxy import FaultProxy
 
 REPLICAS = 4
@@ -53,6 +55,8 @@ PROGRAMME: Sequence[Disturbance] = (
 )
 """The order of the first ones, so that a short run has one of each; then they come by chance."""
 LONG: frozenset[Disturbance] = frozenset({"long pause", "long black hole"})
+STORING_SECONDS = 2.0
+"""So long a process may take to store what it has, and to see that the database is back."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,8 @@ class Outcome:
     """Summary calls whose text a process sent while the database was away, and that is not stored."""
     unused: int = 0
     """Summary calls that came to nothing."""
+    taken: int = 0
+    """Those whose process was killed, away or without the database then."""
     highest_epoch: int = 0
     lost: list[str] = field(default_factory=list)
     gaps: int = 0
@@ -93,9 +99,9 @@ class Outcome:
 
     @property
     def allowed_calls(self) -> int:
-        """A process that is killed, or away for longer than its lease, takes a call with it that others repeat."""
-        ended = sum(self.disturbances[kind] for kind in ("kill", *LONG))
-        return int(CALLS_PER_CHUNK * (self.chunks + self.unstored)) + ended
+        """What a disturbance took is made again: of each branch one call at most, or the process repeats by itself."""
+        repeated = min(self.taken, CONVERSATIONS * len(BRANCHES) * self.disturbances.total())
+        return int(CALLS_PER_CHUNK * (self.chunks + self.unstored)) + repeated
 
     @property
     def paid_twice(self) -> int:
@@ -141,7 +147,28 @@ class Provider(Simulator):
 
     def _text(self, kind: Kind, request: Accepted) -> str:
         text = super()._text(kind, request)
-        return f"{next(self._numbers)}. {text}" if kind == "summary" else text
+        if kind != "summary":
+            return text
+        numbered = f"{next(self._numbers)}. {text}"
+        # What goes over the caller's limit is cut, and Steno has to ask again.
+        return numbered if request.max_tokens is None else cut_to_tokens(numbered, request.max_tokens, self.count)
+
+
+@dataclass(slots=True)
+class Absence:
+    """When a process could not do its part; all of them, where the database was away. Times are of the log."""
+
+    replica: int | None
+    began: float
+    ended: float = math.inf
+
+    def took(self, call: Record) -> bool:
+        """Whether it is why a summary call came to nothing."""
+        over = call.disconnected_at if call.finished_at is None else call.finished_at
+        assert over is not None, "a call that is over"
+        named = call.header("authorization") == f"Bearer {key_of(self.replica)}"
+        at_once = self.began <= over + STORING_SECONDS and call.at <= self.ended + STORING_SECONDS
+        return at_once and (named or self.replica is None)
 
 
 class Chaos:
@@ -149,6 +176,7 @@ class Chaos:
 
     def __init__(self, postgres: Postgres, replicas: Sequence[Replica], random: Random, views: Views) -> None:
         self.done: Counter[Disturbance] = Counter()
+        self.absences: list[Absence] = []
         self._postgres = postgres
         self._replicas = replicas
         self._random = random
@@ -182,22 +210,29 @@ class Chaos:
         return self._disturb(kind, replica, self._random.uniform(*(LONG_SECONDS if kind in LONG else SHORT_SECONDS)))
 
     async def _disturb(self, kind: Disturbance, replica: Replica, seconds: float) -> None:
-        self.done[kind] += 1
-        match kind:
-            case "kill":
-                await replica.kill()
-            case "pause" | "long pause":
-                await replica.pause(seconds)
-            case _:
-                await replica.cut_off(seconds)
+        with self._absence(kind, replica.number):
+            match kind:
+                case "kill":
+                    await replica.kill()
+                case "pause" | "long pause":
+                    await replica.pause(seconds)
+                case _:
+                    await replica.cut_off(seconds)
         replica.disturbed = False
         if kind in LONG:
             self._long.release()
 
     async def _crash(self, seconds: float) -> None:
         async with self._crashing:
-            self.done["crash"] += 1
-            await self._postgres.crash(seconds)
+            with self._absence("crash", None):
+                await self._postgres.crash(seconds)
+
+    @contextmanager
+    def _absence(self, kind: Disturbance, replica: int | None) -> Iterator[None]:
+        self.done[kind] += 1
+        self.absences.append(absence := Absence(replica, time.monotonic()))
+        yield
+        absence.ended = time.monotonic()
 
 
 async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: int) -> Outcome:
@@ -205,7 +240,8 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
     # A broken network is what is wanted here, and asyncio would tell of each connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     outcome, random, began = Outcome(arm, seed), Random(f"{seed} {arm}"), time.monotonic()
-    simulator = Provider(window=100_000_000, models="any", count=lambda text: len(text) // 4, log_limit=LOG_LIMIT)
+    # More tokens than Steno counts, or it would refuse summaries that fill their limit, and ask again.
+    simulator = Provider(window=100_000_000, models="any", count=lambda text: len(text) // 2, log_limit=LOG_LIMIT)
     simulator.max_messages = None
     views = Views(simulator)
     async with _cluster(arm, simulator) as (postgres, replicas):
@@ -236,7 +272,9 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
         outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
         texts = set(stored.values())
         outcome.unstored = len(views.unstored - texts)
-        outcome.unused = sum(text not in texts | views.unstored for text in views.summaries.values())
+        unused = [call for call in views.summaries if call.text not in texts | views.unstored]
+        outcome.unused = len(unused)
+        outcome.taken = sum(any(absence.took(call) for absence in chaos.absences) for call in unused)
         stopped = await asyncio.gather(*(replica.stop() for replica in replicas))
         outcome.logged_errors = [line for replica in replicas for line in replica.errors]
         outcome.client_errors = [*talkers.errors, *(f"exit status {status} on SIGTERM" for status in stopped if status)]
@@ -255,7 +293,7 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
 def settings(provider: str) -> Mapping[str, Any]:
     """As strict as the check: what is not summarised goes out whole, so a message that is missing is a gap."""
     return {
-        "upstream": {"base_url": f"{provider}/v1", "discover_windows": False},
+        "upstream": {"base_url": f"{provider}/v1", "discover_windows": False, "api_key_env": KEY_VARIABLE},
         "models": [{"match": "*", "context_window": WINDOW}],
         "compaction": {"prune": {"enabled": False}, "emergency": False},
         # Each process learns for itself, and would see the trigger elsewhere than the others.

@@ -28,6 +28,8 @@ OVERLAPS: frozenset[Kind] = frozenset({"twice"})
 FOREIGN: frozenset[Kind] = frozenset({"foreign_summary", "changed"})
 """A summary made from other messages than those it stands for."""
 DAMAGED: frozenset[Kind] = frozenset({"instructions", "last_user", "split_pair", "refused", "not_sent", "misnamed"})
+JUDGED = GAPS | OVERLAPS | FOREIGN | DAMAGED
+"""What can be judged by a payload alone. What the answer said of it is not kept here."""
 
 
 class Views:
@@ -43,8 +45,8 @@ class Views:
         """Summaries in payloads whose client got an answer."""
         self.unstored: set[str] = set()
         """Those made without the database, for this one process."""
-        self.summaries: dict[int, str | None] = {}
-        """Of every summary call the text, by its place in the log; None if its caller left before it."""
+        self.summaries: list[Record] = []
+        """Every summary call that is over."""
         self._simulator = simulator
         self._calls = SummaryCalls()
         self._reader = SentMessages()
@@ -68,7 +70,7 @@ class Views:
                 continue
             self._read.add(record.sequence)
             if record.kind == "summary":
-                self.summaries[record.sequence] = record.text
+                self.summaries.append(record)
                 self._calls.add(record)
             elif record.kind == "chat" and record.payload is not None:  # Else its sender was killed in the middle.
                 self._payloads.setdefault(record.payload["user"], []).append(record)
@@ -83,6 +85,8 @@ class Views:
             self.judged += 1
             self.summarised += bool(verdict.summaries)
             for violation in verdict.violations:
+                if violation.kind not in JUDGED:
+                    continue
                 self.found[violation.kind] += 1
                 self.sentences.append(f"{one.tag} ({one.conversation}): {violation.kind}: {violation.sentence}")
             if one.unstored:

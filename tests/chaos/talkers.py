@@ -21,6 +21,8 @@ from tests.chaos.cluster import Replica
 
 CLIENT_SECONDS = 100.0
 """More than a request may take: 60 s for somebody else's summary, after a pause of 20 s."""
+BRANCHES = "ab"
+"""Of each conversation."""
 LONGEST = 24
 """Turns, after which another conversation begins."""
 GOES_BACK = 0.05
@@ -105,7 +107,7 @@ class Talkers:
             for turn in range(self.random.randint(2, 5)):
                 shared += self._turn(f"{name} {turn}")
             async with asyncio.TaskGroup() as group:
-                for branch in "ab":
+                for branch in BRANCHES:
                     group.create_task(self._branch(client, name, branch, list(shared)))
 
     async def _branch(self, client: httpx2.AsyncClient, name: str, branch: str, history: list[bytes]) -> None:

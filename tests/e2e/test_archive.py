@@ -20,6 +20,7 @@ import pytest
 from app.simulator import ScriptedCall, Simulator
 from app.wire.formats import FORMATS
 from tests.e2e.commands import until
+from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post, request_bytes, send
@@ -233,7 +234,7 @@ def test_the_whole_conversation_comes_back_letter_by_letter(
             assert [message["sent"] for message in said] == talk.sent()
             assert {message["format"] for message in said} == {spoken}
             _check(said)
-    assert {record.status for record in simulator.log} == {200}
+    assert statuses(simulator) == {200}
 
 
 def _check(said: Sequence[Mapping[str, Any]]) -> None:

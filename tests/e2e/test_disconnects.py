@@ -219,7 +219,7 @@ def test_client_that_takes_nothing_is_given_up(
         began = time.monotonic()
         connection.sendall(request_bytes(chat(stream=True), target=target))
         assert scripted.wait_for(lambda requests: bool(requests) and requests[0].closed_at is not None)
-        assert 0.4 < time.monotonic() - began < 3
+        assert 0.4 < time.monotonic() - began < 8
         assert eventually(lambda: not steno.server._server.server_state.connections)
 
 
@@ -315,7 +315,7 @@ def test_many_slow_answers_at_once_do_not_wait_for_each_other(
     for connection in connections:
         connection.sendall(request_bytes(chat()))
     assert {read_answer(connection).status for connection in connections} == {200}
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     for connection in connections:
         connection.close()
     assert scripted.connections == 40

@@ -48,7 +48,7 @@ Phase = Literal[
 ]
 
 FAULTS = int(os.environ.get("FAULTS", "0"))
-SAMPLE = 26
+SAMPLE = 16
 SAMPLE_FAULTS = 60
 REQUESTS = 24
 HARMLESS = ("delay", "drip")
@@ -134,7 +134,7 @@ def _cells() -> Iterator[Cell]:
 
 CELLS = tuple(_cells())
 # The same ones in every run. The seed was chosen for what is among them: see the test below.
-CHOSEN = CELLS if FAULTS else tuple(random.Random(5069).sample(CELLS, SAMPLE))
+CHOSEN = CELLS if FAULTS else tuple(random.Random(22308).sample(CELLS, SAMPLE))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 
 from app import main
 from app.core.reasons import Code, Reason
-from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.format import ChatCompletions
 from app.wire.chat_completions.request import ChatRequest
@@ -36,7 +35,6 @@ SAID = "The customer asked about orders ORD-0001 to ORD-0015, and each was answe
 WIDE = 200_000
 
 
-@value
 class KeptElsewhere(ChatRequest):
     hands_off: ClassVar[Reason] = Reason(Code.SERVER_STATE)  # type: ignore[assignment]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from app.inspector.links import operator_link
 from app.inspector.session import COOKIE, Sessions
 from app.proxy.tenants import ANONYMOUS
+from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno
 
@@ -46,6 +48,7 @@ def used(steno: StartSteno) -> Steno:
     for key, canary in zip(KEYS, CANARIES, strict=True):
         say(started.url, key, "shared-name", canary)
         say(started.url, key, f"of-{canary}", canary)
+        time.sleep(2 * PAUSE_SECONDS)  # What is stored together was seen at the same time.
     return started
 
 

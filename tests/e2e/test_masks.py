@@ -106,8 +106,8 @@ def test_the_summariser_reads_what_was_masked(simulator: Simulator, steno: Start
     long: list[Any] = [{"role": "user", "content": "word " * 300}, {"role": "assistant", "content": "Fine. " * 100}]
     answered = post(proxy.url, chat([*steps(7), *long * 12, {"role": "user", "content": "Well?"}], tools=[TOOL]))
     assert context(answered)["status"] == "summarized"
-    shown = simulator.summaries[0].payload["messages"][-1]["content"]
-    assert report(0) in shown
+    shown = [summary.payload["messages"][-1]["content"] for summary in simulator.summaries]
+    assert any(report(0) in transcript for transcript in shown)
 
 
 def test_named_tools_are_left_alone(simulator: Simulator, steno: StartSteno) -> None:

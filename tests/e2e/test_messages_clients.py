@@ -15,6 +15,7 @@ import pytest
 
 from app.simulator import Fault, ScriptedCall, Simulator
 from app.wire.format import EVENT_SHAPES, EventShape
+from tests.e2e.compactions import statuses
 from tests.e2e.histories import long_history
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.thinkers import message_of
@@ -178,7 +179,7 @@ def test_anthropics_client_goes_through_five_compactions_with_tools(
                 break
         assert [talk.compactions >= COMPACTIONS for talk in talks] == [True, True]
         assert not talks[0].chunks & talks[1].chunks
-    assert {record.status for record in simulator.log} == {200}
+    assert statuses(simulator) == {200}
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
@@ -211,7 +212,7 @@ def test_anthropics_tool_runner_goes_through_five_compactions(
         answers = [said.get_final_message() if stream else said for said in runner]
     assert len(answers) == 61
     assert answers[-1].stop_reason == "end_turn"
-    assert {record.status for record in simulator.log} == {200}
+    assert statuses(simulator) == {200}
     assert len(views_of(simulator)) > COMPACTIONS
 
 

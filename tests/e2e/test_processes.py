@@ -38,6 +38,10 @@ HOUR = 3_600.0
 KEY = {"authorization": "Bearer sk-test"}
 
 
+PATIENT = {"STENO_STORAGE__TIMEOUT_SECONDS": "5"}
+"""A database that is slow because the machine is busy is not what is tested here."""
+
+
 @pytest.fixture
 def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
     """Starts processes before the simulator; they share a secret, and whatever database they are given."""
@@ -47,7 +51,7 @@ def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
         folder = tmp_path / f"process{len(running)}"
         folder.mkdir()
         options = {"STENO_SECRET": SECRET, "STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
-        variables = {**options, **variables}
+        variables = {**options, **PATIENT, **variables}
         running.append(commands.serve(["--upstream", f"{provider.url}/v1"], folder, checkout, module, **variables))
         return running[-1]
 

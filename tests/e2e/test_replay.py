@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from app.simulator.server import RunningServer
 from tests.e2e import commands, recorded, running
 from tests.e2e.commands import ROOT, Serving
 
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+"""`make presets`: every preset in every format. Otherwise each is played in one of the others."""
 MODEL = "gpt-4o"
 LIMIT = 0.95
 """Share of the window that prompts may take: the clients reserve nothing."""
@@ -99,7 +102,10 @@ def test_no_preset_leaves_out_what_it_does_not_name(tmp_path: Path, preset: str)
 
 # Formats
 
-OTHERS = pytest.mark.parametrize("written", ["messages", "responses"])
+OTHER_FORMATS = ("messages", "responses")
+OTHERS = pytest.mark.parametrize("written", OTHER_FORMATS)
+EACH_IN_ALL = [(preset, written) for preset in PRESET_NAMES for written in OTHER_FORMATS]
+EACH_IN_ONE = list(zip(PRESET_NAMES, cycle(OTHER_FORMATS), strict=False))
 SUMMARISED = frozenset({"summarised"})
 PRESET_MEANS: Mapping[str, frozenset[str]] = {
     "librechat": frozenset({"summarised", "shortened"}),
@@ -116,8 +122,7 @@ def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
     return [converted(recording, FORMATS[written]) for recording in recordings]
 
 
-@OTHERS
-@pytest.mark.parametrize("preset", PRESET_NAMES)
+@pytest.mark.parametrize(("preset", "written"), EACH_IN_ALL if LONG else EACH_IN_ONE)
 def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
     tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
     assert not tally.violations
@@ -174,7 +179,7 @@ def test_real_conversations_lose_nothing(file: str, length: int, most: int, writ
 
 
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
-@pytest.mark.parametrize("preset", PRESET_NAMES)
+@pytest.mark.parametrize("preset", PRESET_NAMES if LONG else ("default", "librechat", "openclaw-adaptive"))
 def test_no_preset_loses_anything_of_a_real_conversation_without_saying_so(preset: str) -> None:
     tally = replayed(chain(read_recordings(REAL_DATA / "tau-airline.jsonl"), 8)[:1], 8_000, preset)
     assert not tally.violations

@@ -216,7 +216,7 @@ def test_header_that_does_not_arrive_in_time_closes_the_connection(before_script
         began = time.monotonic()
         connection.sendall(sent)
         assert is_closed(connection)
-        assert 0.2 < time.monotonic() - began < 2
+        assert 0.2 < time.monotonic() - began < 8
 
 
 def test_second_header_on_a_connection_has_a_deadline_too(before_scripted: StartSteno) -> None:

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from app.simulator import ScriptedCall, Simulator
-from tests.e2e.compactions import NOTES, compactions
+from tests.e2e.compactions import NOTES, compactions, statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import WINDOW, StartSteno
 
@@ -43,7 +43,7 @@ def test_a_client_that_keeps_its_reasoning_goes_through_five_compactions(
         talk.turn()
         if all(talk.compactions >= COMPACTIONS for talk in talks):
             break
-    assert {record.status for record in (*simulator.chats, *simulator.summaries)} == {200}
+    assert statuses(simulator) == {200}
 
 
 class Talk:
@@ -133,7 +133,7 @@ async def test_an_agent_goes_through_five_compactions(simulator: Simulator, sten
             items = result.to_input_list()
             if compactions(simulator.chats) >= COMPACTIONS:
                 break
-    assert {record.status for record in (*simulator.chats, *simulator.summaries)} == {200}
+    assert statuses(simulator) == {200}
     encrypted = [b'"encrypted_content"' in record.body for record in simulator.chats[1:]]
     assert not any(encrypted) if stream else all(encrypted)
     assert {record.payload["instructions"] for record in simulator.chats} == {"Be brief."}

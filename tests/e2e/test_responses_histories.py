@@ -16,6 +16,7 @@ from app.simulator import Simulator
 from app.simulator.responses.items import PREFIXES, SAID, item_id
 from app.simulator.responses.judge import refusal_of
 from app.simulator.responses.sealing import seal
+from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import StartSteno, Steno
@@ -51,7 +52,7 @@ def test_no_request_of_a_growing_history_is_refused(simulator: Simulator, steno:
             last = [item for item in items if item.get("role") == "user"][-1]
             assert last in sent
     assert told["summarized"] + told["pending"] > HISTORIES
-    assert {record.status for record in (*simulator.chats, *simulator.summaries)} == {200}
+    assert statuses(simulator) == {200}
 
 
 def ask(running: Steno, seed: int, items: list[Item], stream: bool) -> Answer:

@@ -92,10 +92,10 @@ def test_a_client_goes_through_steno_to_where_it_went_before(
 ) -> None:
     """With its own key, its own standard output and its own exit status; the end says what was saved."""
     simulator.models = "any"
-    (tmp_path / "app.py").write_text(client + CHAT)
+    (tmp_path / "talk.py").write_text(client + CHAT)
     before = {"OPENAI_BASE_URL": f"{provider.url}/v1", "ANTHROPIC_BASE_URL": provider.url}
     keys = {"OPENAI_API_KEY": "sk-mine", "ANTHROPIC_API_KEY": "sk-mine"}
-    ended = run(tmp_path, [PYTHON, "app.py"], "--window", "6000", **before, **keys)
+    ended = run(tmp_path, [PYTHON, "talk.py"], "--window", "6000", **before, **keys)
     assert ended.returncode == 3, ended.stderr
     assert ended.stdout.startswith(f"Answer {TURNS}: ")
     assert ended.stdout.count("\n") == 1

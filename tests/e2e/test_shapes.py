@@ -98,7 +98,7 @@ def _many(case: Case, *_: object) -> bool:
 
 
 STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "reading the body": (chat_completions, "read_request", lambda body, *_: len(body) > 100_000),
+    "reading the body": (chat_completions.CHAT_COMPLETIONS, "read", lambda body, *_: len(body) > 100_000),
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),

@@ -304,18 +304,17 @@ def test_a_compressed_answer_to_a_stream_that_has_begun_is_an_error(
 
 def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
     """The client learns of it while the summary is being made, not after."""
-    simulator.next_summary(delay=0.6)
-    simulator.next_chat(delay=0.3)
+    simulator.next_summary(delay=1.5)
+    simulator.next_chat(delay=1.5)
     with connected(steno().url) as connection:
         connection.sendall(request_bytes(chat(LONG, stream=True), b"connection: close"))
         arrived = pieces(connection)
     started, completed, text = (
         arrival(arrived, mark) for mark in (b"compaction_started", b"compaction_completed", b"Answer")
     )
-    [summary] = simulator.summaries
-    assert summary.at - 0.05 < started < summary.at + 0.4
-    assert completed - started > 0.4
-    assert text - completed > 0.2
+    [summary], [answered] = simulator.summaries, simulator.chats
+    assert started < summary.at + 1.5 <= completed
+    assert completed < answered.at + 1.5 <= text
 
 
 @pytest.mark.parametrize("shape", EVENT_SHAPES)
@@ -741,13 +740,13 @@ def test_failed_compaction_is_told_and_the_answer_still_comes(
 
 def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, steno: StartSteno) -> None:
     """A plain request waits less than the client says it will, then goes on without; the summary is kept."""
-    simulator.next_summary(delay=1.5)
+    simulator.next_summary(delay=4.0)
     served = steno()
     began = time.monotonic()
     answered = post(served.url, chat(LONG), b"x-stainless-read-timeout: 0.5")
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 3.5
     assert answered.header("x-context-reason") == "summary_takes_too_long"
-    time.sleep(max(0.0, began + 2 - time.monotonic()))
+    simulator.wait_for(lambda records: any(each.kind == "summary" and each.finished_at for each in records))
     assert post(served.url, chat(LONG)).header("x-context-status") == "summarized"
     assert len(simulator.summaries) == 1
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from app.simulator import Simulator
+from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, request_bytes, send
@@ -79,7 +80,7 @@ def test_each_format_has_summaries_of_its_own_under_one_id(simulator: Simulator,
             assert answered.header("x-context-conversation-id") == ID
     assert len({record.body for record in simulator.summaries}) == len(simulator.summaries), "none was made twice"
     assert {record.path for record in simulator.summaries} == {written.path for written in ALL}
-    assert {record.status for record in (*simulator.chats, *simulator.summaries)} == {200}
+    assert statuses(simulator) == {200}
     summaries = shown(running, f"/conversations/{ID}/summaries")["data"]
     assert sorted(summary["text"] for summary in summaries) == sorted(str(each.text) for each in simulator.summaries)
     assert [each["id"] for each in shown(running, "/conversations")["data"]] == [ID]

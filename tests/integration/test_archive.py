@@ -13,6 +13,7 @@ from sqlalchemy import event, update
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, UnknownCursor, archive, message_rows, words_in
+from app.store.conversation_rows import write_conversations
 from app.store.tables import conversations, message_words, messages
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, put, seen, show, strand
 from tests.integration.test_retention import DAY, DAYS, age, count, used
@@ -247,6 +248,24 @@ async def test_a_flush_that_failed_half_way_is_done_again(store: Store, monkeypa
         await store.flush()
     await store.flush()
     assert (await kept(store), store.dropped_messages) == (TALK, 0)
+
+
+async def test_what_is_recorded_in_the_middle_of_a_flush_waits_for_the_next_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its conversation is not stored yet, and the database takes no messages without it."""
+    written = "app.store.write_behind.write_conversations"
+
+    async def write_beside(*arguments: Any) -> None:
+        monkeypatch.setattr(written, write_conversations)
+        show(store, *TALK, conversation_id="another")
+        await write_conversations(*arguments)
+
+    monkeypatch.setattr(written, write_beside)
+    show(store, *TALK)
+    await store.flush()
+    await store.flush()
+    assert (await kept(store), await kept(store, "another"), store.dropped_messages) == (TALK, TALK, 0)
 
 
 async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str) -> None:

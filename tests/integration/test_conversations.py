@@ -79,6 +79,7 @@ async def test_newest_conversation_keeps_a_shared_head(store: Store) -> None:
     """An older one that is seen with it again does not take it back."""
     store.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
+    await asyncio.sleep(0.002)  # Of two that began in the same millisecond neither is the newer one.
     store.record(seen("c2", heads=((digest(1), 1),)))
     await store.flush()
     store.record(seen("c1", heads=((digest(1), 1),)))

@@ -124,8 +124,22 @@ async def test_a_record_the_database_refuses_does_not_take_others_with_it(store:
     assert (store.dropped, store.dropped_records) == (0, 1)
 
 
+@pytest.mark.parametrize("bad", ["conversation", "record"])
+async def test_conversations_and_records_do_not_take_each_other_with_them(store: Store, bad: str) -> None:
+    """They are stored in one transaction, and counted once, whatever the database refuses of either."""
+    store.record(seen(messages=None if bad == "conversation" else 1))
+    store.record(seen("c2"))
+    store.record_usage(record(model=None if bad == "record" else "gpt-4o"))
+    store.record_usage(record())
+    await store.flush()
+    assert await stored(store) == 1 + (bad == "conversation")
+    conversations = (await store.conversations(TENANT, limit=10, after=None, order="asc")).data
+    assert [each.requests for each in conversations] == [1] * (1 + (bad == "record"))
+    assert (store.dropped, store.dropped_records) == (bad == "conversation", bad == "record")
+
+
 async def test_a_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_behind, "BATCH_CONVERSATIONS", 3)
+    monkeypatch.setattr(write_behind, "BATCH", 3)
     for _ in range(8):
         store.record_usage(record())
     assert len((await usage(store)).page.data) == 8
@@ -269,7 +283,7 @@ async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: 
     """A flush that fails puts them back."""
     monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
 
-    async def fail(*_: object) -> None:
+    async def fail(*_: object, again: bool) -> None:  # noqa: ARG001 - as `write_usage`
         for _each in range(2):
             store.record_usage(record())
         raise TimeoutError

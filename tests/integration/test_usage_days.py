@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
@@ -12,8 +13,10 @@ import pytest
 from sqlalchemy import select, text
 
 from app.core.tokens.usage import Price, Tokens
-from app.store import Store, UsageRecord
-from app.store.tables import usage_days
+from app.store import Store, StoreUnavailable, UsageRecord
+from app.store.tables import usage_days, usage_records
+from app.store.usage_records import write_usage
+from app.store.write_behind import WriteBehind
 from tests.integration.examples import TENANT, OpenStore
 
 STRANGER = "another tenant"
@@ -72,10 +75,32 @@ async def test_they_are_those_of_the_records(store: Store) -> None:
 
 
 async def test_what_is_written_twice_is_added_once(store: Store) -> None:
-    await write(store, [record(number) for number in range(4)])
-    await write(store, [record(number) for number in range(6)])
+    for records in (4, 6):
+        async with store._database.writing() as connection:
+            await write_usage(connection, [record(number) for number in range(records)])
     found = await store.usage_days(TENANT, 7)
     assert sum(each.sums.calls for each in found.days) == 6
+
+
+async def test_what_a_flush_stored_that_failed_after_its_last_word_is_added_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written again, as nobody knows that it is there."""
+    refusal = WriteBehind._refusal
+
+    async def stores_and_fails(*parts: Any) -> None:
+        await refusal(*parts)
+        raise TimeoutError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WriteBehind, "_refusal", stores_and_fails)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await write(store, [record(1), record(2)])
+    await write(store, [record(3)])
+    await write(store, [record(4)])
+    found = await store.usage_days(TENANT, 7)
+    assert sum(each.sums.calls for each in found.days) == 4
 
 
 async def test_a_conversation_takes_its_records_along(store: Store) -> None:
@@ -92,6 +117,34 @@ async def test_a_conversation_takes_its_records_along(store: Store) -> None:
     async with store._database.reading() as connection:
         rows = await connection.execute(select(usage_days).where(usage_days.c.tenant == TENANT))
         assert rows.all() == []
+
+
+async def test_what_another_replica_stores_while_a_conversation_is_deleted_is_counted_as_it_stays(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    """On PostgreSQL a statement sees what was committed before it began."""
+    store, other = open_store(postgres_url), open_store(postgres_url)
+    for each in (store, other):
+        await each.start()
+    await write(store, [record(1, model="first")])
+    async with other._database.writing() as held:
+        await held.execute(select(usage_days).where(usage_days.c.model == "first").with_for_update())
+        deleting = asyncio.create_task(store.delete_conversation(TENANT, "c1"))
+        await waits_for_a_lock(other)
+        await write(other, [record(4, model="second")])
+    await deleting
+    async with store._database.reading() as connection:
+        kept = await connection.execute(select(usage_records.c.model).where(usage_records.c.tenant == TENANT))
+        assert sum(each.sums.calls for each in (await store.usage_days(TENANT, 7)).days) == len(kept.all())
+
+
+async def waits_for_a_lock(store: Store) -> None:
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    async with asyncio.timeout(20), store._database.reading() as connection:
+        while not await connection.scalar(waiting):  # noqa: ASYNC110 - nobody says when
+            await asyncio.sleep(0.01)
 
 
 async def test_a_tenant_takes_its_days_along(store: Store) -> None:

@@ -189,6 +189,28 @@ async def test_row_the_database_refuses_does_not_take_others_with_it(store: Stor
     assert store.dropped == 1
 
 
+async def test_what_was_stored_one_by_one_before_the_database_went_away_is_not_counted_again(
+    open_store: OpenStore, postgres_url: str
+) -> None:
+    store = open_store(postgres_url)
+    await store.start()
+    async with store._database.writing() as connection:
+        await connection.exec_driver_sql(REFUSE.format("57014"))
+        await connection.exec_driver_sql(
+            "CREATE TRIGGER refuse BEFORE INSERT ON conversations FOR EACH ROW WHEN (NEW.id = 'c2')"
+            " EXECUTE FUNCTION refuse()"
+        )
+    for seen_now in (seen("c1"), seen("bad", messages=None), seen("c2")):
+        store.record(seen_now)
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    async with store._database.writing(patient=True) as connection:
+        await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
+    await store.flush()
+    assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
+    assert store.dropped == 1
+
+
 @pytest.mark.parametrize("number", [2**63, 10**30])
 async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store: Store, number: int) -> None:
     """SQLite's driver raises an error that SQLAlchemy does not know."""
@@ -206,7 +228,7 @@ async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store:
 
 async def test_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an outage thousands may wait; each transaction stays short."""
-    monkeypatch.setattr(write_behind, "BATCH_CONVERSATIONS", 3)
+    monkeypatch.setattr(write_behind, "BATCH", 3)
     for number in range(8):
         store.record(seen(f"c{number}"))
     await store.flush()

@@ -101,7 +101,7 @@ def transcript_of(messages: Sequence[Message]) -> Transcript:
     return Transcript(messages, lambda: tokens_of(messages))
 
 
-def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT, bound: int = 1 << 40) -> Conversation:
+def conversation(*messages: Message, fixed: int = 0, tenant: str = TENANT, bound: int | None = 1 << 40) -> Conversation:
     return Conversation(messages, IDENTITY, tenant, lambda: Costs(tokens_of(messages), fixed), bound)
 
 

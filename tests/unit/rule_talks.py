@@ -71,8 +71,8 @@ class Form:
 
     def message(self, item: Item) -> Message:
         """As Steno reads it."""
-        message, canonical = self.read(json.dumps(item).encode())
-        return replace(message, digest=IDENTITY.digest(canonical))
+        draft = self.read(json.dumps(item).encode())
+        return replace(draft.message, digest=IDENTITY.digest(draft.canonical))
 
     def said(self, role: str, *texts: str) -> Item:
         if len(texts) == 1:

@@ -11,6 +11,7 @@ from app.core.limits.ahead import (
     budget_ahead,
     latest_steps,
     least_looked_at,
+    least_remembered,
     most_without,
     nearer_trigger,
     requests_meanwhile,
@@ -60,6 +61,10 @@ def test_it_never_begins_where_hardly_anything_could_be_freed() -> None:
 def test_a_view_is_looked_at_where_one_may_be_made_ahead_or_is_due() -> None:
     assert least_looked_at(LIMITS, SHARES) == 5_500
     assert least_looked_at(budget(10_000, trigger=3_000), SHARES) == 3_000
+
+
+def test_a_history_is_remembered_from_half_of_that_on() -> None:
+    assert least_remembered(LIMITS, SHARES) == 2_750
 
 
 def test_a_history_without_steps_begins_at_the_trigger() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core.history.messages import Media, ToolCall
 from app.core.view.reading import Path, build_view, whole
@@ -615,3 +618,19 @@ def test_a_message_that_two_threads_read_at_once_is_kept_once() -> None:
     first = reading_._remember(reading_._read(raw))
     assert reading_._remember(reading_._read(raw)) is first
     assert reading_.read([raw])[0] is first
+
+
+@given(st.sampled_from(["user", "assistant", "tool", "critic", ""]), st.text(max_size=6), st.booleans())
+def test_a_message_that_is_plain_text_means_what_it_does_in_any_other_spelling(
+    role: str, text: str, is_swapped: bool
+) -> None:
+    """What is digested of it is stored: it never changes."""
+    plain = {"content": text, "role": role} if is_swapped else {"role": role, "content": text}
+    nothing = re.compile("(?!)")
+    meant = canonical(plain)
+    assert meant == canonical(plain, [nothing]) == canonical({**plain, "name": None})
+    raw = json.dumps(plain).encode()
+    assert read_message(raw) == read_message(raw, [nothing])
+    spelled = read_message(json.dumps({**plain, "refusal": None}).encode())
+    assert spelled.canonical == meant
+    assert replace(spelled.message, raw=raw) == read_message(raw).message

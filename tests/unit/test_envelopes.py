@@ -39,7 +39,7 @@ def told(request: ChatRequest) -> tuple[object, ...]:
     return (
         {name: (source.raw(name), source.value(name), source.members[name]) for name in source.members},
         source.elements("messages"),
-        [getattr(request, member.name) for member in fields(request) if member.name != "source"],
+        [getattr(request, member.name) for member in fields(request) if member.name not in ("source", "alike")],
         request.untouched,
         request.with_messages([b"{}"], ask_usage=True),
         source.spliced(remove=["messages"], add=b'"x":1'),
@@ -148,3 +148,14 @@ def test_there_is_room_for_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
     for body in bodies:
         read_request(body, beginnings=known)
     assert [known.envelopes.find(body, "messages", 100) is not None for body in bodies] == [False, False, True, True]
+
+
+def test_requests_that_say_the_same_beside_their_messages_know_it() -> None:
+    known = Beginnings()
+    first = read_request(BODY, beginnings=known)
+    again = read_request(BODY.replace(b"Hello.", b"And now?"), beginnings=known)
+    other = read_request(BODY.replace(b'"n":1', b'"n":2'), beginnings=known)
+    assert again.alike is first.alike is not None
+    assert other.alike is not first.alike
+    assert first.asking(threshold=9).alike is None
+    assert read_request(BODY).alike is not read_request(BODY).alike

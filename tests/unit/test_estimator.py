@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations, Tool
@@ -21,7 +23,7 @@ from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.reader import MessageReader
-from tests.unit.conversations import IDENTITY
+from tests.unit.conversations import IDENTITY, message
 
 
 class Tables(Tokenizer):
@@ -60,6 +62,18 @@ TALK: list[dict[str, Any]] = [
 ]
 GIF = b"GIF89a" + (640).to_bytes(2, "little") + (480).to_bytes(2, "little") + bytes(40)
 TOOLS = Declarations(tools=(Tool("find", "Finds things.", {}),))
+
+
+IDS = st.sampled_from(["a", "b", "c"])
+MESSAGES = st.lists(
+    st.one_of(
+        st.builds(message, st.sampled_from(["system", "user", "assistant"]), st.text("xy ", max_size=4)),
+        st.builds(lambda text: replace(message("assistant", text), bound=True), st.text("xy", max_size=2)),
+        st.builds(lambda ids: message("assistant", calls=ids), st.lists(IDS, min_size=1, max_size=2)),
+        st.builds(lambda id_: message("tool", "r s", answers=id_), IDS),
+    ),
+    max_size=5,
+)
 
 
 def read(messages: Sequence[Any], ignore: tuple[str, ...] = ()) -> tuple[Message, ...]:
@@ -301,3 +315,20 @@ def test_what_several_histories_begin_with_is_counted_once(beginning: int) -> No
     counted = estimator.prompt("gpt-4o", shared.grown(read(other[beginning:])), b"", Declarations).costs()
     assert counted == Estimator(Tables()).prompt("gpt-4o", read(other), b"", Declarations).costs()
     assert tables.counted["be kind"] == 0
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=4), MESSAGES, st.sampled_from(["gpt-4o", "gpt-5"]))
+def test_a_history_that_grew_costs_what_one_costs_that_came_at_once(
+    steps: list[list[Message]], other: list[Message], model: str
+) -> None:
+    """Whoever grows out of it, whether or not it was counted itself, and whatever a result that came late joins."""
+    estimator, history, said = Estimator(Tables()), History(), list[Message]()
+    for new in steps:
+        longer = history
+        for fork in ([*new, *other], new):
+            grown = prompt(estimator, longer := history.grown(fork), model=model)
+            assert grown.costs() == prompt(Estimator(Tables()), [*said, *fork], model=model).costs()
+            bound = prompt(estimator, longer, model=model).bound
+            assert bound is not None
+            assert bound >= sum(grown.costs().messages) + grown.costs().fixed
+        history, said = longer, [*said, *new]

@@ -67,7 +67,7 @@ def test_what_several_histories_begin_with_is_worked_out_once(
     shared = History(beginning)
     known(shared.grown(one))
     assert known(shared.grown(other)) == known(History([*beginning, *other]))
-    assert not shared.rest or shared.rest.kept
+    assert not shared.rest or shared.rest.chained
 
 
 def test_a_history_that_two_tenants_send_has_a_chain_for_each() -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.core.tokens.usage import Price, Spend, Tokens, cost, saved, spends
 from app.metrics.metrics import Metrics
-from app.providers.ledger import Call, Ledger, new_request_id
+from app.providers.ledger import Ledger, new_request_id
 from app.settings import load
 from app.store import UsageRecord
 
@@ -28,8 +28,11 @@ class Kept:
         self.records.append(record)
 
 
+Call = dict[str, Any]
+
+
 def call(**changes: Any) -> Call:
-    members: dict[str, Any] = {
+    members = {
         "tenant": "t",
         "conversation_id": "c",
         "request_id": "req_1",
@@ -43,14 +46,14 @@ def call(**changes: Any) -> Call:
         "forwarded": 2_700,
         "context_status": "summarized",
     }
-    return Call(**{**members, **changes})
+    return {**members, **changes}
 
 
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
     ledger = Ledger(store, lambda _: price, Metrics.of_one())
     for each in calls:
-        ledger.record(each)
+        ledger.record(**each)
     records: list[UsageRecord] = store.records
     return records
 
@@ -167,7 +170,7 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
     store: Any = Broken()
     with capture_logs() as logs:
-        Ledger(store, lambda _: None, Metrics.of_one()).record(call())
+        Ledger(store, lambda _: None, Metrics.of_one()).record(**call())
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
@@ -195,7 +198,7 @@ def warmth(*calls: Call, passed: float = 0.0) -> bool:
     store: Any = Kept()
     ledger = Ledger(store, lambda _: None, Metrics.of_one(), lambda: now[0])
     for each in calls:
-        ledger.record(each)
+        ledger.record(**each)
     now[0] = passed
     return ledger.is_warm("t", "c", "gpt-4o")
 
@@ -219,10 +222,10 @@ def test_a_prompt_is_warm_where_its_provider_says_that_it_has_most_of_it(tokens:
         call(tokens=Tokens(1_000, 10)),
         call(tokens=Tokens(None, 10)),
         call(tokens=Tokens(0, 10, 0)),
-        call(tokens=CACHED.tokens, tenant="another"),
-        call(tokens=CACHED.tokens, conversation_id="another"),
-        call(tokens=CACHED.tokens, model="another"),
-        call(tokens=CACHED.tokens, purpose="summary"),
+        call(tokens=CACHED["tokens"], tenant="another"),
+        call(tokens=CACHED["tokens"], conversation_id="another"),
+        call(tokens=CACHED["tokens"], model="another"),
+        call(tokens=CACHED["tokens"], purpose="summary"),
     ],
 )
 def test_nothing_is_warm_that_nobody_said_so_of(told: Call) -> None:

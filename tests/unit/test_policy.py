@@ -10,6 +10,7 @@ from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.mask import MaskPolicy
+from app.core.view.view import Conversation
 from tests.unit.conversations import budget, conversation, message, turns
 
 QUESTION = message("user", "the last question")
@@ -84,9 +85,14 @@ def test_a_history_that_is_surely_small_is_not_counted() -> None:
 
 def test_what_surely_stays_as_it_is_need_not_be_counted() -> None:
     limits = budget(1_000)
-    small, large = (conversation(*turns(3, size=20), bound=bound) for bound in (700, 701))
-    assert not Policy().needs_count(small, limits)
-    assert Policy().needs_count(large, limits)
-    assert Policy(position_pruning=PositionPruning()).needs_count(small, limits)
-    assert Policy(mask=MaskPolicy(pressure=0.5)).needs_count(small, limits)
-    assert Policy(window=SlidingWindow(turns=1)).needs_count(small, limits)
+    small, large, unknown = (conversation(*turns(3, size=20), bound=bound) for bound in (700, 701, None))
+
+    def is_sure(policy: Policy, talk: Conversation) -> bool:
+        return policy.surely_leaves_alone(talk, limits, policy.quiet_tokens(limits))
+
+    assert is_sure(Policy(), small)
+    assert not is_sure(Policy(), large)
+    assert not is_sure(Policy(), unknown)
+    assert not is_sure(Policy(position_pruning=PositionPruning()), small)
+    assert not is_sure(Policy(mask=MaskPolicy(pressure=0.5)), small)
+    assert not is_sure(Policy(window=SlidingWindow(turns=1)), small)

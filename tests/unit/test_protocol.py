@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from app.proxy.protocol import TICK_SECONDS, Cycle, Idle, Served, StrictProtocol
+from app.proxy.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
+from app.tasks.coalescing import Turn
 
 
 class Loop:
@@ -119,19 +118,7 @@ def answering(method: str = "POST", *, keep_alive: bool = True) -> Any:
     """A cycle, and the transport that it writes to."""
     transport: Any = Transport()
     flow = SimpleNamespace(write_paused=False)
-    return Cycle(
-        scope={"method": method},  # type: ignore[typeddict-item] # as much as it looks at
-        transport=transport,
-        flow=flow,  # type: ignore[arg-type]
-        logger=logging.getLogger(),
-        access_logger=logging.getLogger(),
-        access_log=False,
-        default_headers=[],
-        message_event=asyncio.Event(),
-        expect_100_continue=False,
-        keep_alive=keep_alive,
-        on_response=lambda: None,
-    )
+    return Cycle({"method": method}, transport, flow, lambda: None, keep_alive)  # type: ignore[arg-type]
 
 
 async def answer(cycle: Any, headers: Sequence[tuple[bytes, bytes]], *pieces: bytes, status: int = 200) -> list[bytes]:
@@ -146,31 +133,47 @@ async def answer(cycle: Any, headers: Sequence[tuple[bytes, bytes]], *pieces: by
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-async def test_a_held_head_leaves_with_the_body_and_another_one_at_once() -> None:
-    held, at_once = answering(), answering()
-    Served(held).hold_head()
-    assert await answer(held, [(b"content-length", b"4")], b"body") == [OK + b"content-length: 4\r\n\r\nbody"]
-    assert await answer(at_once, [(b"content-length", b"4")], b"body") == [OK + b"content-length: 4\r\n\r\n", b"body"]
+def at_once(cycle: Any, body: bytes) -> list[bytes]:
+    """What it writes for an answer that is here as a whole."""
+    cycle.answer(200, b"content-length: %d\r\n" % len(body), body)
+    written: list[bytes] = cycle.transport.written
+    return written
 
 
-async def test_a_held_head_leaves_also_where_the_body_is_empty() -> None:
-    held = answering()
-    held.holds_head = True
-    assert await answer(held, [(b"content-length", b"0")], b"") == [OK + b"content-length: 0\r\n\r\n"]
+async def test_a_whole_answer_leaves_in_one_piece_and_another_one_as_it_comes() -> None:
+    assert at_once(answering(), b"body") == [OK + b"content-length: 4\r\n\r\nbody"]
+    length = [(b"Content-Length", b"4")]
+    assert await answer(answering(), length, b"body") == [OK + b"content-length: 4\r\n\r\n", b"body"]
 
 
-async def test_a_long_body_is_not_copied_to_its_head() -> None:
-    held, long = answering(), b"x" * 100_000
-    held.holds_head = True
-    written = await answer(held, [(b"Content-Length", b"100000")], long)
-    assert b"".join(written) == OK + b"content-length: 100000\r\n\r\n" + long
-    assert held.response_complete
+def test_a_whole_answer_without_a_body_is_its_head() -> None:
+    assert at_once(answering(), b"") == [OK + b"content-length: 0\r\n\r\n"]
+    assert at_once(answering("HEAD"), b"body") == [OK + b"content-length: 4\r\n\r\n"]
 
 
-async def test_no_head_is_held_where_no_body_follows() -> None:
-    asked_for_the_head = answering("HEAD")
-    asked_for_the_head.holds_head = True
-    assert await answer(asked_for_the_head, [(b"content-length", b"4")], b"body") == [OK + b"content-length: 4\r\n\r\n"]
+def test_a_long_body_is_not_copied_to_its_head() -> None:
+    whole, long = answering(), b"x" * 100_000
+    assert b"".join(at_once(whole, long)) == OK + b"content-length: 100000\r\n\r\n" + long
+    assert whole.response_complete
+
+
+def test_a_second_answer_is_none() -> None:
+    cycle = answering()
+    at_once(cycle, b"one")
+    with pytest.raises(RuntimeError):
+        at_once(cycle, b"two")
+
+
+def test_a_whole_answer_ends_a_connection_that_is_to_end() -> None:
+    cycle = answering(keep_alive=False)
+    assert at_once(cycle, b"") == [OK + b"content-length: 0\r\nconnection: close\r\n\r\n"]
+    assert cycle.transport.closed
+
+
+def test_a_whole_answer_to_a_client_that_left_is_not_written() -> None:
+    cycle = answering()
+    cycle.disconnected = True
+    assert at_once(cycle, b"body") == []
 
 
 async def test_a_body_of_unknown_length_goes_in_chunks() -> None:
@@ -225,23 +228,19 @@ async def test_nothing_is_written_for_a_client_that_left() -> None:
     assert await answer(cycle, [(b"content-length", b"4")], b"body") == []
 
 
-def cycle(method: str = "POST", *, disconnected: bool = False) -> Any:
-    transport, event = Transport(), asyncio.Event()
-    answered = {"disconnected": disconnected, "response_complete": False, "message_event": event}
-    return SimpleNamespace(scope={"method": method}, transport=transport, **answered)
-
-
 def test_who_asks_after_the_client_left_is_told_at_once() -> None:
     told: list[str] = []
-    Served(cycle(disconnected=True)).when_left(lambda: told.append("left"))
+    gone = answering()
+    gone.disconnected = True
+    gone.when_left(lambda: told.append("left"))
     assert told == ["left"]
-    served = Served(cycle())
-    served.when_left(lambda: told.append("left later"))
+    cycle = answering()
+    cycle.when_left(lambda: told.append("left later"))
     assert told == ["left"]
-    served.left()
+    cycle.left()
     assert told == ["left", "left later"]
-    served.when_left(None)
-    served.left()
+    cycle.when_left(None)
+    cycle.left()
     assert len(told) == 2
 
 
@@ -250,6 +249,7 @@ def test_a_request_that_has_begun_has_the_time_for_its_headers_and_not_what_is_l
     protocol: Any = StrictProtocol.__new__(StrictProtocol)
     protocol.idle, protocol.loop, protocol.transport = idle, loop, Transport()
     protocol.header_seconds, protocol._rests, protocol._flow = 60.0, True, SimpleNamespace(held=True)
+    protocol.cycle, protocol._turn = None, Turn()
     idle.join(protocol, 5.0)
     loop.pass_time(4.0)
     protocol.data_received(b"GET ")

@@ -174,7 +174,7 @@ def test_words_of_a_passage_are_those_it_was_read_by() -> None:
     said = message("user", "two lamps and two rooms")
     index = Index("english")
     index.read([said])
-    assert index.words_of(0, History.of([said])) == Counter({"two": 2, "lamp": 1, "and": 1, "room": 1})
+    assert index.words_of(0, History([said])) == Counter({"two": 2, "lamp": 1, "and": 1, "room": 1})
     assert index.passage(0).stop == len(said.text)
     assert len(index) == 1
 

@@ -62,7 +62,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "proxy/asgi.py": {"status": ASGI, "type": ASGI},
-    "proxy/exchange.py": {"summary": "the mark of another Steno's call"},
+    "proxy/caller.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
     "proxy/options.py": dict.fromkeys(("compaction", "trigger"), OPTION),

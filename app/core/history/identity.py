@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from app.core.history.messages import History
 from app.core.lazy import lazy
+from app.core.values import unlike, value
 
 DIGEST_BYTES = 16
 
@@ -16,13 +16,28 @@ class Identity:
     """Digests keyed with the server secret, so that stored ones do not reveal short messages."""
 
     def __init__(self, secret: bytes) -> None:
-        self._key = blake2b(secret, digest_size=32, person=b"steno-identity").digest()
+        key = blake2b(secret, digest_size=32, person=b"steno-identity").digest()
+        self._keyed = blake2b(key=key, digest_size=DIGEST_BYTES)
+        """Of nothing yet: a copy of it is made in half the time that a new one takes."""
 
     def digest(self, *parts: bytes) -> bytes:
         """MAC of the parts, each with its length, so that no two lists of parts meet."""
-        lengths = [len(part).to_bytes(8, "big") for part in parts]
-        content = b"".join([piece for both in zip(lengths, parts, strict=True) for piece in both])
-        return blake2b(content, key=self._key, digest_size=DIGEST_BYTES).digest()
+        made = self._keyed.copy()
+        made.update(b"".join(map(_framed, parts)))
+        return made.digest()
+
+    def digester(self, *first: bytes) -> Callable[[bytes], bytes]:
+        """`digest` of these parts and one more."""
+        begun = self._keyed.copy()
+        begun.update(b"".join(map(_framed, first)))
+
+        def digest(last: bytes) -> bytes:
+            made = begun.copy()
+            made.update(len(last).to_bytes(8, "big"))
+            made.update(last)
+            return made.digest()
+
+        return digest
 
     def tenant(self, credential: bytes) -> str:
         """Whose data: everything that is stored or looked up carries it, and it does not reveal the credential."""
@@ -37,23 +52,31 @@ class Identity:
 
         It keeps that of one tenant, the latest: any number of them may send the same history.
         """
-        kept = history.kept.get(self)
-        chain: Chain = kept[1] if kept is not None and kept[0] == tenant else self.chain(tenant, ())
-        if len(history) >= len(chain.digests):
-            chain = self._lengthened(chain, (message.digest for message in history[len(chain.digests) - 1 :]))
-            history.kept[self] = tenant, chain
-            if history.shorter is not None:
-                history.shorter.kept[self] = tenant, Chain(chain.digests[: len(history.shorter) + 1])
+        kept: _Chained | None = history.chained
+        is_own = kept is not None and kept.tenant == tenant and kept.identity is self
+        chain = kept.chain if kept is not None and is_own else self.chain(tenant, ())
+        if (known := len(chain.digests) - 1) < len(history) or not is_own:
+            chain = self._lengthened(chain, [message.digest for message in history[known:]])
+            history.chained = _Chained(self, tenant, chain)
+            if (shorter := history.shorter) is not None:
+                shorter.chained = _Chained(self, tenant, Chain(chain.digests[: len(shorter) + 1]))
         return chain
 
     def _lengthened(self, chain: Chain, digests: Iterable[bytes]) -> Chain:
-        links, key = list(chain.digests), self._key
+        links, link, keyed = list[bytes](), chain.digests[-1], self._keyed
         for own in digests:
-            links.append(blake2b(links[-1] + own, key=key, digest_size=DIGEST_BYTES).digest())
-        return Chain(tuple(links))
+            made = keyed.copy()
+            made.update(link)
+            made.update(own)
+            links.append(link := made.digest())
+        return Chain((*chain.digests, *links))
 
 
-@dataclass(frozen=True)
+def _framed(part: bytes) -> bytes:
+    return len(part).to_bytes(8, "big") + part
+
+
+@unlike
 class Chain:
     """`digests[i]` stands for the first i messages after the instructions, and for whose they are."""
 
@@ -65,3 +88,12 @@ class Chain:
 
     def __getitem__(self, position: int) -> bytes:
         return self.digests[position]
+
+
+@value
+class _Chained:
+    """The chain that is known of a history."""
+
+    identity: Identity
+    tenant: str
+    chain: Chain

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
+from functools import reduce
 from itertools import accumulate
+from operator import or_
 from typing import Any
 
 from app.core.lazy import lazy
@@ -116,62 +118,53 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
-class Traits:
-    """What is known of some messages once each of them was looked at."""
-
-    def __init__(self) -> None:
-        self.users: list[int] = []
-        self.instructions: list[int] = []
-        """Places of these, as of users."""
-        self.calls = self.answers = self.media = self.ties = self.bound = False
-        """Whether any of them has some."""
-
-    @classmethod
-    def of(cls, messages: Iterable[Message]) -> Traits:
-        found = cls()
-        for place, message in enumerate(messages):
-            if message.kind is Kind.USER:
-                found.users.append(place)
-            elif message.kind is Kind.INSTRUCTIONS:
-                found.instructions.append(place)
-            found.calls = found.calls or bool(message.calls)
-            found.answers = found.answers or bool(message.answers)
-            found.media = found.media or bool(message.media)
-            found.ties = found.ties or message.tied
-            found.bound = found.bound or message.bound
-        return found
+_CALLS, _ANSWERS, _MEDIA, _TIES = 1, 2, 4, 8
+"""What messages may hold, as bits."""
 
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
-    """Messages in order, and what follows from them alone. A history that grows takes along what was worked out."""
+    """Messages in order, and what follows from them alone. A history that grows takes along what was worked out.
+
+    That is worked out of what is after the leading instructions: those stay as they are.
+    """
 
     shorter: History | None = None
     """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
     others that grow out of it."""
+    chained: Any = None
+    """What `Identity` keeps of it and has again of a longer one: it holds for all that begin like this one."""
+    counted: Any = None
+    """Likewise what the estimator keeps."""
 
-    @classmethod
-    def of(cls, messages: Sequence[Message]) -> History:
-        return messages if isinstance(messages, History) else cls(messages)
-
-    def grown(self, new: Sequence[Message], traits: Traits | None = None) -> History:
-        """This one with what came after it. `traits`: of that, where it was looked at already."""
-        traits = traits or Traits.of(new)
-        longer, size = History((*self, *new)), len(self)
-        longer.__dict__.update(
-            turn_starts=(*self.turn_starts, *[size + place for place in traits.users]),
-            instruction_places=(*self.instruction_places, *[size + place for place in traits.instructions]),
-            unit_starts=self._units_grown(longer, traits),
-            holds_calls=self.holds_calls or traits.calls,
-            holds_answers=self.holds_answers or traits.answers,
-            holds_media=self.holds_media or traits.media,
-            holds_ties=self.holds_ties or traits.ties,
-            kept=dict(self.kept),
-            shorter=self if self and not self.kept else None,
-        )
-        if self.rest:
-            longer.__dict__.update(instructions=self.instructions)
-            if self.instructions:
-                longer.__dict__.update(_rest=self.rest.grown(new, traits))
+    def grown(self, new: Sequence[Message]) -> History:
+        """This one with what came after it."""
+        longer = History((*self, *new))
+        if self.instructions:
+            if self._rest:
+                longer.instructions = self.instructions
+                longer._rest = self._rest.grown(new)
+                longer.held = self.held | longer._rest.held
+            return longer
+        if not self:
+            return longer
+        size, holds, users, instructions, are_apart = len(self), self.held, [], [], not self[-1].bound
+        for place, message in enumerate(new, size):
+            if message.kind is Kind.USER:
+                users.append(place)
+            elif message.kind is Kind.INSTRUCTIONS:
+                instructions.append(place)
+            holds |= (found := _held_by(message))
+            if found & (_CALLS | _ANSWERS) or message.bound:
+                are_apart = False
+        longer.instructions = ()
+        longer.turn_starts = (*self.turn_starts, *users) if users else self.turn_starts
+        longer.instruction_places = self.instruction_places + tuple(instructions)
+        longer.unit_starts = (*self.unit_starts, *range(size, len(longer))) if are_apart else self._units_of(longer)
+        longer.held = holds
+        if self.chained is None and self.counted is None:
+            longer.shorter = self
+        else:
+            longer.chained, longer.counted = self.chained, self.counted
         return longer
 
     @lazy
@@ -206,38 +199,43 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         """Index of the first one; the length without one."""
         return self.instruction_places[0] if self.instruction_places else len(self)
 
-    @lazy
+    @property
     def holds_calls(self) -> bool:
-        return any(message.calls for message in self)
+        return bool(self.held & _CALLS)
 
-    @lazy
+    @property
     def holds_answers(self) -> bool:
-        return any(message.answers for message in self)
+        return bool(self.held & _ANSWERS)
 
-    @lazy
+    @property
     def holds_media(self) -> bool:
-        return any(message.media for message in self)
+        return bool(self.held & _MEDIA)
 
-    @lazy
+    @property
     def holds_ties(self) -> bool:
-        return any(message.tied for message in self)
+        return bool(self.held & _TIES)
 
     @lazy
-    def kept(self) -> dict[Hashable, Any]:
-        """What others keep of this history and have again of a longer one, each by a key of its own: it has to hold
-        for every history that begins like this one."""
-        return {}
+    def held(self) -> int:
+        return reduce(or_, map(_held_by, self), 0)
 
-    def _units_grown(self, longer: History, new: Traits) -> tuple[int, ...]:
+    def _units_of(self, longer: History) -> tuple[int, ...]:
+        """Where the units of a longer one begin, of which the last one here may go on."""
         starts = self.unit_starts
-        if not starts:
-            return unit_starts(longer)
-        if not (self[-1].bound or new.calls or new.answers or new.bound):
-            return (*starts, *range(len(self), len(longer)))
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
             return unit_starts(longer)
         return (*starts, *(starts[-1] + start for start in unit_starts(latest)[1:]))
+
+
+def _held_by(message: Message) -> int:
+    """What it holds, as bits."""
+    held = _CALLS if message.calls else 0
+    if message.answers:
+        held |= _ANSWERS
+    if message.media:
+        held |= _MEDIA
+    return held | _TIES if message.tied else held
 
 
 def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
@@ -265,7 +263,7 @@ class Transcript:
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
         """`costs` counts: the uncalibrated estimate of each message, asked for once and only if it is needed."""
-        self.messages = History.of(messages)
+        self.messages = messages if isinstance(messages, History) else History(messages)
         self._costs = costs
 
     def __len__(self) -> int:

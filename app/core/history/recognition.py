@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from app.core.history.identity import Chain, Identity
 from app.core.history.messages import Kind, Transcript
@@ -58,24 +57,29 @@ def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], .
 
     Each with the number of turns begun there. The second one is how an edited or regenerated turn is known.
     """
-    end, starts = len(transcript), transcript.turn_starts
+    messages, digests = transcript.messages, chain.digests
+    end, starts = len(messages), messages.turn_starts
     if not end:
         return ()
-    now = chain[end], len(starts)
+    now = digests[end], len(starts)
     if not starts or not starts[-1]:
         return (now,)
-    return (chain[starts[-1]], len(starts) - 1), now
+    return (digests[starts[-1]], len(starts) - 1), now
 
 
 def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
     """The places of a history that an earlier request may have left, deepest first: the first ones are the likely."""
-    messages = transcript.messages
-    ends = (
-        end
-        for end in range(len(messages), 0, -1)
-        if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].kind is Kind.USER
-    )
-    return (chain[end] for end in islice(ends, MOST_HEADS))
+    messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
+    for end in range(len(messages), 0, -1):
+        if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].kind is Kind.USER:
+            yield digests[end]
+            if not (left := left - 1):
+                return
+
+
+def goes_on(turn: int, tip_turn: int) -> bool:
+    """Whether what is known to have begun so many turns goes on a conversation whose deepest place has begun others."""
+    return tip_turn - turn <= 1
 
 
 def recognise(
@@ -92,7 +96,7 @@ def recognise(
     deepest = known[0]
     if len(known) > 1:
         deepest = max(known, key=lambda head: (chain.positions.get(head.digest, -1), -head.tip_turn))
-    if deepest.tip_turn - deepest.turn <= 1:
+    if goes_on(deepest.turn, deepest.tip_turn):
         return Recognition(deepest.conversation_id)
     return Recognition(_conversation_id(identity, end, fresh()), forked_from=deepest.conversation_id)
 

@@ -20,13 +20,14 @@ had been made when it is used. Planned for now it would leave a larger view, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
 from app.core.history.messages import Kind, Transcript
 from app.core.limits.budget import Budget
 from app.core.limits.trigger import Trigger
+from app.core.values import value
 
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
@@ -34,11 +35,13 @@ MOST_EARLY = 0.02
 """Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
+REMEMBERED_SHARE = 0.5
+"""Of what is looked at: the pace of shorter histories is not remembered, so that they cost nothing."""
 LEAST_KEPT = 0.5
 """Of target and tail in any case: what is expected to come may not come."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AheadShares:
     """Shares of the limit."""
 
@@ -61,6 +64,11 @@ def soft_threshold(budget: Budget, shares: AheadShares) -> int:
 def least_looked_at(budget: Budget, shares: AheadShares) -> int:
     """A view of at most so many tokens needs no look: nothing is due for it, or made ahead."""
     return min(soft_threshold(budget, shares), budget.trigger.tokens)
+
+
+def least_remembered(budget: Budget, shares: AheadShares) -> int:
+    """A history that is surely of at most so many tokens needs no thought: it cannot be due for long."""
+    return int(REMEMBERED_SHARE * least_looked_at(budget, shares))
 
 
 def latest_steps(transcript: Transcript) -> tuple[int, ...]:

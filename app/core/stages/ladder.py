@@ -9,7 +9,7 @@ last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from app.core.limits.budget import Budget
@@ -23,7 +23,6 @@ from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
-from app.core.values import value
 from app.core.view.reading import whole
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
@@ -33,9 +32,9 @@ Status = Literal["full", "summarized", "trimmed"]
 something was shortened or left out."""
 
 
-@value
+@dataclass(slots=True, unsafe_hash=True)
 class Decision:
-    """What will be sent, and what was done."""
+    """What will be sent, and what was done. It does not change."""
 
     view: View | None
     """None: the client's own bytes."""
@@ -48,23 +47,29 @@ class Decision:
     """What was tried before, the last one being what is sent. Empty where nothing else was looked at."""
     budget: Budget | None = field(default=None, compare=False)
     """By which it was decided, where that is not the request's own."""
+    status: Status = field(init=False)
+    reason: str | None = field(init=False)
+    """As it is reported."""
 
-    @property
-    def reason(self) -> str | None:
-        """As it is reported."""
-        return joined(self.why) if self.why else None
+    def __post_init__(self) -> None:
+        self.status = _status(self.view)
+        self.reason = joined(self.why) if self.why else None
 
-    @property
-    def status(self) -> Status:
-        if self.view is None or not self.view.actions:
-            return "full"
-        return "summarized" if self.view.chunks else "trimmed"
+
+def _status(view: View | None) -> Status:
+    if view is None or not view.actions:
+        return "full"
+    return "summarized" if view.chunks else "trimmed"
+
+
+UNTOUCHED = Decision(None)
+"""Nothing was due."""
 
 
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
     if policy.leaves_alone(conversation, budget):
-        return Decision(None)
+        return UNTOUCHED
     if conversation.floor >= budget.limit:
         return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
     return None

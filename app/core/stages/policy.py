@@ -46,12 +46,12 @@ class Policy:
 
     def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
         """Whether no stage has anything to do, decided without counting where that is possible."""
-        return self._is_quiet(conversation, budget) and conversation.is_within(self._quiet_tokens(budget))
+        return self._is_quiet(conversation, budget) and conversation.is_within(self.quiet_tokens(budget))
 
-    def needs_count(self, conversation: Conversation, budget: Budget) -> bool:
-        """Whether nothing can be decided before the tokens are counted."""
+    def surely_leaves_alone(self, conversation: Conversation, budget: Budget, quiet_tokens: int) -> bool:
+        """The same as far as it is known before anything is counted. `quiet_tokens`: those of this budget."""
         bound = conversation.bound
-        return bound is None or bound > self._quiet_tokens(budget) or not self._is_quiet(conversation, budget)
+        return bound is not None and bound <= quiet_tokens and self._is_quiet(conversation, budget)
 
     def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
         """Whether the stages that do not count tokens have nothing to do."""
@@ -62,7 +62,7 @@ class Policy:
         most = self.window.turns
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
-    def _quiet_tokens(self, budget: Budget) -> int:
+    def quiet_tokens(self, budget: Budget) -> int:
         """A history of at most so many tokens is over no threshold."""
         pressures = [FADE_AT] if self.fade else []
         if self.mask and self.mask.pressure is not None:

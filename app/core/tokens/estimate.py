@@ -237,12 +237,14 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
     thoughts = thought_tokens(message, rules, count) if thinks and not _passes(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
         return thoughts + _media_tokens(message, rules)
-    tokens = rules.message + count(message.role) + _media_tokens(message, rules)
+    tokens = rules.message + count(message.role)
+    if message.media:
+        tokens += _media_tokens(message, rules)
     if message.calls or message.settled:
         tokens += _calls_tokens(message, rules, count)
     if rules.one_by_one is not None:
         tokens += rules.one_by_one.result * len(message.answers)
-    elif message.is_paired:
+    elif message.answers and message.is_paired:
         return tokens + count("".join(message.texts)) + count(called) + 2
     tokens += sum(map(count, message.texts)) + thoughts
     if rules.gpt_5 and message.kind is Kind.ASSISTANT and any(message.texts):

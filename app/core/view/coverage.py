@@ -16,15 +16,10 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
     Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
     response format, the reply's priming, and what the provider adds. `tools_tokens` of them are no instructions.
     """
-    transcript = conversation.transcript
-    tools = {"tools_tokens": conversation.costs.fixed}
-    parts: list[dict[str, Any]] = [{"kind": "instructions", "messages": len(conversation.instructions), **tools}]
     if view is None:
-        total = conversation.tokens
-        if len(transcript):
-            tokens = total - conversation.instruction_tokens
-            parts.append({"kind": "verbatim", **_place(0, len(transcript) - 1), "tokens": tokens})
-        return _reported(parts, line, total)
+        return _untouched(conversation, line)
+    transcript = conversation.transcript
+    parts: list[dict[str, Any]] = []
     for part in view.parts:
         match part:
             case Summary(chunk):
@@ -45,15 +40,26 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
             case _:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
-    return _reported(parts, line, view.tokens)
+    for shown in parts:
+        shown["tokens"] = round(line.ratio * shown["tokens"])
+    left = line.reported(view.tokens) - sum(shown["tokens"] for shown in parts)
+    return [_instructions(conversation, line, left), *parts]
 
 
-def _reported(parts: list[dict[str, Any]], line: Line, total: int) -> list[dict[str, Any]]:
-    """As the provider counts them: the instructions, which come first, bear what is left of the whole."""
-    messages = [{**shown, "tokens": round(line.ratio * shown["tokens"])} for shown in parts[1:]]
-    left = line.reported(total) - sum(shown["tokens"] for shown in messages)
-    tools = max(0, min(left, round(line.ratio * parts[0]["tools_tokens"])))
-    return [{**parts[0], "tools_tokens": tools, "tokens": left}, *messages]
+def _untouched(conversation: Conversation, line: Line) -> list[dict[str, Any]]:
+    total, messages = conversation.tokens, len(conversation.transcript.messages)
+    reported = line.reported(total)
+    if not messages:
+        return [_instructions(conversation, line, reported)]
+    tokens = round(line.ratio * (total - conversation.instruction_tokens))
+    verbatim = {"kind": "verbatim", "first_index": 0, "last_index": messages - 1, "tokens": tokens}
+    return [_instructions(conversation, line, reported - tokens), verbatim]
+
+
+def _instructions(conversation: Conversation, line: Line, left: int) -> dict[str, Any]:
+    """They bear what is left of the whole, as the provider counts it."""
+    tools = max(0, min(left, round(line.ratio * conversation.costs.fixed)))
+    return {"kind": "instructions", "messages": len(conversation.instructions), "tools_tokens": tools, "tokens": left}
 
 
 def _place(first: int, last: int) -> dict[str, int]:

@@ -144,14 +144,13 @@ class Conversation:
     ) -> None:
         """`bound`: a number of tokens that the estimate cannot exceed, known without counting; None without one."""
         self.bound = bound
-        self.history = History.of(messages)
-        self.instructions = self.history.instructions
+        self.history = history = messages if isinstance(messages, History) else History(messages)
+        self.instructions = history.instructions
         self._counted = counted = _Counted(count)
-        skipped = len(self.instructions)
+        rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
-        self.transcript = Transcript(self.history.rest, lambda: counted.costs.messages[skipped:])
-        self.chain = identity.chain_of(tenant, self.history.rest)
-        self.kept = Kept(self.transcript, Pins())
+        self.transcript = Transcript(rest, lambda: counted.costs.messages[skipped:])
+        self.chain = identity.chain_of(tenant, rest)
 
     @property
     def costs(self) -> Costs:
@@ -159,7 +158,7 @@ class Conversation:
 
     def count(self) -> None:
         """Counts now, for callers who want it done at a better place than where it is first needed."""
-        _ = self.costs
+        _ = self._counted.costs
 
     def is_within(self, tokens: int) -> bool:
         """Whether the estimate is at most so many, if possible without counting."""
@@ -209,6 +208,10 @@ class Conversation:
         pinned = copy(self)
         pinned.kept = Kept(self.transcript, pins)
         return pinned
+
+    @lazy
+    def kept(self) -> Kept:
+        return Kept(self.transcript, Pins())
 
     @property
     def pins(self) -> Pins:

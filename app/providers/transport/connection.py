@@ -11,6 +11,7 @@ from typing import Any
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut
 from app.providers.transport.reading import AnswerReading, GarbledAnswer
 from app.providers.transport.writing import WrittenHead, unsendable
+from app.tasks.coalescing import CoalescingTransport
 
 IDLE_SECONDS = 30.0
 """For how long an idle connection is kept."""
@@ -23,7 +24,7 @@ MOST_PARTS = 4_096
 JOINED = 64 << 10
 """A body up to this long is written together with its head: the copy costs less than a second write."""
 
-_NEVER = math.inf
+NEVER = math.inf
 _TICK = 0.001
 """The loop's clock has milliseconds: a timer may fire so much early."""
 
@@ -54,20 +55,23 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = asyncio.get_running_loop()
         self.exchange: Exchange | None = None
         """What has the connection; None while it is idle."""
+        self.deadline = NEVER
+        """By the loop's clock, when the wait for the other side is over; `expire_at` sets an earlier one than NEVER."""
         self.used = False
         """Whether it carried an exchange before."""
         self.is_full = False
         """Whether too much waits to be written."""
         self._room, self._freed, self._lost = room, freed, lost
-        self._transport: Any = None  # asyncio's, or uvloop's, which are none of asyncio's classes.
+        self._transport: Any = None  # There once it is made.
         self._held = False
-        self._deadline = _NEVER
-        self._fires_at = _NEVER
+        self._fires_at = NEVER
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, *pieces: bytes) -> None:
         if self._transport.is_closing():  # uvloop's would raise, and an exchange that came later has not heard of it.
             self._ended(ConnectionResetError("It was closed already."))
+        elif len(pieces) == 1:
+            self._transport.write(pieces[0])
         else:
             self._transport.writelines(pieces)
 
@@ -102,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def expire_at(self, when: float) -> None:
         """When the wait for the other side is over. One timer stays as it is where it fires earlier: it looks then."""
-        self._deadline = when
+        self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
 
@@ -113,10 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self.loop.call_at(when, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        self._timer, self._fires_at = None, _NEVER
-        if self._deadline > self.loop.time() + _TICK:
-            if self._deadline != _NEVER:
-                self._set_timer(self._deadline)
+        self._timer, self._fires_at = None, NEVER
+        if self.deadline > self.loop.time() + _TICK:
+            if self.deadline != NEVER:
+                self._set_timer(self.deadline)
         elif self.exchange is not None:
             self.exchange.broke(_Stalled())
         else:
@@ -125,12 +129,13 @@ class Connection(asyncio.BufferedProtocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = CoalescingTransport(transport)
 
     def get_buffer(self, _: int) -> memoryview:
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._transport.turn.arrivals += 1
         if self.exchange is not None:
             self.exchange.received(self._room[:nbytes])
         else:
@@ -163,7 +168,11 @@ class Connection(asyncio.BufferedProtocol):
 class Exchange:
     """One request and its answer. The connection is its own until the answer is complete, or given up."""
 
-    __slots__ = ("_connection", "_fault", "_reading", "_timeouts", "_waiter", "_written")
+    __slots__ = ("_connection", "_fault", "_reading", "_timeouts", "_waiter", "_written", "headers", "status")
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    """There once it is sent."""
 
     def __init__(self, connection: Connection, timeouts: Timeouts, *, to_head: bool) -> None:
         self._connection = connection
@@ -175,15 +184,7 @@ class Exchange:
         """Why no more comes, where that is not the answer's end."""
         self._waiter: asyncio.Future[None] | None = None
         connection.exchange = self
-        connection.expire_at(_NEVER)  # It is idle no more.
-
-    @property
-    def status(self) -> int:
-        return self._reading.status
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        return self._reading.headers
+        connection.deadline = NEVER  # It is idle no more.
 
     @property
     def is_silent(self) -> bool:
@@ -192,16 +193,20 @@ class Exchange:
 
     async def send(self, written: WrittenHead, content: bytes | AsyncIterator[bytes]) -> None:
         """Sends the request, and returns once the answer's headers are there. Raises the upstream errors."""
+        connection, reading = self._connection, self._reading
         try:
             if isinstance(content, bytes):
-                await self._send_whole(written.head, content)
+                self._write_whole(written.head, content)
+                while connection.is_full and not reading.arrived:
+                    await self._something(self._timeouts.between_bytes)
             else:
                 await self._send_arriving(written, content)
-            while not self._reading.arrived:
+            while not reading.arrived:
                 await self._something(self._timeouts.first_byte)
         except BaseException:
             self._give_up()
             raise
+        self.status, self.headers = reading.status, reading.headers
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
         """What is there of the body and was not taken, after waiting so long for more of it than so many bytes.
@@ -214,6 +219,22 @@ class Exchange:
             finally:
                 timer.cancel()
         return b"".join(reading.parts)
+
+    @property
+    def first_part(self) -> bytes:
+        """Of the body, what is there and will be taken next; empty where nothing is."""
+        parts = self._reading.parts
+        return parts[0] if parts else b""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is complete, and all of its body was taken."""
+        return self._reading.complete and not self._reading.unread
+
+    def remainder(self) -> bytes | None:
+        """What was not taken of the body, where all of it is there; None where more is to come."""
+        reading = self._reading
+        return reading.take(reading.unread) if reading.complete else None
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives: what waits goes together. Raises the upstream errors."""
@@ -271,14 +292,12 @@ class Exchange:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _send_whole(self, head: bytes, content: bytes) -> None:
+    def _write_whole(self, head: bytes, content: bytes) -> None:
         self._written = True
         if len(content) <= JOINED:
             self._connection.write(head + content)
         else:
             self._connection.write(head, content)
-        while self._connection.is_full and not self._reading.arrived:
-            await self._something(self._timeouts.between_bytes)
 
     async def _send_arriving(self, written: WrittenHead, content: AsyncIterator[bytes]) -> None:
         """A body of known or unknown length. A refusal ends it early, and then the connection is not used again."""
@@ -330,7 +349,7 @@ class Exchange:
         finally:
             self._waiter = None
             if connection.exchange is self:
-                connection.expire_at(_NEVER)  # Whoever reads may take his time.
+                connection.deadline = NEVER  # Whoever reads may take his time.
 
     def _error(self, fault: Exception) -> StenoError:
         if isinstance(fault, _Stalled):

@@ -23,42 +23,26 @@ class GarbledAnswer(Exception):
 class AnswerReading:
     """One answer. It ends where it says so, and what comes behind it spoils the connection, not the answer."""
 
-    __slots__ = (
-        "_bare",
-        "_fields",
-        "_interim",
-        "_parser",
-        "_to_head",
-        "arrived",
-        "began",
-        "complete",
-        "headers",
-        "on_body",
-        "parts",
-        "reusable",
-        "status",
-        "unread",
-    )
+    status = 0
+    began = False
+    """Whether a byte came."""
+    arrived = False
+    """Whether the status and all headers came."""
+    complete = False
+    reusable = False
+    """Whether another request may be sent over the connection, once the answer is complete."""
+    unread = 0
+    """Bytes of the body that nobody took yet."""
+    _interim = 0
+    _bare = 0
+    """Bytes since the last one of the body."""
 
     def __init__(self, *, to_head: bool = False) -> None:
         """`to_head`: whether it answers HEAD, and so has no body whatever its headers say."""
-        self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         """Names in lower case, in the provider's order, with its repeats."""
-        self.began = False
-        """Whether a byte came."""
-        self.arrived = False
-        """Whether the status and all headers came."""
-        self.complete = False
-        self.reusable = False
-        """Whether another request may be sent over the connection, once the answer is complete."""
         self.parts: list[bytes] = []
-        self.unread = 0
-        """Bytes of the body that nobody took yet."""
         self._fields: list[tuple[bytes, bytes]] = []
-        self._interim = 0
-        self._bare = 0
-        """Bytes since the last one of the body."""
         self._to_head = to_head
         # One read can bring hundreds of parts: each costs a call of Python's own less so. With HEAD there is none.
         self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
@@ -71,7 +55,8 @@ class AnswerReading:
             return
         self.began = True
         self._bare += len(data)
-        known = len(self.parts)
+        parts = self.parts
+        known = len(parts)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -80,18 +65,14 @@ class AnswerReading:
                 self.stop()
                 raise GarbledAnswer(str(error)) from error
         finally:
-            self._count(known)
+            if len(parts) > known:
+                self.unread += sum(map(len, parts[known:] if known else parts))
+                self._bare = 0
         if self.complete:
             self.stop()
         elif self._bare > LONGEST_HEAD:
             self.stop()
             raise GarbledAnswer(f"More than {LONGEST_HEAD} bytes came, and none of them of a body.")
-
-    def _count(self, known: int) -> None:
-        """`known`: how many parts were there before."""
-        if len(self.parts) > known:
-            self.unread += sum(map(len, self.parts[known:]))
-            self._bare = 0
 
     def end(self) -> None:
         """The connection ended. Raises `GarbledAnswer` for an answer that does not end so."""
@@ -154,9 +135,7 @@ class AnswerReading:
             raise GarbledAnswer(f"The headers are longer than {LONGEST_HEAD} bytes.")
         self.status, self.headers, self.arrived = status, fields, True
         if self._to_head:
-            self.complete = (
-                True  # The parser would take what is next for the body, so the connection is not used again.
-            )
+            self.complete = True  # The parser would take what comes next for a body: the connection is not used again.
         else:
             self.reusable = parser.should_keep_alive()
 

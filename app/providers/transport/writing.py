@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
+from app.core.values import value
 from app.errors import UpstreamDisconnected
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -14,7 +14,7 @@ _SAYS_ITS_LENGTH = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
 """Methods whose requests say that they have no body."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WrittenHead:
     """A request line and headers with the blank line after them."""
 

@@ -12,20 +12,16 @@ import msgspec
 from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
-from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import PATH, ChatRequest, read_request
+from app.wire.chat_completions.request import PATH, read_request
 from app.wire.chat_completions.streamed import as_stream
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import (
-    BOUNDS,
     UNTOLD,
-    BodyBounds,
     ContextMembers,
-    Draft,
     EarlyFrames,
     EventShape,
     Headers,
@@ -47,9 +43,8 @@ class ChatCompletions:
     opens_early = False
     summaries: SummaryDialect = ChatSummaries()
     native = None
-
-    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
-        return read_request(body, bounds, beginnings)
+    read = staticmethod(read_request)
+    message = staticmethod(read_message)
 
     def window_asked(self, headers: Headers) -> None:
         """No header of this format is about the window."""
@@ -59,9 +54,6 @@ class ChatCompletions:
 
     def token_rules(self, model: str, host: str = "") -> CountingRules:
         return rules_for(model, host)
-
-    def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-        return read_message(raw, ignore)
 
     def alone(self, raw: bytes) -> bytes:
         return raw

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.chat_completions.media import read_media
 from app.wire.format import Draft
 from app.wire.members import Unreadable
-from app.wire.objects import decoded_object, meant_by, without
+from app.wire.objects import decoded_object, meant_by, without, written_alike
 
 Json = Mapping[str, Any]
 
@@ -37,12 +35,15 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     role = message.get("role")
     if not isinstance(role, str):
         raise Unreadable("A message has no role.")
-    texts, media, thoughts = _content(message.get("content"))
+    content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
+    if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
+        return Draft(Message(kind, role, (content,), raw, b""), canonical(message, ignore))
+    texts, media, thoughts = _content(content)
     calls = _calls(message)
     name = message.get("name")
     refusal = message.get("refusal")
     texts = (*texts, refusal) if isinstance(refusal, str) and refusal else texts
-    kind, answers = KINDS.get(role, Kind.OTHER), message.get("tool_call_id")
+    answers = message.get("tool_call_id")
     read = Message(
         kind=kind,
         role=role,
@@ -65,8 +66,10 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     A string and one text part are the same; so are null, missing and empty; arguments count by value. Unknown keys
     count. `ignore` removes volatile text, such as a date a client injects.
     """
+    if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
+        return written_alike(message if text else {"role": message["role"]})
     kept = {key: _canonical_value(key, value, ignore) for key, value in message.items() if key not in VOLATILE_KEYS}
-    return msgspec.json.encode({k: v for k, v in kept.items() if v not in (None, "", [], {})}, order="deterministic")
+    return written_alike({k: v for k, v in kept.items() if v not in (None, "", [], {})})
 
 
 def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:

@@ -68,6 +68,9 @@ class ChatRequest:
     has_tools: bool
     forbids_tools: bool
     """Whether the model may not call what is declared."""
+    names_own: bool
+    """Whether there are members of Steno's own."""
+    alike: object
 
     @property
     def body(self) -> bytes:
@@ -94,6 +97,7 @@ class ChatRequest:
             self,
             threshold=self.threshold if threshold is None else threshold,
             focus=self.focus if focus is None else focus,
+            alike=None,
         )
 
     @property
@@ -125,9 +129,7 @@ class ChatRequest:
     @property
     def untouched(self) -> bytes:
         """The client's bytes, less Steno's own members."""
-        if not any(name in self.source for name in OWN_MEMBERS):
-            return self.source.text
-        return self.source.spliced(remove=OWN_MEMBERS)
+        return self.source.spliced(remove=OWN_MEMBERS) if self.names_own else self.source.text
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
         """The request with other messages; every other member keeps its bytes and its place.
@@ -190,6 +192,8 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         says_whether_usage=source.raw("stream_options") not in (None, b"null", b"{}"),
         has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
+        names_own=any(name in source for name in OWN_MEMBERS),
+        alike=object(),
     )
     if beginnings is not None and not request.pins:  # Those count the messages.
         beginnings.envelopes.keep(source, "messages", request)

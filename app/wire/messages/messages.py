@@ -27,6 +27,7 @@ from app.wire.messages.content import (
     texts_in,
 )
 from app.wire.messages.media import media_in
+from app.wire.objects import written_alike
 
 Json = Mapping[str, Any]
 
@@ -49,8 +50,8 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         messages = decoded_messages(raw)
     meaning = [_canonical(message, ignore) for message in messages]
     if len(messages) > 1 or any(map(is_compaction, blocks_of(messages[0].get("content")))):
-        return Draft(_compacted(messages, raw), msgspec.json.encode(meaning, order="deterministic"))
-    return Draft(_read(messages[0], raw), msgspec.json.encode(meaning[0], order="deterministic"))
+        return Draft(_compacted(messages, raw), written_alike(meaning))
+    return Draft(_read(messages[0], raw), written_alike(meaning[0]))
 
 
 def _read(message: dict[str, Any], raw: bytes) -> Message:

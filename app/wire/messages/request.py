@@ -64,6 +64,7 @@ class MessagesRequest:
     wants_usage: ClassVar[bool] = True
     """A stream gives it unasked."""
     says_whether_usage: ClassVar[bool] = True
+    alike: ClassVar[None] = None
 
     source: RawObject
     model: str

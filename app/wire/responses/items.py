@@ -20,7 +20,7 @@ from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.format import Draft
 from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
-from app.wire.objects import decoded_object, meant_by, without
+from app.wire.objects import decoded_object, meant_by, without, written_alike
 from app.wire.responses.media import read_media
 
 Json = Mapping[str, Any]
@@ -383,7 +383,7 @@ def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
 
 
 def _encoded(value: Json) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
+    return written_alike(value)
 
 
 def _json(value: Any) -> str:

@@ -52,6 +52,7 @@ class ResponsesRequest:
     """A stream always says what it cost."""
     says_whether_usage: ClassVar[bool] = True
     """So what comes says nothing about what other formats say unasked."""
+    alike: ClassVar[None] = None
 
     source: RawObject
     model: str

@@ -1,0 +1,87 @@
+"""Prepared statements: what they write past SQLAlchemy's types is as clean as what goes through them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from app.core.tokens.usage import Decided, Made, Price, Tokens
+from app.store import Store, UsageRecord
+from app.store.tables import CleanText, clean, conversations, heads, usage_records
+from app.store.usage_records import write_usage
+from tests.integration.examples import digest, seen
+
+ODD, AS_STORED = "\0a\ud800\u00e9", "\ufffda\ufffd\u00e9"
+RECORD = UsageRecord(
+    tenant="t",
+    id="u1",
+    conversation_id="c",
+    request_id="r",
+    turn=1,
+    purpose="message",
+    upstream="default",
+    model="m",
+    estimated=1,
+    forwarded=1,
+    saved=0,
+    tokens=Tokens(),
+    price=Price(1.0, 1.0, source="registry"),
+    cost=None,
+    status=200,
+    context_status="full",
+    decided=Decided(1, 1, 1, ("masked",), "reason"),
+    made=Made(1.0, 1, 1, "summary"),
+)
+
+
+def odd(value: Any) -> Any:
+    """With a NUL and half a surrogate pair in each of its texts."""
+    texts = {field.name: ODD for field in fields(value) if isinstance(getattr(value, field.name), str)}
+    return replace(value, **texts)
+
+
+async def texts_in(store: Store, table: Table) -> list[dict[str, str]]:
+    columns = [column for column in table.columns if isinstance(column.type, CleanText)]
+    async with store._database.reading() as connection:
+        rows = await connection.execute(select(*columns))
+        return [dict(row._mapping) for row in rows]
+
+
+async def test_every_text_of_a_usage_record_is_clean(store: Store) -> None:
+    price, decided, made = odd(RECORD.price), replace(odd(RECORD.decided), actions=(ODD, ODD)), odd(RECORD.made)
+    store.record_usage(RECORD)
+    store.record_usage(replace(odd(RECORD), price=price, decided=decided, made=made))
+    await store.flush()
+    plain, stored = sorted(await texts_in(store, usage_records), key=lambda row: row["tenant"])
+    assert plain["model"] == "m"
+    assert stored == {**dict.fromkeys(plain, AS_STORED), "actions": f"{AS_STORED},{AS_STORED}"}
+    assert store.dropped_records == 0
+
+
+async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store) -> None:
+    given = seen(heads=((digest(1), 1),), reason="", plan="", forked_from="")
+    store.record(given)
+    store.record(odd(given))
+    await store.flush()
+    last_message = "last_message"  # A digest of what it is of.
+    plain, stored = sorted(await texts_in(store, conversations), key=lambda row: row["tenant"])
+    assert plain["model"] == given.model
+    assert {**stored, last_message: ""} == {**dict.fromkeys(plain, AS_STORED), last_message: ""}
+    assert {"tenant": AS_STORED, "conversation_id": AS_STORED} in await texts_in(store, heads)
+    assert store.dropped == 0
+
+
+async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written(store: Store) -> None:
+    given = odd(RECORD)
+    for _ in range(2):
+        async with store._database.writing() as connection:
+            await write_usage(connection, [given])
+    days = await store.usage_days(ODD, 7)
+    assert sum(day.sums.calls for day in days.days) == 1
+
+
+def test_what_can_be_stored_stays_as_it_is() -> None:
+    for text in ("", "plain", "\u00e9\U0001f600", "\ufffd"):
+        assert clean(text) is text

@@ -1,0 +1,156 @@
+"""Relaying an answer, as far as it is there: what can go down together goes together, and nothing waits for more."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from app.errors import UpstreamDisconnected
+from app.providers.transport.connection import Connection, Exchange, Timeouts
+from app.providers.transport.pool import Pool
+from app.providers.transport.writing import RequestHead
+from app.providers.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
+from app.proxy.relaying import Relay
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.sse import event
+
+PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+FRAMES = [
+    event(b'{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}'),
+    event(b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'),
+    event(b"[DONE]"),
+]
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Provider:
+    """The other side of a connection, on which what was written counts for nothing."""
+
+    def __init__(self) -> None:
+        self._pool = Pool(httpx2.URL("http://127.0.0.1:1/v1"), Timeouts(5, 5, 5))
+        self._connection = Connection(self._pool._room, self._pool._freed, self._pool._lost)
+        transport = SimpleNamespace(
+            is_closing=lambda: False,
+            write=lambda _: None,
+            writelines=lambda _: None,
+            get_write_buffer_size=lambda: 0,
+            pause_reading=lambda: None,
+            resume_reading=lambda: None,
+            abort=lambda: None,
+        )
+        self._connection.connection_made(cast("asyncio.Transport", transport))
+        self._pool._all.add(self._connection)
+        self._pool._idle.append(self._connection)
+
+    def sends(self, data: bytes) -> None:
+        self._connection.get_buffer(-1)[: len(data)] = data
+        self._connection.buffer_updated(len(data))
+
+    async def answers(self, beginning: bytes) -> Exchange:
+        head = RequestHead(b"POST", b"/v1/x", b"h", []).before(b"{}")
+        asking = asyncio.ensure_future(self._pool.exchange(head, b"{}", to_head=False))
+        await asyncio.sleep(0)
+        self.sends(beginning)
+        return await asking
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+class Client:
+    """What it is sent, step by step."""
+
+    def __init__(self) -> None:
+        self.steps: list[str | bytes] = []
+
+    def hold_head(self) -> None:
+        self.steps.append("held")
+
+    async def start(self, status: int, _: object) -> None:
+        self.steps.append(f"head {status}")
+
+    async def body(self, piece: bytes) -> None:
+        self.steps.append(piece)
+
+    async def end(self, piece: bytes = b"") -> None:
+        self.steps += [piece, "end"]
+
+
+def relayed(*arrivals: bytes) -> list[str | bytes]:
+    """The steps of a stream that arrives so: each part once all before it was passed on."""
+
+    async def story() -> list[str | bytes]:
+        provider, client = Provider(), Client()
+        answering = await provider.answers(arrivals[0])
+        record = SimpleNamespace(cut=lambda _: None)
+        relay = Relay(cast("Any", client), cast("Any", record), CHAT_COMPLETIONS)
+        await relay.start(answering, [])
+        streaming = asyncio.ensure_future(relay.stream(answering, CHAT_COMPLETIONS.editor()))
+        for part in arrivals[1:]:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            provider.sends(part)
+        await streaming
+        await provider.close()
+        return client.steps
+
+    return asyncio.run(story())
+
+
+def test_a_stream_that_is_there_goes_down_as_one() -> None:
+    stream = b"".join(map(chunk, FRAMES)) + LAST_CHUNK
+    assert relayed(HEAD + stream) == ["held", "head 200", b"".join(FRAMES), "end"]
+
+
+def test_a_head_does_not_wait_for_frames_that_are_not_there() -> None:
+    first, *others = map(chunk, FRAMES)
+    assert relayed(HEAD, first, b"".join(others), LAST_CHUNK) == [
+        *("head 200", FRAMES[0], b"".join(FRAMES[1:])),
+        *(b"", "end"),
+    ]
+
+
+def test_a_head_does_not_wait_for_the_rest_of_a_frame() -> None:
+    half, rest = FRAMES[0][:20], FRAMES[0][20:]
+    steps = relayed(HEAD + chunk(half), chunk(rest) + b"".join(map(chunk, FRAMES[1:])) + LAST_CHUNK)
+    assert steps == ["head 200", b"".join(FRAMES), "end"]
+
+
+def test_frames_that_a_broken_stream_ends_with_come_before_its_error() -> None:
+    steps = relayed(HEAD + chunk(FRAMES[0]) + LAST_CHUNK)
+    error = CHAT_COMPLETIONS.error_frame(
+        UpstreamDisconnected("The provider's stream ended in the middle of the answer.")
+    )
+    assert steps == ["held", "head 200", FRAMES[0] + error, "end"]
+
+
+@pytest.mark.parametrize("cut", range(len(PLAIN), len(PLAIN) + 3))
+def test_an_answer_is_whole_once_its_last_byte_came(cut: int) -> None:
+    async def story() -> None:
+        provider, answer = Provider(), PLAIN + b"{}"
+        answering = await provider.answers(answer[:cut])
+        if cut < len(answer):
+            assert arrived_part(answering) == answer[len(PLAIN) : cut]
+            assert arrived_whole(answering) is None
+            assert not is_over(answering)
+            provider.sends(answer[cut:])
+        assert arrived_whole(answering) == b"{}"
+        assert is_over(answering)
+        assert arrived_part(answering) == b""
+        await provider.close()
+
+    asyncio.run(story())
+
+
+def test_of_an_answer_that_is_looked_at_by_another_nothing_is_known_to_be_there() -> None:
+    answering = cast("UpstreamAnswer", SimpleNamespace(status=200, headers=[]))
+    assert (arrived_part(answering), arrived_whole(answering), is_over(answering)) == (b"", None, False)

@@ -1,0 +1,58 @@
+"""What an answer says about its context: the same however it is written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.limits.budget import Line
+from app.core.reasons import Code, because
+from app.core.stages.ladder import Decision
+from app.proxy.report import context_headers, context_members, context_of
+
+UNTOUCHED = Decision(None)
+FULL = b'"context_status":"full"'
+
+
+def facts(name: str, tokens: int, line: Line) -> Any:
+    """Those of a request of so many tokens, by our estimate, in a conversation of that name."""
+    window = SimpleNamespace(context=8_192)
+    conversation = SimpleNamespace(tokens=tokens)
+    job = SimpleNamespace(conversation_id=name, conversation=conversation, budget=SimpleNamespace(line=line))
+
+    def counted(decision: Decision) -> tuple[int, int]:
+        assert decision.view is None
+        return line.reported(tokens), line.reported(tokens)
+
+    return SimpleNamespace(job=job, window=window, measure=SimpleNamespace(window=window), tokens=counted)
+
+
+@given(
+    st.one_of(st.from_regex(r"[a-zA-Z0-9_]{1,40}", fullmatch=True), st.text(min_size=1)),
+    st.integers(0, 10**9),
+    st.floats(-5_000, 5_000),
+    st.sampled_from([UNTOUCHED, Decision(None, why=because(Code.COMPACTION_OFF))]),
+)
+def test_what_is_written_by_a_pattern_is_what_the_encoder_writes(
+    name: str, tokens: int, offset: float, decision: Decision
+) -> None:
+    known = facts(name, tokens, Line(offset, 1.1))
+    context = msgspec.json.encode(context_of(known, decision))
+    members = context_members(known, decision)
+    assert (members.status, members.report) == (FULL, FULL + b',"context":' + context)
+
+
+def test_headers_and_members_give_the_same_numbers() -> None:
+    known = facts("auto_1", 1_000, Line(20.0, 1.5))
+    headers, context = dict(context_headers(known, UNTOUCHED)), context_of(known, UNTOUCHED)
+    assert headers == {
+        b"x-context-status": b"full",
+        b"x-context-conversation-id": b"auto_1",
+        b"x-context-tokens-before": b"%d" % context["tokens"]["estimated"],
+        b"x-context-tokens-after": b"%d" % context["tokens"]["forwarded"],
+        b"x-context-window": b"%d" % context["tokens"]["window"],
+    }
