@@ -131,7 +131,7 @@ class Simulator:
     def clear_log(self) -> None:
         self._log.clear()
 
-    def wait_for(self, condition: Callable[[tuple[Record, ...]], bool], timeout: float = 5.0) -> bool:
+    def wait_for(self, condition: Callable[[tuple[Record, ...]], bool], timeout: float = 30.0) -> bool:
         """Block until the log satisfies the condition; False if it never did. Not for an event loop's own thread."""
         return self._log.wait(condition, timeout)
 

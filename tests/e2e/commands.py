@@ -23,7 +23,8 @@ from tests.e2e.forks import Forked, Forks
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret for the end-to-end tests"
-START_SECONDS = 30.0
+START_SECONDS = 120.0
+"""How long a command may take to start or to end: a bound for one that hangs, on a machine that is busy."""
 
 Process = subprocess.Popen[Any] | Forked
 
@@ -38,8 +39,9 @@ def environment(variables: Mapping[str, str], checkout: Path = ROOT) -> dict[str
 
 
 def at_home(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """With the home of a user who lives there: that is where the database is by default."""
-    return {"HOME": str(folder), **variables}
+    """With the home of a user who lives there: that is where the database is by default. It may take its time, for how
+    busy the machine is is not what is tested."""
+    return {"HOME": str(folder), "STENO_STORAGE__TIMEOUT_SECONDS": "5", **variables}
 
 
 def run(
@@ -53,7 +55,7 @@ def run(
         try:
             status = process.wait(START_SECONDS)
         finally:
-            process.kill()
+            _end(process)
         for file in (stdout, stderr):
             file.seek(0)
         return subprocess.CompletedProcess(arguments, status, stdout.read(), stderr.read())
@@ -77,7 +79,7 @@ def on_terminal(
                     shown += piece
             status = process.wait(START_SECONDS)
         finally:
-            process.kill()
+            _end(process)
         other.seek(0)
         texts = shown.decode().replace("\r\n", "\n"), other.read()
         return subprocess.CompletedProcess(arguments, status, *(texts if stream == "stdout" else reversed(texts)))
@@ -118,8 +120,7 @@ class Serving:
         return self.process.wait(START_SECONDS)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        _end(self.process)
 
 
 def serve(
@@ -138,6 +139,11 @@ def serve(
         raise
     serving.url = _address(serving)
     return serving
+
+
+def _end(process: Process) -> None:
+    process.kill()
+    process.wait()
 
 
 def _start(module: str, arguments: list[str], folder: Path, env: Mapping[str, str], *files: IO[Any]) -> Process:

@@ -51,14 +51,14 @@ def request_bytes(
 
 
 @contextmanager
-def connected(url: str, timeout: float = 10.0) -> Iterator[socket.socket]:
+def connected(url: str, timeout: float = 60.0) -> Iterator[socket.socket]:
     """A connection; closed at the end, at the latest."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=timeout) as connection:
         yield connection
 
 
-def send(url: str, request: bytes, timeout: float = 10.0) -> Answer:
+def send(url: str, request: bytes, timeout: float = 60.0) -> Answer:
     """One request on a connection of its own, and its whole answer. Raises what `http.client` does for a cut one."""
     with connected(url, timeout) as connection:
         connection.sendall(request)
@@ -82,7 +82,7 @@ def read_answer(connection: socket.socket, method: str = "POST") -> Answer:
         return Answer(response.status, headers, response.read())
 
 
-def post(url: str, body: bytes | dict[str, Any], *headers: bytes, target: str = CHAT, timeout: float = 10.0) -> Answer:
+def post(url: str, body: bytes | dict[str, Any], *headers: bytes, target: str = CHAT, timeout: float = 60.0) -> Answer:
     """One chat request; a dictionary is written as JSON."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return send(url, request_bytes(raw, *headers, target=target), timeout)

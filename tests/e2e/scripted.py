@@ -205,7 +205,7 @@ class ScriptedProvider:
         self.script.append(steps)
         return self
 
-    def wait_for(self, condition: Callable[[list[Received]], bool], timeout: float = 5.0) -> bool:
+    def wait_for(self, condition: Callable[[list[Received]], bool], timeout: float = 30.0) -> bool:
         """Blocks until the requests satisfy the condition; False if they never did. Not in an event loop's thread."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._requests), timeout)

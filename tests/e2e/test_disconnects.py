@@ -23,7 +23,7 @@ FRAME = b'data: {"id":"c1","choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n
 LONG = long_history()
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

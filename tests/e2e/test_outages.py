@@ -77,7 +77,8 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
     """What fits goes as it came, what does not gets a summary that is stored nowhere; nobody gets an error."""
     served = steno(storage={"url": gate.url, "timeout_seconds": BOUND_SECONDS})
     served.services.store._guard._open_seconds = 0.5
-    assert told(ask(served.url, soft(1))) == (["summarized"], None)
+    # On a busy machine a database that is well can take longer than the bound, too.
+    until(lambda: told(ask(served.url, soft(1))) == (["summarized"], None))
     calls = len(simulator.summaries)
     gate.inject("black hole")
     seconds = []
@@ -96,7 +97,7 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
     assert (ready.status, ready.json["status"], ready.json["db"]) == (200, "degraded", "degraded")
     gate.heal()
     until(lambda: get(served.url, "/readyz").json["status"] == "ok")
-    assert told(ask(served.url, hard(20))) == (["summarized"], None)
+    until(lambda: told(ask(served.url, hard(20))) == (["summarized"], None))
     assert len(simulator.summaries) == calls
 
 

@@ -38,10 +38,6 @@ HOUR = 3_600.0
 KEY = {"authorization": "Bearer sk-test"}
 
 
-PATIENT = {"STENO_STORAGE__TIMEOUT_SECONDS": "5"}
-"""A database that is slow because the machine is busy is not what is tested here."""
-
-
 @pytest.fixture
 def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
     """Starts processes before the simulator; they share a secret, and whatever database they are given."""
@@ -50,9 +46,9 @@ def serve(provider: RunningServer, tmp_path: Path) -> Iterator[Serve]:
     def start(checkout: Path = ROOT, module: str = "app.commands.cli", **variables: str) -> Serving:
         folder = tmp_path / f"process{len(running)}"
         folder.mkdir()
-        options = {"STENO_SECRET": SECRET, "STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
-        variables = {**options, **PATIENT, **variables}
-        running.append(commands.serve(["--upstream", f"{provider.url}/v1"], folder, checkout, module, **variables))
+        usual = {"STENO_SECRET": SECRET, "STENO_MODELS": MODELS, "STENO_UPSTREAM__DISCOVER_WINDOWS": "false"}
+        to_provider = ["--upstream", f"{provider.url}/v1"]
+        running.append(commands.serve(to_provider, folder, checkout, module, **(usual | variables)))
         return running[-1]
 
     yield start

@@ -47,6 +47,13 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     running.forget_environment(monkeypatch)
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer is learnt from, as where minutes lie between the turns: what is replayed does not depend on the
+    clock."""
+    monkeypatch.setattr("app.providers.calibrations.PAUSE_SECONDS", 0.0)
+
+
 def replayed(recordings: list[Recording], window: int, chosen: str | Mapping[str, Any] | None = None) -> Tally:
     """`chosen` is a preset, or settings of compaction."""
     preset = chosen if isinstance(chosen, str) else None
@@ -175,7 +182,8 @@ def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path
 def test_real_conversations_lose_nothing(file: str, length: int, most: int, written: str) -> None:
     tally = replayed(said_in(written, chain(read_recordings(REAL_DATA / file), length)[:most]), 8_000)
     assert not tally.violations
-    assert tally.prefix_breaks == tally.compactions >= most
+    # A compaction breaks nothing where it begins behind what was quoted for the turn before, which goes anyway.
+    assert most <= tally.prefix_breaks <= tally.compactions
 
 
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
@@ -228,7 +236,6 @@ def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Se
             folder,
             STENO_MODELS=json.dumps([{"match": "*", "context_window": 8_000}]),
             STENO_COMPACTION__BACKGROUND__ENABLED="false",
-            STENO_STORAGE__TIMEOUT_SECONDS="5",
         )
         started.append(serving)
         return serving
@@ -445,8 +452,8 @@ def test_command_asks_the_questions_of_another_file(tmp_path: Path) -> None:
 
 
 def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
-    agents(tmp_path, 12, 12)
-    file, measured = str(tmp_path / "agents.jsonl"), ("--survival", "--chain", "12", "--window", "8000")
+    agents(tmp_path, 6, 6)
+    file, measured = str(tmp_path / "agents.jsonl"), ("--survival", "--chain", "6", "--window", "5000")
     asked = ["replay", file, *measured, "--recall-ratio", "0,0.05", "--json"]
     # Short conversations: the values beside their summaries are all there are, and recall would find nothing new.
     ended = commands.run(asked, tmp_path, STENO_SUMMARY__VALUES="0")
@@ -459,7 +466,7 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     assert named[0] < named[1]
 
     printed = commands.run(["replay", file, *measured, "--markdown"], tmp_path)
-    assert "Values used again after more than 12 messages, agents.jsonl, window 8,000." in printed.stdout
+    assert "Values used again after more than 12 messages, agents.jsonl, window 5,000." in printed.stdout
 
 
 @pytest.mark.parametrize(

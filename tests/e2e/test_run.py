@@ -61,9 +61,7 @@ def run(folder: Path, command: list[str], /, *options: str, **variables: str) ->
     """To its end. Whatever temporary files are left are in the folder `temporary`."""
     (folder / "temporary").mkdir(exist_ok=True)
     nowhere = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}
-    # How busy the machine is is not what these tests are about, and Steno warns where its database is slow.
-    patient = {"STENO_STORAGE__TIMEOUT_SECONDS": "5"}
-    variables = {"TMPDIR": str(folder / "temporary"), **patient, **nowhere, **variables}
+    variables = {"TMPDIR": str(folder / "temporary"), **nowhere, **variables}
     return commands.run(["run", *options, "--", *command], folder, ROOT, **variables)
 
 

@@ -99,7 +99,7 @@ class FaultProxy(InThread):
         """Everything passes, what was held back included."""
         self._run(self._heal())
 
-    def wait_for(self, condition: Callable[[FaultProxy], bool], seconds: float = 5.0) -> bool:
+    def wait_for(self, condition: Callable[[FaultProxy], bool], seconds: float = 30.0) -> bool:
         """Blocks until it holds after something happened here; False if it never did."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self), seconds)
