@@ -178,6 +178,13 @@ class Calibrations:
             for key, calibration in learnt.items():
                 self._adopt(key, calibration)
 
+    async def forget(self, tenant: str) -> None:
+        """Nothing of the tenant's is stored any more that was learnt before; what is on its way is stored first."""
+        async with self._flushing:
+            self._waiting = {key: samples for key, samples in self._waiting.items() if key.tenant != tenant}
+            for key in [*self._of_tenant.get(tenant, ())]:
+                self._forget(key)
+
     async def _run(self) -> None:
         while not self._stopping.is_set():
             await self._exchange()

@@ -208,6 +208,11 @@ class Providers:
         for provider in self.all:
             await provider.calibrations.flush()
 
+    async def forget(self, tenant: str) -> None:
+        """Nothing that the tenant's answers taught before is stored any more."""
+        for provider in self.all:
+            await provider.calibrations.forget(tenant)
+
     async def stop(self) -> None:
         """Ends what runs beside the requests. Comes before the store is closed."""
         for provider in self.all:

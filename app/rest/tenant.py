@@ -42,6 +42,7 @@ async def delete_tenant(services: TheServices, tenant: Tenant) -> TenantDeletedO
 
     async def erase() -> None:
         services.conversations.forget(tenant)
+        await services.providers.forget(tenant)
         await services.store.erase_tenant(tenant)
         # Not before: a request may have read them meanwhile.
         services.compactor.forget(tenant)

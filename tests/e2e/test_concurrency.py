@@ -55,11 +55,11 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
     steno: StartSteno, simulator: Simulator, sqlite_url: str
 ) -> None:
     """Whichever process makes it."""
-    simulator.summary_default = type(simulator.summary_default)(delay=2.5)
+    simulator.summary_default = type(simulator.summary_default)(delay=4.5)
     replicas = [steno(storage={"url": sqlite_url}, events={"keep_alive_seconds": 1.0}) for _ in range(2)]
 
     def beats(replica: Steno) -> int:
-        client = replica.sdk(timeout=2.0)  # Between two pieces: shorter than the summary takes.
+        client = replica.sdk(timeout=3.0)  # Between two pieces: shorter than the summary takes.
         chunks: Any = client.chat.completions.create(model="gpt-4o", messages=MESSAGES, stream=True)
         return sum(not hasattr(chunk, "compaction") and chunk.choices[0].delta.to_dict() == {} for chunk in chunks)
 

@@ -185,17 +185,17 @@ def test_an_upload_has_a_size(before_scripted: StartSteno, scripted: ScriptedPro
 def test_an_upload_that_stops_is_given_up_and_a_slow_one_is_not(
     before_scripted: StartSteno, scripted: ScriptedProvider
 ) -> None:
-    steno = before_scripted(limits={"receive_seconds": 0.6})
+    steno = before_scripted(limits={"receive_seconds": 1.5})
     request = request_bytes(b"a" * 10, target="/v1/files")
     with connected(steno.url) as connection:
         connection.sendall(request[:-5])
         stopped = read_answer(connection)
     assert stopped.status == 408
-    assert "0.6 seconds" in stopped.json["error"]["message"]
+    assert "1.5 seconds" in stopped.json["error"]["message"]
     with connected(steno.url) as connection:
         connection.sendall(request[:-8])
         for byte in request[-8:]:
-            time.sleep(0.15)
+            time.sleep(0.3)
             connection.sendall(bytes([byte]))
         assert read_answer(connection).status == 200
     assert [received.body for received in scripted.requests] == [b"a" * 10]

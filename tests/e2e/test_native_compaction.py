@@ -261,8 +261,8 @@ def test_a_compaction_in_the_middle_of_a_turn_takes_its_calls(client: openai.Ope
 
 
 def test_a_stream_is_kept_alive_while_the_summary_is_made(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.summary_default = Fault(delay=2.5)
-    client = steno(upstream={"native_compaction": False}, events={"keep_alive_seconds": 1}).sdk(timeout=2.0)
+    simulator.summary_default = Fault(delay=4.5)
+    client = steno(upstream={"native_compaction": False}, events={"keep_alive_seconds": 1}).sdk(timeout=3.0)
     input_ = [*turns(0, 3), {"type": "compaction_trigger"}]
     with client.responses.with_streaming_response.create(model=GPT, input=input_, stream=True) as raw:
         lines = list(raw.iter_lines())

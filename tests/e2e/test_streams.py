@@ -406,9 +406,9 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     """The client is kept waiting, but no longer than the provider may be silent."""
-    steno = before_scripted(events={"keep_alive_seconds": 1.0}, upstream={"first_byte_seconds": 2.5})
+    steno = before_scripted(events={"keep_alive_seconds": 1.0}, upstream={"first_byte_seconds": 3.5})
     scripted.then(answer(SUMMARY)).then("hang")
-    with connected(steno.url, 20) as connection:
+    with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat(LONG, stream=True)))
         arrived = timed_body(connection)
     beats = [piece for _, piece in arrived if piece.endswith(b'"delta":{},"finish_reason":null}]}\n\n')]
@@ -420,8 +420,8 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
 
 def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
     """Through the SDK."""
-    simulator.next_summary(delay=2.5)
-    client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=1.6)
+    simulator.next_summary(delay=4.5)
+    client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=3.0)
     chunks = list(client.chat.completions.create(model=MODEL, messages=LONG, stream=True))
     assert all(chunk.choices for chunk in chunks)
     assert chunks[-1].choices[0].finish_reason == "stop"

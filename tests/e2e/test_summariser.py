@@ -128,8 +128,8 @@ async def test_a_provider_that_answers_in_one_piece_is_understood(
 async def test_bytes_that_keep_coming_keep_the_call_alive(simulator: Simulator, provider: RunningServer) -> None:
     simulator.next_summary(text="Notes " * 20, chunk_delay=0.1, chunk_size=6)
     began = monotonic()
-    assert isinstance(await ask(provider, between_bytes=0.6), SummaryAnswer)
-    assert monotonic() - began > 1.2
+    assert isinstance(await ask(provider, between_bytes=1.5), SummaryAnswer)
+    assert monotonic() - began > 1.6
 
 
 async def test_nothing_is_waited_for_after_the_end(scripted: ScriptedProvider) -> None:
@@ -274,12 +274,12 @@ async def test_all_attempts_together_end_at_the_deadline(
 
 
 async def test_a_pause_beyond_the_deadline_is_not_waited_for(simulator: Simulator, provider: RunningServer) -> None:
-    simulator.next_summary(status=429, retry_after=3)
+    simulator.next_summary(status=429, retry_after=30)
     async with routed(provider) as routes:
         began = monotonic()
-        reply = await summariser().ask(request(), routes, None, began + 2.0, TENANT)
+        reply = await summariser().ask(request(), routes, None, began + 20.0, TENANT)
     assert reply == failure("summariser_status_429")
-    assert monotonic() - began < 2.9
+    assert monotonic() - began < 15.0
 
 
 # Overflow

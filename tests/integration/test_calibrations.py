@@ -281,6 +281,43 @@ async def test_what_waits_is_added_to_what_others_stored(store: Store) -> None:
     assert (await stored(store))[KEY].recent == tuple(GROWING[:4])
 
 
+async def test_what_waits_of_a_tenant_that_is_forgotten_is_not_stored(store: Store) -> None:
+    known = Calibrations(store, "openai")
+    for tenant in (TENANT, STRANGER):
+        for model in ("gpt-4o", "gpt-5"):
+            known.learn(tenant, model, FORMULA, tools=False, sample=GROWING[0])
+    await known.forget(TENANT)
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 0
+    await known.flush()
+    assert set(await stored(store)) == {key("gpt-4o", tenant=STRANGER), key("gpt-5", tenant=STRANGER)}
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
+    await known.flush()
+    assert (await stored(store))[KEY].recent == (GROWING[1],)
+
+
+async def test_what_is_on_its_way_is_stored_before_its_tenant_is_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that whoever erases it then finds it there."""
+    known, going, learn = Calibrations(store, "openai"), asyncio.Event(), store.learn
+
+    async def slow(samples: dict[CalibrationKey, list[Sample]]) -> dict[CalibrationKey, Calibration]:
+        await going.wait()
+        return await learn(samples)
+
+    monkeypatch.setattr(store, "learn", slow)
+    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
+    flushing = asyncio.ensure_future(known.flush())
+    await asyncio.sleep(0)
+    forgetting = asyncio.ensure_future(known.forget(TENANT))
+    await asyncio.sleep(0.05)
+    assert not forgetting.done()
+    going.set()
+    await asyncio.gather(flushing, forgetting)
+    assert set(await stored(store)) == {KEY}
+    assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).samples == 0
+
+
 async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, gate: FaultProxy) -> None:
     """Requests learn on; what is too much is counted; what waits is stored when the database is back."""
     gate.inject("refuse")
