@@ -103,7 +103,11 @@ class ChatTalk(Talk):
         while True:
             answer = (
                 self.client.chat.completions.create(
-                    model="gpt-4o", messages=self.history, tools=tools, extra_headers=self.headers
+                    model="gpt-4o",
+                    messages=[],
+                    tools=tools,
+                    extra_headers=self.headers,
+                    extra_body={"messages": self.history},
                 )
                 .choices[0]
                 .message
@@ -156,10 +160,10 @@ class ResponsesTalk(Talk):
             answer = self.client.responses.create(
                 model="gpt-y",
                 instructions=RULES,
-                input=self.history,
                 tools=tools,
                 store=False,
                 extra_headers=self.headers,
+                extra_body={"input": self.history},
             )
             self.history += [item.to_dict() for item in answer.output]
             calls = [item for item in answer.output if item.type == "function_call"]

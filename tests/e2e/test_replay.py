@@ -70,9 +70,9 @@ def agents(folder: Path, number: int, length: int) -> list[Recording]:
 # Written for the tests
 
 
-@pytest.mark.parametrize(("window", "fewest", "folds"), [(8_000, 6, 1), (16_000, 2, 0)])
+@pytest.mark.parametrize(("window", "fewest", "folds"), [(8_000, 3, 1), (16_000, 1, 0)])
 def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, folds: int) -> None:
-    tally = replayed(agents(tmp_path, 24, 12), window)
+    tally = replayed(agents(tmp_path, 14, 14), window)
     assert not tally.violations
     assert tally.prefix_breaks == tally.compactions >= fewest
     assert tally.folds >= folds
@@ -142,13 +142,13 @@ def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: st
         assert tally.errors == 0
 
 
-@OTHERS
-def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path, written: str) -> None:
+def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
     talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=30)))
-    chat, other = replayed(talks, 8_000), replayed(said_in(written, talks), 8_000)
-    assert not other.violations
-    assert other.prefix_breaks == other.compactions >= 2
-    assert abs(other.prefix_kept - chat.prefix_kept) < 0.02
+    chat, *others = (replayed(said_in(written, talks), 8_000) for written in ("chat_completions", *OTHER_FORMATS))
+    for other in others:
+        assert not other.violations
+        assert other.prefix_breaks == other.compactions >= 2
+        assert abs(other.prefix_kept - chat.prefix_kept) < 0.02
 
 
 def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path
 @pytest.mark.parametrize(
     ("file", "length", "most", "written"),
     [
-        ("tau-airline.jsonl", 10, 2, "chat_completions"),
+        ("tau-airline.jsonl", 8, 1, "chat_completions"),
         ("tau-airline.jsonl", 8, 1, "messages"),
         ("tau-airline.jsonl", 8, 1, "responses"),
         ("locomo.jsonl", 1, 1, "chat_completions"),
@@ -236,6 +236,7 @@ def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Se
             folder,
             STENO_MODELS=json.dumps([{"match": "*", "context_window": 8_000}]),
             STENO_COMPACTION__BACKGROUND__ENABLED="false",
+            STENO_CALIBRATION__ENABLED="false",  # What is learnt depends on the clock, and moves the cuts.
         )
         started.append(serving)
         return serving
@@ -248,7 +249,7 @@ def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Se
 def test_restart_and_second_process_make_no_summary_again(
     tmp_path: Path, process: Callable[[], Serving], simulator: Simulator
 ) -> None:
-    recordings = agents(tmp_path, 12, 12)
+    recordings = agents(tmp_path, 8, 8)
     calls = SummaryCalls()
 
     def replay_against(serving: Serving) -> Tally:
