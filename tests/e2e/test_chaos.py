@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.commands import ROOT, environment
 
-SECONDS, SEED = 30, 7
+SECONDS, SEED = 15, 7
 PATIENCE = 400.0
 """A busy machine takes its time to start processes: the disturbances alone are timed."""
 

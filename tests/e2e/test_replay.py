@@ -143,8 +143,8 @@ def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: st
 
 
 def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
-    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=30)))
-    chat, *others = (replayed(said_in(written, talks), 8_000) for written in ("chat_completions", *OTHER_FORMATS))
+    talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=20)))
+    chat, *others = (replayed(said_in(written, talks), 5_000) for written in ("chat_completions", *OTHER_FORMATS))
     for other in others:
         assert not other.violations
         assert other.prefix_breaks == other.compactions >= 2
@@ -153,7 +153,7 @@ def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
 
 def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path: Path) -> None:
     """A talk of texts only, which is said in the same words in all formats."""
-    talk = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=14)))
+    talk = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=10)))
     with stage(MODEL, 4_000) as set_up:
         made = [
             Player(set_up.base_url, set_up.provider, MODEL, set_up.count, api_key=key).play(
