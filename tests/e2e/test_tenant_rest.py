@@ -87,6 +87,20 @@ def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulato
     assert erase(used.url).status == 200
 
 
+def test_what_answers_taught_is_not_stored_after_their_caller_erased_everything(
+    steno: StartSteno, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits to be stored with what others' answers taught."""
+    monkeypatch.setattr("app.providers.calibrations.FLUSH_SECONDS", 3_600.0)
+    started = steno(storage={"url": shared_url})
+    assert post(started.url, chat()).status == as_other(started.url, chat(), "POST").status == 200
+    assert erase(started.url).status == 200
+    started.stop()  # That stores what waits.
+    again = steno(storage={"url": shared_url})
+    assert b'"object":"calibrations"' in as_other(again.url, target="/context/tenant/export").body
+    assert kinds(again.url) == {"export.end"}
+
+
 def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everything(
     used: Steno, simulator: Simulator
 ) -> None:
