@@ -55,6 +55,7 @@ run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=
 		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
 
 simulator: run-env ## a provider on this machine, to try Steno with; needs no key; options: PORT=9000 WINDOW=8000
+	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(VENV)/python -m app.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
