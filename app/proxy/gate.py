@@ -108,7 +108,8 @@ class Gate:
         try:
             self._check_headers(headers)
             host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
-            if (page := self._door.check_origin(headers, host)) is not None:
+            stored = _proxied(scope["raw_path"])[1] is None
+            if (page := self._door.check_origin(headers, host, stored=stored)) is not None:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
