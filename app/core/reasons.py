@@ -33,6 +33,11 @@ class Code(StrEnum):
         "instructions, tools and the last user message alone are too large: no summary can help",
         ": ",
     )
+    RESERVE_GAVE_WAY = (
+        "reserve_gave_way",
+        "what is reserved for the answer leaves the history no room: less of the window is kept free",
+        ": ",
+    )
     NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
     STORAGE = "storage", "the database cannot be reached"
     STOPPING = "stopping", "the server is shutting down"
@@ -74,6 +79,10 @@ class Code(StrEnum):
     SUMMARIES_NOT_ENOUGH = (
         "summaries_not_enough",
         "three compactions in this request did not suffice; the next request goes on from there",
+    )
+    SUMMARIES_LEFT_OUT = (
+        "summaries_left_out",
+        "beside the summaries too little fits: the history goes without them, cut, and without its oldest messages",
     )
     SUMMARY_TAKES_TOO_LONG = (
         "summary_takes_too_long",
