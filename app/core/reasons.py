@@ -33,6 +33,11 @@ class Code(StrEnum):
         "instructions, tools and the last user message alone are too large: no summary can help",
         ": ",
     )
+    RESERVE_GAVE_WAY = (
+        "reserve_gave_way",
+        "what is reserved for the answer leaves the history no room: less of the window is kept free",
+        ": ",
+    )
     NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
     STORAGE = "storage", "the database cannot be reached"
     STOPPING = "stopping", "the server is shutting down"
@@ -74,6 +79,10 @@ class Code(StrEnum):
     SUMMARIES_NOT_ENOUGH = (
         "summaries_not_enough",
         "three compactions in this request did not suffice; the next request goes on from there",
+    )
+    SUMMARIES_LEFT_OUT = (
+        "summaries_left_out",
+        "beside the summaries too little fits: the history goes without them, cut, and without its oldest messages",
     )
     SUMMARY_TAKES_TOO_LONG = (
         "summary_takes_too_long",
@@ -130,7 +139,19 @@ class Code(StrEnum):
         "a system or developer message would not have been sent as it came",
     )
     TOOL_PAIR_SPLIT = "tool_pair_split", "a tool call would have been without its result, or a result without its call"
+    RESULT_APART = (
+        "result_apart",
+        "something would have stood between a tool call and its result, where the result has to come next",
+    )
     BOUND_MESSAGE_PARTED = "bound_message_parted", "a message would have been parted from the one it belongs to"
+    THOUGHTS_LAST = (
+        "thoughts_last",
+        "a message would have ended with the model's thoughts, which their provider refuses",
+    )
+    ROLES_NOT_ALTERNATING = (
+        "roles_not_alternating",
+        "two messages of the assistant would have stood in a row, for a provider that refuses that",
+    )
     NOTHING_LEFT = "nothing_left", "no message would have been left"
     QUOTED_AND_SENT = "quoted_and_sent", "a message would have been recalled that is sent anyway"
 
@@ -184,8 +205,8 @@ class Code(StrEnum):
 PROBLEMS = frozenset(
     {
         *(Code.OVER_THE_LIMIT, Code.NOT_COVERED_ONCE, Code.LAST_USER_MESSAGE_CHANGED),
-        *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.BOUND_MESSAGE_PARTED, Code.NOTHING_LEFT),
-        Code.QUOTED_AND_SENT,
+        *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.RESULT_APART, Code.BOUND_MESSAGE_PARTED),
+        *(Code.THOUGHTS_LAST, Code.ROLES_NOT_ALTERNATING, Code.NOTHING_LEFT, Code.QUOTED_AND_SENT),
     }
 )
 """What may be wrong with a payload."""

@@ -214,7 +214,7 @@ class Observation:
     def _record(self, answered: AnsweredCall) -> None:
         facts, job, decision = self.facts, self.facts.job, self.decision
         estimated, forwarded = facts.tokens(decision)
-        decided = facts.measure.decided
+        decided = facts.measure.decided_by(job.budget) if job.budget.given_way else facts.measure.decided
         if decision.actions or decision.why or self.waited_seconds is not None:
             reason = decision.reason
             decided = replace(

@@ -50,6 +50,13 @@ class Measure:
         """Whether nothing is to be done about it, as far as that is known before anything is counted."""
         return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
 
+    def budget_of(self, conversation: Conversation) -> Budget:
+        """The limits for a conversation that was counted: see `Budget.for_floor`."""
+        budget = self.budget
+        if conversation.is_within(budget.limit - budget.least_room):
+            return budget
+        return budget.for_floor(conversation.highest_floor)
+
     @lazy
     def least_remembered(self) -> int:
         """Nothing is made ahead for a history that is surely of at most so many tokens."""
@@ -58,7 +65,10 @@ class Measure:
     @lazy
     def decided(self) -> Decided:
         """By what it is decided about a request, for the ledger: all there is to say of one that goes as it came."""
-        budget, reported = self.budget, self.budget.line.reported
+        return self.decided_by(self.budget)
+
+    def decided_by(self, budget: Budget) -> Decided:
+        reported = budget.line.reported
         trigger = reported(min(budget.trigger.tokens, budget.limit))
         return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 

@@ -524,6 +524,29 @@ def test_values_stand_behind_what_is_carried_pinned_and_noted() -> None:
     assert [type(part) for part in found.parts] == [Summary, Carried, Pinned, Note, Note, Verbatim]
 
 
+@pytest.mark.parametrize("left", [Altered(5, ("cut",), 1, "shortened"), Pruned(5, 6, "repaired")])
+def test_values_stand_behind_what_is_carried_though_it_was_shortened_or_left_out(left: Part) -> None:
+    """Before it they might stand between a call and its result."""
+    asked = shop()
+    summary = Summary(chunk(asked, 0, 40, carried=(4, 5)))
+    view = View((summary, Carried(4), left, Pruned(40, 42), Verbatim(42, len(asked.transcript))), 100)
+    found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
+    assert [type(part) for part in found.parts] == [Summary, Carried, type(left), Note, Pruned, Verbatim]
+
+
+def test_no_value_stands_between_a_carried_call_and_its_shortened_result() -> None:
+    asking = replace(message("user", "a long result, and do go on"), answers=("d",), passed_on=())
+    call = ToolCall("d", "look", '{"place": 1}')
+    early = (user("My order is QX-8127."), assistant("", ToolCall("c", "get_order", '{"id": "QX-8127"}')))
+    answered = message("tool", "mail jo@example.org, 24.90 EUR", answers="c")
+    asked = talk(*early, answered, assistant("", call), asking, then=(user("And?"),))
+    shortened = Altered(4, ("a long",), 2, "shortened")
+    parts = (Summary(chunk(asked, 0, 6, carried=(3, 4))), Carried(3), shortened, Verbatim(6, len(asked.transcript)))
+    found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
+    assert values_of(found)
+    assert problems(asked, found, LIMIT) == []
+
+
 def test_without_calls_or_summaries_there_are_no_values() -> None:
     plain = talk(user("Mail jo@example.org about QX-8127."), then=(user("Hm."),), question="Thanks.")
     view = summarised(plain, 12)

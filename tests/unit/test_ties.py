@@ -186,3 +186,13 @@ def test_what_leaves_its_thoughts_costs_so_much_less() -> None:
     view, _ = tie(talked, whole(talked), {place: frozenset({b"other"})}, counted)
     assert view is not None
     assert whole(talked).tokens - view.tokens == 5
+
+
+def test_what_went_without_its_thoughts_before_stays_so_and_costs_nothing_twice() -> None:
+    talked = conversation(*talk([1, 0]))
+    parts = (Verbatim(0, len(talked.transcript)),)
+    plain, _ = tie(talked, View(parts, 50), {}, cost)
+    assert plain == View(parts, 50)
+    tied, print_ = tie(talked, View(parts, 50, untied=frozenset({5})), {}, cost)
+    assert tied == View(parts, 50, untied=frozenset({5}))
+    assert print_ is not None

@@ -97,6 +97,15 @@ class Case:
         boundary = max(self.masking.usable(path.covered), default=0)
         return build_view(self.conversation, path, self.masking.masks, boundary)
 
+    @property
+    def bare_view(self) -> View:
+        """The view with every mask in use, and without a chunk."""
+        if self.masking is None:
+            return build_view(self.conversation, Path())
+        # Also by one that was set behind a summary: it takes the place of that.
+        boundary = max((boundary.position for boundary in self.boundaries), default=0)
+        return build_view(self.conversation, Path(), self.masking.masks, boundary)
+
     @lazy
     def fitted_view(self) -> View:
         """That with its large texts shortened, which may still be over the limit."""

@@ -3,13 +3,13 @@
 Each step is a view that went through the policy's stages, in their order: masks and summaries are in it when it is
 chosen; then results are pruned by the session or by position, or faded, or the window slides; where it still does not
 fit, single messages are fitted, whole ones pruned, and in an emergency everything truncated; what was split is repaired
-last.
+last. Where the summaries themselves leave too little room for that, all of it is tried without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.core.limits.budget import Budget
@@ -69,7 +69,8 @@ UNTOUCHED = Decision(None)
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
     if policy.leaves_alone(conversation, budget):
-        return UNTOUCHED
+        why = _given_way(budget, conversation) if budget.given_way else ()
+        return Decision(None, why=why) if why else UNTOUCHED
     if conversation.floor >= budget.limit:
         return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
     return None
@@ -85,11 +86,30 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
+def _given_way(budget: Budget, sent: Conversation | View) -> Reasons:
+    """That what is sent leaves less of the window than the request reserves, where it does."""
+    if budget.line.reported(sent.tokens) <= budget.window - budget.given_way:
+        return ()
+    detail = (
+        f"of a window of {budget.window} tokens {budget.given_way} are to be kept for the answer, which leaves the"
+        f" history no room; {budget.reserve} are kept free"
+    )
+    return because(Code.RESERVE_GAVE_WAY, detail)
+
+
 def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     """The first step of the ladder that holds; where none does, the client's own bytes.
 
     `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
+    decision = _settled(case, why, in_vain=in_vain)
+    if not case.budget.given_way:
+        return decision
+    given_way = _given_way(case.budget, decision.view or case.conversation)
+    return replace(decision, why=(*given_way, *decision.why)) if given_way else decision
+
+
+def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
     conversation = case.conversation
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
@@ -114,12 +134,17 @@ def _step(name: StepName, view: View, *wrong: Code) -> Step:
 
 
 def _steps(case: Case, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit."""
+    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit; and
+    the whole history, masked and made to fit, where no room is left beside the summaries."""
     if (view := case.least_view) is not None:
         yield "least", _shaped(case, view), ()
     widest = _shaped(case, case.widest_view)
     yield "widest", widest, why
     yield from ((name, view, why) for name, view in _fitted(case, widest))
+    if widest.chunks and case.policy.prune:
+        given_up = (*why, Reason(Code.SUMMARIES_LEFT_OUT))
+        bare = _shaped(case, case.bare_view)
+        yield from (("without_summaries", view, given_up) for _, view in _fitted(case, bare))
 
 
 def _shaped(case: Case, view: View) -> View:

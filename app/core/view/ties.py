@@ -42,11 +42,11 @@ def tie(
     plain = _plain_prints(messages)
     begun = (turn for turn in reversed(conversation.transcript.turn_starts) if not messages[turn].answers)
     latest = next(begun, -1)  # A message with results goes on with the turn that they belong to.
-    untied: set[int] = set()
+    untied = set(view.untied) if view else set[int]()
     saved, drops, stood = 0, False, b""
     for index, said in _sent(conversation, view or whole(conversation)):
         holds = False
-        if index is not None and messages[index].tied:
+        if index is not None and messages[index].tied and index not in untied:
             # With several of them nobody knows which was answered.
             holds = prints.get(chain[index], frozenset({plain[index]})) == {stood}
             if not holds and thinks and index > latest:
@@ -57,7 +57,7 @@ def tie(
         stood = _next(stood, said, holds)
     end = chain[len(messages)]
     news = None if stood == plain[-1] and end not in prints else stood
-    if not untied and not drops:
+    if untied == (view.untied if view else set()) and not drops:
         return view, news
     changed = view or whole(conversation)
     return replace(changed, untied=frozenset(untied), drops=drops, tokens=changed.tokens - saved), news

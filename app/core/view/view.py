@@ -185,6 +185,15 @@ class Conversation:
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
 
     @property
+    def highest_floor(self) -> int:
+        """The floor of this request or of an earlier one of its history, the highest of them: so what depends on it
+        stays from turn to turn. Messages with results do not count but at the end: most of them can be shortened."""
+        transcript = self.transcript
+        fixed = self.instruction_tokens + sum(map(transcript.tokens_of, transcript.messages.instruction_places))
+        asked = (turn for turn in transcript.turn_starts if not transcript.messages[turn].answers)
+        return max(self.floor, fixed + max(map(transcript.tokens_of, asked), default=0))
+
+    @property
     def whole_floor(self) -> int:
         """What no summary can take away: the floor, and the last unit as it is."""
         transcript = self.transcript
