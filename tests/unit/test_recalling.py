@@ -371,6 +371,17 @@ def test_other_forms_of_the_view_have_notes_of_their_own() -> None:
 # Earlier turns
 
 
+@pytest.mark.parametrize("mark", ["Tool result:\n", "[read_file for 'birds.md'] Result: ", "OBSERVATION: "])
+def test_results_that_are_text_of_the_user_ask_nothing(mark: str) -> None:
+    said = "Our kestrel nests behind the chapel in Turku."
+    question = "Where does the kestrel nest?"
+    asked = talk(user(said), question=f"{mark}{question}")
+    view = summarised(asked, 40)
+    assert recall(asked, view) is view
+    asked = talk(user(said), question=f"{question}\n{mark}The chapel is old.")
+    assert said in quoted(recall(asked, summarised(asked, 40)))
+
+
 def test_results_and_documents_beside_a_question_are_not_asked_about() -> None:
     asked = replace(user("Which heron was that?"), texts=("Which heron was that?", "kestrel " * 30), passed_on=(1,))
     between = [(user, assistant)[n % 2](FILLER[n % len(FILLER)]) for n in range(1, 10)]

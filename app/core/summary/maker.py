@@ -263,7 +263,7 @@ def rules_of_plan(
     if settings.rule_patterns is None or not plan.spans:
         return NewRules()
     start, stop = plan.spans[0].start, plan.spans[-1].stop
-    found = rules_in(conversation.transcript.messages[start:stop], settings.rule_patterns, start)
+    found = rules_in(conversation.transcript.messages, settings.rule_patterns, start, stop)
     known = {rule.text for rule in found}
     inherited = [Rule(text, start) for text in settings.inherited_rules if text not in known] if start == 0 else []
     held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
