@@ -142,6 +142,10 @@ class Compactor:
             return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
 
+    async def without_ties(self, job: Job, decision: Decision) -> Decision:
+        """What to send after a refusal of thoughts that are tied to something else; remembered for what follows."""
+        return await self._ties.refused(job, decision)
+
     async def compact_asked(
         self, job: Job, on_start: OnStart = nobody, position: int | None = None
     ) -> tuple[Path | None, Reasons]:
