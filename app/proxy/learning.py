@@ -22,6 +22,7 @@ from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
+from app.wire.shapes import refused_shape
 from app.wire.usage import Usage
 
 log = structlog.get_logger("steno.observe")
@@ -54,6 +55,8 @@ class Observation:
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Why the provider refused the request, where that was its size."""
+    misshapen: str | None = None
+    """What the provider said of how the messages stand that it was sent, where we had changed them."""
     _answered: list[AnsweredCall] = field(default_factory=list)
     """What is not in the ledger yet."""
 
@@ -174,7 +177,9 @@ class Observation:
         try:
             windows, model = self.facts.provider.windows, self.facts.request.model
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
-            if first_frame and self.overflow is not None and self._answered:
+            if self.decision.view is not None and self.overflow is None:
+                self.misshapen = refused_shape(status, body, first_frame=first_frame)
+            if first_frame and (self.overflow or self.misshapen) and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
                 output, asked = self.facts.request.output, self.facts.measure.asked

@@ -9,7 +9,7 @@ last.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.core.limits.budget import Budget
@@ -106,6 +106,22 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
             return Decision(repaired, repaired.actions, still, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
+
+
+def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
+    """What is sent in place of a view that its provider refused for its shape: after summaries the same stages without
+    any, and without masks; after those the client's own bytes, where the window holds them.
+
+    None where there is nothing below, or the history itself is no better: then the refusal is the answer.
+    """
+    conversation, budget = case.conversation, case.budget
+    if problems(conversation, whole(conversation), conversation.tokens):
+        return None
+    if refused == "summarized":
+        lower = settle(case.without_memories())
+        if lower.view is not None:
+            return replace(lower, why=(*why, *lower.why))
+    return Decision(None, why=why) if budget.line.reported(conversation.tokens) <= budget.window else None
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
