@@ -29,8 +29,10 @@ class _Setback:
 class Setbacks:
     """What failed how often in a row: after the second time a pause, doubled each time up to five minutes."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
+        """`tolerated`: failures in a row that no pause follows."""
         self._clock = clock
+        self._tolerated = tolerated
         self._latest: Lineages[_Setback] = Lineages()
 
     def pauses(self, what: Lineage) -> Reasons | None:
@@ -55,8 +57,8 @@ class Setbacks:
     def failed(self, what: Lineage, why: Reasons) -> None:
         latest = self._latest.find(what)
         failures = (latest.failures if latest else 0) + 1
-        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - TOLERATED - 1, 10)
-        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > TOLERATED else 0.0
+        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - self._tolerated - 1, 10)
+        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > self._tolerated else 0.0
         self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
 
     def succeeded(self, what: Lineage) -> None:

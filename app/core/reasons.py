@@ -130,6 +130,12 @@ class Code(StrEnum):
     SUMMARY_TOO_LONG = "summary_too_long", "the summary is over its cap"
     SUMMARY_NOT_SMALLER = "summary_not_smaller", "the summary has more than 70 % of what it would replace"
 
+    PAYLOAD_REFUSED = (
+        "payload_refused",
+        "the provider refused how the messages stand that Steno made of this history; less was done, and will be",
+        ": ",
+    )
+
     # No payload could be made that may be sent: what was wrong with the last one that was tried.
     OVER_THE_LIMIT = "over_the_limit", "what could be made is still larger than the limit"
     NOT_COVERED_ONCE = "not_covered_once", "a message would have been left out, or sent twice"

@@ -282,7 +282,7 @@ class Exchange:
         )
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
-        """Decides, sends, and once more where the provider refuses the request for its size."""
+        """Decides, sends, and once more where the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.catch_up()
         decision = await self._decide(
@@ -290,6 +290,8 @@ class Exchange:
         )
         observed = self._decided(facts, decision, began, milestones)
         answering = await self._ask(observed, milestones)
+        if observed.misshapen is not None and not milestones.resent:
+            return await self._stepped_down(observed, answering, observed.misshapen, milestones)
         if (smaller := observed.recovery()) is None:
             return observed, answering
         return await self._recovered(observed, answering, smaller, milestones)
@@ -333,9 +335,7 @@ class Exchange:
         """The answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
         job: Job | None = smaller
-        for _ in range(self.services.overflow_retries):
-            if job is None:
-                break
+        while job is not None and milestones.resent < self.services.overflow_retries:
             milestones.reopen()
             began = monotonic()
             decision = await self._decide(facts, self.services.compactor.recover(job, milestones.on_start))
@@ -346,20 +346,45 @@ class Exchange:
             why = decision.why or (() if decision.status == "summarized" else latest.decision.why)
             decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
             latest = self._decided(facts, decision, began, milestones)
-            try:
-                again = await self._forwarding.obtain(latest, milestones)
-            except StenoError as error:
-                self.record.failed(error)
-                milestones.decide(observed.decision)
-                break
-            if again.status == 200 and latest.overflow is None:
-                await answering.close()
-                self.own_headers = context_headers(facts, decision)
+            if (again := await self._sent_again(observed, latest, answering, milestones)) is not None:
                 return latest, again
-            await again.close()
-            milestones.decide(observed.decision)
             job = latest.recovery()
         return observed, answering
+
+    async def _stepped_down(
+        self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
+    ) -> Obtained:
+        """The answer to what stands one step down the ladder, or the refusal there is. `said`: what was refused."""
+        facts, refused = observed.facts, observed.decision
+        milestones.reopen()
+        began = monotonic()
+        decision = await self._decide(facts, self.services.compactor.step_down(facts.job, refused, said))
+        if decision is refused:
+            milestones.decide(refused)
+            return observed, answering
+        lower = self._decided(facts, decision, began, milestones)
+        again = await self._sent_again(observed, lower, answering, milestones)
+        return (observed, answering) if again is None else (lower, again)
+
+    async def _sent_again(
+        self, observed: Observation, latest: Observation, answering: UpstreamAnswer, milestones: Milestones
+    ) -> UpstreamAnswer | None:
+        """The answer to what is sent in place of what was refused; None where the refusal stays the answer. What is
+        said of the client's own bytes is for the client in any case."""
+        milestones.resent += 1
+        try:
+            again = await self._forwarding.obtain(latest, milestones)
+        except StenoError as error:
+            self.record.failed(error)
+            milestones.decide(observed.decision)
+            return None
+        if (again.status == 200 and latest.overflow is None) or latest.decision.view is None:
+            await answering.close()
+            self.own_headers = context_headers(observed.facts, latest.decision)
+            return again
+        await again.close()
+        milestones.decide(observed.decision)
+        return None
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """The provider's status first, then its bytes."""

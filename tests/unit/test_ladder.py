@@ -7,7 +7,7 @@ import pytest
 
 from app.core.limits.budget import Line
 from app.core.reasons import Code, Reason, Reasons, because
-from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.ladder import Decision, settle, step_down, untouched
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
@@ -267,3 +267,34 @@ def test_an_orphan_is_taken_out_where_that_alone_makes_the_prompt_fit() -> None:
     orphan = message("tool", words(150), answers="nobody", tokens=2_000)
     decision = settled(conversation(*turns(2), orphan, QUESTION))
     assert (decision.actions, decision.reason) == (("repaired",), None)
+
+
+REFUSED = because(Code.PAYLOAD_REFUSED, "roles must alternate")
+FAR_TOO_LONG = conversation(message("system", "rules"), *turns(30, size=60), QUESTION)
+
+
+def test_below_a_refused_summary_stands_the_history_made_to_fit_without_any() -> None:
+    decision = step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50)), "summarized", REFUSED)
+    assert decision is not None
+    assert (decision.status, decision.why) == ("trimmed", REFUSED)
+    assert decision.view is not None
+    assert decision.view.tokens <= budget().limit
+
+
+def test_below_it_stand_the_clients_own_bytes_where_those_fit() -> None:
+    assert step_down(case(TALK, chunk(TALK, 0, 10)), "summarized", REFUSED) == Decision(None, (), REFUSED)
+
+
+def test_below_what_was_refused_without_a_summary_there_are_the_clients_own_bytes_or_nothing() -> None:
+    assert step_down(case(TALK), "trimmed", REFUSED) == Decision(None, (), REFUSED)
+    assert step_down(case(FAR_TOO_LONG), "trimmed", REFUSED) is None
+
+
+def test_below_a_summary_there_is_nothing_where_nothing_can_be_made_to_fit() -> None:
+    rigid = Policy(fit=False, prune=False, emergency=False)
+    assert step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50), policy=rigid), "summarized", REFUSED) is None
+
+
+def test_a_history_that_is_malformed_itself_goes_no_step_down() -> None:
+    talk = conversation(*turns(3), message("tool", "nobody asked", answers="c1"), QUESTION)
+    assert step_down(case(talk, chunk(talk, 0, 2)), "summarized", REFUSED) is None

@@ -124,3 +124,12 @@ def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
     assert not setbacks.failed_last(history("b"))
     setbacks.succeeded(A)
     assert not setbacks.failed_last(A)
+
+
+def test_where_no_failure_is_tolerated_the_first_one_pauses() -> None:
+    clock = Clock()
+    setbacks = Setbacks(clock, tolerated=0)
+    setbacks.failed(A, WHY)
+    assert setbacks.pauses(A) == WHY
+    clock.now = 30.0
+    assert setbacks.pauses(A) is None

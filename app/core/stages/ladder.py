@@ -128,6 +128,22 @@ def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
 
 
+def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
+    """What is sent in place of a view that its provider refused for its shape: after summaries the same stages without
+    any, and without masks; after those the client's own bytes, where the window holds them.
+
+    None where there is nothing below, or the history itself is no better: then the refusal is the answer.
+    """
+    conversation, budget = case.conversation, case.budget
+    if problems(conversation, whole(conversation), conversation.tokens):
+        return None
+    if refused == "summarized":
+        lower = settle(case.without_memories())
+        if lower.view is not None:
+            return replace(lower, why=(*why, *lower.why))
+    return Decision(None, why=why) if budget.line.reported(conversation.tokens) <= budget.window else None
+
+
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
     """What became of a view: it is what is sent where nothing is wrong with it."""
     return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
