@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from heapq import nlargest
 from re import compile as pattern
 
+from app.core.history.blocks import without_blocks
 from app.core.history.messages import History, Kind
 from app.core.recall.index import Index, Weights
 from app.core.values import value
@@ -54,7 +55,7 @@ NOTHING = Found((), 0.0)
 
 def found_for(question: int, history: History, index: Index, among: int, may: May) -> Found:
     """What the first `among` passages hold of what the user's message at `question` is about."""
-    text = _read("\n".join(history[question].own_texts))
+    text = _read("\n".join(without_blocks(history[question])))
     asked = dict.fromkeys(index.counted(text), 1.0)
     missing = 1 - sum(index.rarity(word, among) for word in asked) / (LITTLE * index.rarity("", among))
     before = history[question - 1] if question else None
