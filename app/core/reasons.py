@@ -94,6 +94,15 @@ class Code(StrEnum):
         "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
     )
 
+    CLIENT_INSTRUCTIONS_TOO_LONG = (
+        "client_instructions_too_long",
+        (
+            "what the client put into its messages for good takes more than a tenth of the limit:"
+            " the parts named are summarised or left out with their messages"
+        ),
+        ": ",
+    )
+
     RECALL_TOO_LONG = (
         "recall_too_long",
         "nothing was recalled: the history is longer than `compaction.recall.history_tokens`",
@@ -143,6 +152,10 @@ class Code(StrEnum):
     INSTRUCTIONS_CHANGED = (
         "instructions_changed",
         "a system or developer message would not have been sent as it came",
+    )
+    CLIENT_INSTRUCTIONS_MISSING = (
+        "client_instructions_missing",
+        "what the client put into its messages for good would not have been sent",
     )
     TOOL_PAIR_SPLIT = "tool_pair_split", "a tool call would have been without its result, or a result without its call"
     RESULT_APART = (
@@ -213,6 +226,7 @@ PROBLEMS = frozenset(
         *(Code.OVER_THE_LIMIT, Code.NOT_COVERED_ONCE, Code.LAST_USER_MESSAGE_CHANGED),
         *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.RESULT_APART, Code.BOUND_MESSAGE_PARTED),
         *(Code.THOUGHTS_LAST, Code.ROLES_NOT_ALTERNATING, Code.NOTHING_LEFT, Code.QUOTED_AND_SENT),
+        Code.CLIENT_INSTRUCTIONS_MISSING,
     }
 )
 """What may be wrong with a payload."""

@@ -14,6 +14,7 @@ from app.core.limits.budget import Budget
 from app.core.stages.fit import fit
 from app.core.stages.policy import Policy
 from app.core.tokens.estimate import Cost
+from app.core.view.blocks import Blocks, blocks_room
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.reading import Path, build_view, least_view, paths, widest_path
@@ -134,7 +135,8 @@ class Case:
 
 def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins) -> Case:
     """What a request begins with, before anything is looked up."""
-    pinned = conversation.with_pins(pins)
+    blocks = Blocks(conversation.transcript, policy.marks, blocks_room(budget), cost)
+    pinned = conversation.with_blocks(blocks).with_pins(pins)
     masks = _masks(pinned, policy, cost)
     return Case(pinned, policy, budget, cost, masking=Masking(masks) if masks else None)
 
@@ -142,4 +144,4 @@ def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Co
 def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | None:
     if policy.mask is None:
         return None
-    return Masks(conversation.transcript, policy.mask, cost, conversation.untouchable)
+    return Masks(conversation.transcript, policy.mask, cost, conversation.unchangeable)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from app.core.history.messages import own_message
 from app.core.limits.budget import Budget
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.stages.case import Case
@@ -23,7 +24,7 @@ from app.core.stages.prune import prune
 from app.core.stages.repair import repair
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
-from app.core.view.reading import whole
+from app.core.view.reading import said_again, whole, with_said_again
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
 
@@ -121,9 +122,10 @@ def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
             continue
         if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        repaired = repair(conversation, view, case.cost)
+        repaired = with_said_again(conversation, repair(conversation, view, case.cost))
         if not (wrong := problems(conversation, repaired, case.budget.limit)):
-            return Decision(repaired, repaired.actions, still, failed, (*tried, _step(name, repaired)))
+            told = (*still, *_left_out(case, repaired))
+            return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
 
@@ -142,6 +144,17 @@ def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
         if lower.view is not None:
             return replace(lower, why=(*why, *lower.why))
     return Decision(None, why=why) if budget.line.reported(conversation.tokens) <= budget.window else None
+
+
+def _left_out(case: Case, view: View) -> Reasons:
+    """What the client said for good that is too long to be said again."""
+    conversation, reported = case.conversation, case.budget.line.reported
+    parts = (
+        f"{' '.join(block.mark.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
+        for block in said_again(conversation, view.parts).left_out
+    )
+    detail = ", ".join(parts)
+    return because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:

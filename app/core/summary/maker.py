@@ -103,8 +103,13 @@ class ChunkMaker:
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
         """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
-        transcript = self.conversation.transcript
-        messages = transcript.messages[span.start : span.stop]
+        transcript, blocks = self.conversation.transcript, self.conversation.blocks
+        stands = {span.start + offset for offset in carried}
+        again = blocks.again(span.stop, stands)
+        messages = [
+            message if index in stands else blocks.unquoted(message, index, again)
+            for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
+        ]
         # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
         readable = self.settings.input_tokens
         too_large = quoted_tokens(transcript, span.start, span.stop) > readable

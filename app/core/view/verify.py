@@ -12,6 +12,7 @@ from itertools import pairwise
 from app.core.history.messages import Kind, Message
 from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import said_again
 from app.core.view.view import (
     Altered,
     Carried,
@@ -59,10 +60,13 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
                     kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
     orphans = _orphans(transcript.messages, sent, kept_calls)
+    shortened = (part for part in view.parts if isinstance(part, Altered))
+    asked = verbatim | {part.index for part in shortened if _keeps_own_words(conversation, part)}
     checks = (
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
-        (0 <= transcript.last_user not in verbatim, Code.LAST_USER_MESSAGE_CHANGED),
+        (0 <= transcript.last_user not in asked, Code.LAST_USER_MESSAGE_CHANGED),
         (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
+        (_lacks_blocks(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
         (bool(orphans), Code.TOOL_PAIR_SPLIT),
         (not orphans and _are_results_apart(transcript.messages, order, kept_calls), Code.RESULT_APART),
         (_is_parted(transcript.messages, order), Code.BOUND_MESSAGE_PARTED),
@@ -160,6 +164,20 @@ def _is_parted(messages: Sequence[Message], order: Order) -> bool:
         index is not None and messages[index].bound and index + 1 not in (then, len(messages))
         for index, then in pairwise((*order, None))
     )
+
+
+def _keeps_own_words(conversation: Conversation, part: Altered) -> bool:
+    """Whether all that was taken away of a message are results that stand in it."""
+    message = conversation.transcript.messages[part.index]
+    places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
+    return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
+
+
+def _lacks_blocks(conversation: Conversation, view: View) -> bool:
+    """Whether something that the client said for good is said nowhere in the view."""
+    noted = [part.text for part in view.parts if isinstance(part, Note)]
+    again = said_again(conversation, view.parts)
+    return not all(any(block.text in text for text in noted) for block in again.blocks)
 
 
 def _orphans(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.format import Draft
 from app.wire.members import Unreadable, split_array
@@ -195,7 +196,10 @@ def _read(raw: bytes, item: Json) -> Message:
     texts, media = tuple(text for _, text in slots(item)), tuple(_media(item))
     if type_ == "message":
         role = str(item.get("role"))
-        return Message(ROLES.get(role, Kind.OTHER), role, texts, raw, b"", media=media)
+        kind = ROLES.get(role, Kind.OTHER)
+        if kind is Kind.USER and not media and is_programs(texts):
+            kind = Kind.CLIENT
+        return Message(kind, role, texts, raw, b"", media=media)
     if type_ == REASONING:
         thoughts, size = tuple(_thoughts(item)), len(_text(item.get("encrypted_content")))
         return Message(
