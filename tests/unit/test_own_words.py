@@ -227,6 +227,10 @@ PROTOCOLS = {
             "Command read_file returned:",
             "Code output:",
             "exitcode: 0 (execution succeeded)\nCode output:",
+            "read_file result:",
+            "read_file(path='a') returned:",
+            "Tool: read_file\nOutput:",
+            "Observation 2:",
             "Tool output for readFile tool call:",
             "Werkzeugergebnis:",
             "Ergebnis des Werkzeugs read_file:",
@@ -316,6 +320,9 @@ PROTOCOLS = {
             "网页内容如下：",
             "ページの内容：",
             "Output:",
+            "Issue #12: The parser is broken\n",
+            "Comment by eve:",
+            "Page content:",
             "Traceback (most recent call last):",
         ),
     ),
@@ -520,6 +527,7 @@ def test_documents_and_fences_may_go_over_parts() -> None:
         ("<document>", ORDERS[0], "</document>"),
         ("<document>\nx</document>", f"{ORDERS[0]}\n</document>"),
         ("<document>\nx</document>\ny", ORDERS[0], "<document>\nz</document>"),
+        ("<document>\n<document>\nx</document>", ORDERS[0], "<document>\nz</document>"),
         ("<log>\nx", ORDERS[0]),
         ("```\nx", ORDERS[0], "```"),
         ("See <b>this</b>", ORDERS[0] + "</b>"),
@@ -540,7 +548,9 @@ def test_behind_a_mark_in_what_is_not_read_nothing_counts() -> None:
     assert rules([user(*many, *many, RULE)]) == [RULE]
     assert rules([user(f"<system-reminder>x. {ORDERS[0]} {page}</system-reminder>{RULE}")]) == [RULE]
     assert rules([user(f"<system-reminder>x. {ORDERS[0]} {page}</system-reminder>{page}{RULE}")]) == []
-    assert rules([user(f"See <b>this. {ORDERS[0]} {page}</b>{page}{RULE}")]) == [RULE]
+    assert rules([user(f"See <b>this. {ORDERS[0]} {page}</b>{page}{RULE}")]) == []
+    assert rules([user(f"{page}{page}\n```\nx </b>\n{ORDERS[0]}\n```\n{RULE}")]) == []
+    assert rules([user(f"Use List<String>.\n```\n\0x </b>\n{ORDERS[0]}\n```\n{RULE}")]) == []
     assert rules([user(f"{page}</log>\n{RULE}")]) == [RULE]
 
 

@@ -140,8 +140,9 @@ def words_of(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     messages before it are results.
     """
     read = _read(texts)
+    # Tags may be in a fence, and fences between tags: neither hides where the other begins.
     own = _blank(read.lines, _tagged(read))
-    own = _blank(own, _fenced(own, read.parts))
+    own = _blank(own, [*_fenced(own, read.parts), *_fenced(read.lines, read.parts, is_closed=True)])
     result = _first_result(read)
     end = min(result, _first_document(read))
     spans: list[Span] = []
@@ -271,16 +272,17 @@ def _is_whole(read: _Read, held: _Tagged) -> bool:
 def _end_of(read: _Read, start: int, name: str) -> int:
     """Where what a tag begins ends if no tag ends it: it may be a word in a sentence."""
     is_known = name in CLIENT_TAGS and ("-" in name or "_" in name)
-    if is_known or _ALONE.match(read.lines, read.lines.rfind("\n", 0, start) + 1):
+    if is_known or GAP in read.lines[start:] or _ALONE.match(read.lines, read.lines.rfind("\n", 0, start) + 1):
         return len(read.lines)
-    return max(start, read.lines.find(GAP, start))
+    return start
 
 
-def _fenced(text: str, parts: Sequence[Span]) -> Iterator[Span]:
-    """What stands between the first fence of a part and the last one, and after one that nothing ends."""
+def _fenced(text: str, parts: Sequence[Span], is_closed: bool = False) -> Iterator[Span]:
+    """What stands between the first fence of a part and the last one, and after one that nothing ends, unless all are
+    taken for closed."""
     for start, stop in parts:
         fences = [*_FENCE.finditer(text, start, stop)]
-        if len(fences) % 2:
+        if len(fences) % 2 and not is_closed:
             yield fences[0].start(), len(text)
             return
         if fences:

@@ -63,7 +63,8 @@ RESULTS = {
         r"your (?:last )?(?:output|response) (?:could not be|was not) ",
     ),
     "LangChain, ReAct, smolagents, CrewAI": (
-        rf"observations?{_STOP}",
+        rf"(?:observations?|obs)(?:[ \t]*#?\d+)?{_STOP}",
+        r"tool(?:[ _]?name)?[ \t]*[:：][ \t]*[\w.-]+[ \t]*$",
         r"invalid (?:or incomplete response|format: missing)",
         r"(?:execution logs|last output from code snippet|call id)[ \t]*:",
     ),
@@ -78,6 +79,8 @@ RESULTS = {
         rf"(?:(?:the|here (?:is|are)|this is)(?: the)? )?{_GIVER}[ \t_-]?{_GIVEN}[ \t]*$",
         rf"(?:results?|outputs?|responses?|return values?) (?:of|from|for)\b(?:[^\n]{{1,200}}?{_STOP}|[^\n.!?]{{1,200}}$)",
         r"(?:web )?search results? (?:of|from|for)\b",
+        rf"[\w.-]{{1,64}}_[\w.-]{{1,64}}(?:\([^\n]{{0,200}}?\))?[ \t]+{_GIVEN}{_FOR}{_STOP}",
+        r"[\w.-]{1,64}\([^\n]{0,200}?\)[ \t]*(?:->|=>|returned\b)",
     ),
     "German": (
         r"(?:werkzeug|tool|funktion|befehl|ausführung|such|abfrage|skript)\w*[ \t-]?(?:ergebnis(?:se)?|ausgaben?|antwort(?:en)?"
@@ -169,12 +172,15 @@ DOCUMENTS = {
         r"(?:here (?:is|are) the )?contents? (?:of|from)\b[^\n]{1,300}[:：]",
         r"content from (?:@|referenced files)",
         r"(?:file|filename|file ?path|path|url|url source|source|link)[*_]{0,2}[:：][ \t]*[`'\"<]?(?=\S*[/.])\S{3,}",
-        r"markdown content[:：]",
+        r"(?:(?:page|web ?page|website|file|document|article|mail|message|issue|markdown) ?)?(?:contents?|body)[*_]{0,2}[:：]",
+        r"(?:issue|pull request|ticket|comment|discussion) #\d+",
+        r"comments? (?:by|from|on)\b[^\n]{1,120}[:：]",
         r"agents\.md instructions|\.(?:clinerules|cursorrules|roorules)\b",
         r"(?:begin|start)(?:ning)? of (?:the )?(?:file|document|page|message|mail|context|content|article|quote|text)\b",
     ),
     "what came out somewhere": (
-        r"(?:results?|outputs?|responses?|logs?|stdout|stderr)[*_]{0,2}[ \t]*[:：][*_]{0,2}[ \t]*$",
+        r"(?:responses?|logs?)[*_]{0,2}[ \t]*[:：][*_]{0,2}[ \t]*$",
+        r"(?:results?|outputs?|stdout|stderr|returned|return value)[*_]{0,2}[ \t]*[:：]",
         r"traceback \(most recent call last\)",
     ),
     "what is to be worked on": (
