@@ -40,8 +40,7 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str]) -> A
 
 def _codex(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
     """Codex reads no variable. As a provider of its own, and not as OpenAI's at another address: that one it asks by
-    WebSocket first, which Steno does not relay, and gives up after seven seconds. Without a key in the environment it
-    sends the one of its login."""
+    WebSocket first, which Steno refuses. Without a key in the environment it sends the one of its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

@@ -13,7 +13,14 @@ from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
-from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
+from app.errors import (
+    StenoError,
+    UpstreamDisconnected,
+    UpstreamTimedOut,
+    UpstreamUnreachable,
+    UpstreamUnreadable,
+    WebSocketNotSpoken,
+)
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
 from app.metrics.metrics import Metrics
@@ -161,12 +168,16 @@ class RequestRecord:
         )
 
     def failed(self, error: StenoError) -> None:
-        """The client gets an error of ours. A provider that is away is logged once, and then once a minute."""
+        """The client gets an error of ours. A provider that is away, and WebSockets that clients try, are logged once,
+        and then once a minute."""
         if self.span is not None:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
             self.metrics.upstream_error(error.code)
-        if not isinstance(error, _ABOUT_PROVIDER):
+        if isinstance(error, WebSocketNotSpoken):
+            if (times := self.repeats.again(error.code)) is not None:
+                log.info("websocket refused", request_id=self.request_id, path=self.path, times=times)
+        elif not isinstance(error, _ABOUT_PROVIDER):
             log.warning(
                 "request refused",
                 request_id=self.request_id,
