@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+import structlog
+
 from app.core.lazy import lazy
 from app.core.limits.ahead import least_remembered
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
@@ -20,7 +22,11 @@ from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat, WireRequest
 
+log = structlog.get_logger("steno.windows")
+
 MOST_REMEMBERED = 4_096
+MOST_GUESSED = 100
+"""Models of which is said that nobody knows their windows: callers can make up any number of names."""
 SECONDS = 1.0
 """So long a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
@@ -87,6 +93,7 @@ class Measuring:
         self._base_model = base_model
         self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
         """Each with the provider's revision."""
+        self._guessed: set[tuple[str, str]] = set()
 
     async def of(self, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
         """Waits a moment for the provider's windows where they are still asked for.
@@ -134,10 +141,24 @@ class Measuring:
         rules = rules_of(self._policies, provider.settings, request, caller)
         asked = caller.window_asked
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
+        if window.source == "default":
+            self._say_guessed(provider, model, window)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
+
+    def _say_guessed(self, provider: Provider, model: str, window: Window) -> None:
+        """Once of each model."""
+        if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
+            self._guessed.add((provider.name, model))
+            log.warning(
+                "a model's window is a guess",
+                upstream=provider.name,
+                model=model[:LONGEST_MODEL],
+                window=window.context,
+                remedy="Set `context_window` for it in `models`, or `base_model` to one that it is like.",
+            )
 
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:

@@ -41,6 +41,8 @@ class ToolCall:
     """It has no id: the next result that is by place answers it."""
     anywhere: bool = False
     """Its result may stand anywhere behind it, not only next to it."""
+    kept: bool = False
+    """Its provider knows it by an id of its own, beside the one that its result names."""
 
 
 @value
@@ -54,10 +56,16 @@ class Media:
     detail: str = ""
     """For an image: low, high, auto or empty."""
     width: int = 0
-    """Of an image, in pixels; 0 where it is not known."""
+    """Of an image, in pixels, or of a file's first page, in points; 0 where it is not known."""
     height: int = 0
     seconds: float = 0.0
     """Length of a recording; 0 where it is not known."""
+    pages: int = 0
+    """Of a file; 0 where they are not known."""
+    glyphs: int = 0
+    """Written on all its pages together."""
+    text: str = ""
+    """Of a file that is text."""
 
 
 @value

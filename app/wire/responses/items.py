@@ -225,7 +225,8 @@ def _call(raw: bytes, item: Json, type_: str) -> Message:
     id_ = item.get(known.id)
     # The provider's own search for tools has no id: what it found stands behind it.
     by_place = type_ == "tool_search_call" and not isinstance(id_, str)
-    call = ToolCall(_text(id_), known.name or _text(item.get("name")), arguments, by_place, anywhere=True)
+    name, kept = known.name or _text(item.get("name")), isinstance(item.get("id"), str)
+    call = ToolCall(_text(id_), name, arguments, by_place, anywhere=True, kept=kept)
     fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
     sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
     return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)
