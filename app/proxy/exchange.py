@@ -14,7 +14,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from app.compaction.job import CompactionStart, Job
-from app.core.reasons import Code, Reason, because
+from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.errors import StenoError
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
@@ -143,6 +143,8 @@ class Exchange:
     """The summaries that its history begins with, in place of a reference."""
     sent: WireRequest | None = None
     """The request as it came, with its reference."""
+    left_out: Reasons = ()
+    """Why a compaction was left out that the client asked for beside its answer."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
@@ -322,6 +324,8 @@ class Exchange:
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
+        if self.left_out and not decision.why:
+            decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
         self.record.decided(facts, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)

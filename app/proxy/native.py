@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import time
 
 from app.compaction.references import BrokenReference, Reference
-from app.core.reasons import Code, joined
+from app.core.reasons import Code, because, joined
 from app.core.stages.ladder import Decision
 from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
@@ -110,7 +110,8 @@ async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
     if path is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in why):
         raise NothingToCompact("There is nothing to compact: the history holds no turn.")
     if path is None:
-        raise CompactionFailed(f"The history could not be compacted: {joined(why) or Code.SUMMARY_FAILED}.")
+        why = why or because(Code.SUMMARY_FAILED)
+        raise CompactionFailed(f"The history could not be compacted: {joined(why)}.", why)
     view = await job.beside(services.work, lambda: build_view(job.conversation, path))
     decision = Decision(view, view.actions)
     services.store.record(await job.beside(services.work, lambda: seen(facts, decision)))

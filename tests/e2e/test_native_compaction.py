@@ -388,6 +388,41 @@ def test_a_block_comes_before_the_answer_of_another_steno(
     assert [block.type for block in answer.content] == ["compaction", "text"]
 
 
+PAUSING = {**EDIT, "context_management": {"edits": [{**BEYOND, "pause_after_compaction": True}]}}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("edit", [EDIT, PAUSING], ids=["first", "pausing"])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(Fault(status=500), "summariser_status_500"), (Fault(text="Done."), "summary_too_short")],
+    ids=["down", "brief"],
+)
+def test_a_request_is_answered_without_the_block_that_could_not_be_made(
+    claude: anthropic.Anthropic, simulator: Simulator, edit: dict[str, Any], fault: Fault, reason: str, streamed: bool
+) -> None:
+    """The history fits: what was asked for beside its answer is no reason to refuse that."""
+    simulator.summary_default = fault
+    messages = said(0, 12)
+    asked: dict[str, Any] = {"model": CLAUDE, "max_tokens": 500, "messages": messages, "stream": streamed, **edit}
+    raw = claude.beta.messages.with_raw_response.create(**asked)
+    assert raw.status_code == 200
+    assert reason in raw.headers["x-context-reason"]
+    sent = told(simulator)[-1]
+    assert sent["messages"] == messages
+    assert "context_management" not in sent
+    if not streamed:
+        assert [block.type for block in raw.parse().content] == ["text"]
+
+
+def test_a_compaction_that_is_all_that_was_asked_for_is_an_error_where_it_fails(
+    claude: anthropic.Anthropic, simulator: Simulator
+) -> None:
+    simulator.summary_default = Fault(status=500)
+    with pytest.raises(anthropic.InternalServerError, match="could not be compacted: summariser_status_500"):
+        ask(claude, said(0, 12), **SUMMARIZE)
+
+
 def test_a_pause_gives_the_block_alone(claude: anthropic.Anthropic) -> None:
     pausing = {**EDIT, "context_management": {"edits": [{**BEYOND, "pause_after_compaction": True}]}}
     answer = ask(claude, said(0, 12), **pausing)
