@@ -45,7 +45,7 @@ from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
-from app.proxy.native import ExtendedAnswer, resolved
+from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
@@ -53,7 +53,6 @@ from app.proxy.services import Services
 from app.tracing.spans import Tracer
 from app.wire.format import WireRequest
 from app.wire.members import Unreadable
-from app.wire.native import Referred
 from app.wire.paths import path_of
 
 log = structlog.get_logger("steno.chat")
@@ -152,8 +151,7 @@ class Exchange:
             return
         try:
             request = await self._read()
-            if request.referred is not None:
-                request = await self._resolved(request, request.referred)
+            request = await self._restored(request)
             handed_off = self._hands_off(request)
             facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
         except Unreadable as error:
@@ -198,16 +196,12 @@ class Exchange:
     async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
         await self._bypass(reason, request.untouched)
 
-    async def _resolved(self, request: WireRequest, referred: Referred) -> WireRequest:
-        """With what stands for a compaction of ours in its place."""
-        native = self.caller.format.native
-        if native is None:
+    async def _restored(self, request: WireRequest) -> WireRequest:
+        """With the summaries in place of a compaction of ours."""
+        if (found := await restored(self.services, self.caller, request)) is None:
             return request
-        found = await resolved(self.services, self.caller, referred)
-        self.caller = replace(self.caller, continues=found.conversation_id, inherited_rules=found.rules)
-        self.sent, self.referred = request, found.chunks
-        self.body = native.resolved(request, found.text)
-        return await self._read()
+        self.caller, self.body, self.sent, self.referred = found.caller, found.body, request, found.chunks
+        return found.request
 
     def _take_in(self, request: WireRequest) -> Coroutine[Any, Any, Facts]:
         services, caller, request_id = self.services, self.caller, self.record.request_id

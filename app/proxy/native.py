@@ -9,6 +9,7 @@ is summarised where that is due (`compacted`) -> the answer is that alone, or th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from time import time
 
 from app.compaction.references import BrokenReference, Reference
@@ -25,7 +26,7 @@ from app.proxy.archiving import archive
 from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
-from app.proxy.intake import count, take_in
+from app.proxy.intake import count, read, take_in
 from app.proxy.meanwhile import kept_alive
 from app.proxy.report import seen
 from app.proxy.services import Services
@@ -80,6 +81,27 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
         raise InvalidReference(f"A compaction in the history cannot be read: its text was altered. {_REMEDY}")
     rules = tuple(merged_rules(chunk.rules for chunk in chunks))
     return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
+
+
+@value
+class Restored:
+    """A request whose history began with a compaction of ours, and has its summaries in that place."""
+
+    caller: Caller
+    body: bytes
+    request: WireRequest
+    chunks: tuple[str, ...]
+    """The summaries."""
+
+
+async def restored(services: Services, caller: Caller, request: WireRequest) -> Restored | None:
+    """None where it has no such. Raises what `resolved` raises, and `read`."""
+    if (native := caller.format.native) is None or request.referred is None:
+        return None
+    found = await resolved(services, caller, request.referred)
+    caller = replace(caller, continues=found.conversation_id, inherited_rules=found.rules)
+    body = native.resolved(request, found.text)
+    return Restored(caller, body, await read(services, caller, body), found.chunks)
 
 
 def is_due(facts: Facts, ask: CompactionAsk) -> bool:
