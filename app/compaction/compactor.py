@@ -196,6 +196,8 @@ class Compactor:
                 return None, last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
             if self._tasks.draining:
                 return None, because(Code.STOPPING)
+            if position is None and (paused := self._setbacks.pauses(job.undertaking(plan))) is not None:
+                return None, (*paused, Reason(Code.SUMMARY_FAILED_LATELY))  # A client repeats what failed by itself.
             progress.latest = await self._leased.make(progress, plan)
             if not _goes_on(progress.latest):
                 if progress.without_store:

@@ -14,7 +14,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from app.compaction.job import CompactionStart, Job
-from app.core.reasons import Code, Reason, because
+from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.errors import StenoError
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
@@ -45,7 +45,7 @@ from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
-from app.proxy.native import ExtendedAnswer, resolved
+from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
@@ -53,7 +53,6 @@ from app.proxy.services import Services
 from app.tracing.spans import Tracer
 from app.wire.format import WireRequest
 from app.wire.members import Unreadable
-from app.wire.native import Referred
 from app.wire.paths import path_of
 
 log = structlog.get_logger("steno.chat")
@@ -143,6 +142,8 @@ class Exchange:
     """The summaries that its history begins with, in place of a reference."""
     sent: WireRequest | None = None
     """The request as it came, with its reference."""
+    left_out: Reasons = ()
+    """Why a compaction was left out that the client asked for beside its answer."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
@@ -150,8 +151,7 @@ class Exchange:
             return
         try:
             request = await self._read()
-            if request.referred is not None:
-                request = await self._resolved(request, request.referred)
+            request = await self._restored(request)
             handed_off = self._hands_off(request)
             facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
         except Unreadable as error:
@@ -196,16 +196,12 @@ class Exchange:
     async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
         await self._bypass(reason, request.untouched)
 
-    async def _resolved(self, request: WireRequest, referred: Referred) -> WireRequest:
-        """With what stands for a compaction of ours in its place."""
-        native = self.caller.format.native
-        if native is None:
+    async def _restored(self, request: WireRequest) -> WireRequest:
+        """With the summaries in place of a compaction of ours."""
+        if (found := await restored(self.services, self.caller, request)) is None:
             return request
-        found = await resolved(self.services, self.caller, referred)
-        self.caller = replace(self.caller, continues=found.conversation_id, inherited_rules=found.rules)
-        self.sent, self.referred = request, found.chunks
-        self.body = native.resolved(request, found.text)
-        return await self._read()
+        self.caller, self.body, self.sent, self.referred = found.caller, found.body, request, found.chunks
+        return found.request
 
     def _take_in(self, request: WireRequest) -> Coroutine[Any, Any, Facts]:
         services, caller, request_id = self.services, self.caller, self.record.request_id
@@ -324,6 +320,8 @@ class Exchange:
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
+        if self.left_out and not decision.why:
+            decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
         self.record.decided(facts, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)

@@ -160,8 +160,8 @@ class Gate:
             return self._compacting
         if scope["method"] == "POST" and (counted := self._counted.get(theirs.rstrip(b"/"))) is not None:
             scope[FORMAT] = counted
-            if counts_forwarded(scope["headers"]):
-                return self._counting
+            counts_forwarded(scope["headers"])
+            return self._counting
         return self._passthrough
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:

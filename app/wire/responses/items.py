@@ -23,11 +23,14 @@ from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
 from app.wire.objects import decoded_object, meant_by, without, written_alike
 from app.wire.responses.media import read_media
+from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
 Path = tuple[str | int, ...]
 """Where a value stands in an item."""
 
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
 """What that member begins with, which is no text and no item."""
 
@@ -171,7 +174,7 @@ def stands_beside(alone: bytes) -> bool:
     if not INSTRUCTIONS.match(alone, 1):
         return False
     try:
-        return len(msgspec.json.decode(alone, type=dict[str, msgspec.Raw])) == 1
+        return len(decoded(alone, _decode_members)) == 1
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
@@ -182,7 +185,7 @@ def _bare_text(raw: bytes) -> str | None:
         return None
     found = INSTRUCTIONS.match(raw)
     try:
-        return msgspec.json.decode(raw[found.end() :] if found else raw, type=str)
+        return decoded(raw[found.end() :] if found else raw, _decode_text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(str(error)) from error
 
