@@ -315,3 +315,12 @@ def test_an_orphan_is_taken_out_where_that_alone_makes_the_prompt_fit() -> None:
     orphan = message("tool", words(150), answers="nobody", tokens=2_000)
     decision = settled(conversation(*turns(2), orphan, QUESTION))
     assert (decision.actions, decision.reason) == (("repaired",), None)
+
+
+def test_a_provider_that_refuses_the_assistant_twice_in_a_row_is_sent_notes_between() -> None:
+    talk = conversation(*turns(12, size=40), QUESTION).with_pins(Pins((3, 5)))
+    policy = replace(FIT_ONLY, alternates=True)
+    decision = settle(case(talk, chunk(talk, 0, 8), policy=policy))
+    assert decision.view is not None
+    kinds = [type(part).__name__ for part in decision.view.parts]
+    assert kinds == ["Summary", "Pinned", "Note", "Pinned", "Verbatim"]

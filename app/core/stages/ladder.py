@@ -20,7 +20,7 @@ from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
-from app.core.stages.repair import repair
+from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
 from app.core.view.reading import whole
@@ -110,7 +110,7 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
 
 
 def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
-    conversation = case.conversation
+    conversation, alternates = case.conversation, case.policy.alternates
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
     tried: list[Step] = []
@@ -122,7 +122,9 @@ def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
         if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
         repaired = repair(conversation, view, case.cost)
-        if not (wrong := problems(conversation, repaired, case.budget.limit)):
+        if alternates:
+            repaired = separated(conversation, repaired, case.cost)
+        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=alternates)):
             return Decision(repaired, repaired.actions, still, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))

@@ -39,6 +39,8 @@ class Policy:
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
+    alternates: bool = False
+    """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 
     @property
     def summarises(self) -> bool:
