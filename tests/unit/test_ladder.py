@@ -346,3 +346,12 @@ def test_below_a_summary_there_is_nothing_where_nothing_can_be_made_to_fit() -> 
 def test_a_history_that_is_malformed_itself_goes_no_step_down() -> None:
     talk = conversation(*turns(3), message("tool", "nobody asked", answers="c1"), QUESTION)
     assert step_down(case(talk, chunk(talk, 0, 2)), "summarized", REFUSED) is None
+
+
+def test_a_provider_that_refuses_the_assistant_twice_in_a_row_is_sent_notes_between() -> None:
+    talk = conversation(*turns(12, size=40), QUESTION).with_pins(Pins((3, 5)))
+    policy = replace(FIT_ONLY, alternates=True)
+    decision = settle(case(talk, chunk(talk, 0, 8), policy=policy))
+    assert decision.view is not None
+    kinds = [type(part).__name__ for part in decision.view.parts]
+    assert kinds == ["Summary", "Pinned", "Note", "Pinned", "Verbatim"]

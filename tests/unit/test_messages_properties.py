@@ -179,7 +179,8 @@ def sent(request: Asked, steno: Steno, raw: bytes, *, alternate: bool) -> dict[s
 @given(SEEDS)
 def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -> None:
     random = Random(seed)
-    talk, steno, alternate = Talk(random), Steno(preset, recalls=True), random.random() < 0.5
+    talk, alternate = Talk(random), random.random() < 0.5
+    steno = Steno(preset, alternates=alternate, recalls=True)
     pins = [random.randint(0, 30)] if random.random() < 0.2 else []
     for stop in talk.requests:
         body = body_of(random, talk.messages[:stop])
@@ -194,6 +195,7 @@ def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -
         if alternate:
             roles = [message["role"] for message in payload["messages"]]
             assert ("user", "user") not in set(pairwise(roles))
+            assert rows_of_the_assistant(payload) <= rows_of_the_assistant(body), "those of a paused turn stay"
 
 
 @PRESETS
@@ -218,6 +220,11 @@ def test_odd_histories_are_compacted_or_passed_and_never_fail(preset: PresetName
     raw = json.dumps({"model": "m", "messages": messages}).encode()
     payload = sent(asked(raw), Steno(preset), raw, alternate=random.random() < 0.5)
     assert payload is None or payload["messages"]
+
+
+def rows_of_the_assistant(body: dict[str, Any]) -> int:
+    roles = [message["role"] for message in body["messages"] if message["role"] != "system"]
+    return sum(pair == ("assistant", "assistant") for pair in pairwise(roles))
 
 
 def check_contents(body: dict[str, Any], payload: dict[str, Any]) -> None:

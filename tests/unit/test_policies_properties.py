@@ -69,6 +69,7 @@ class Steno:
     preset: PresetName
     input_tokens: int = 1_500
     """What one summary call can read."""
+    alternates: bool = False
     recalls: bool = False
     """Whether quotations and exact values are added to what was decided."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Steno:
     def __post_init__(self) -> None:
         loaded = load(compaction={"preset": self.preset})
         self.enabled = loaded.compaction.enabled
-        self.policy: Policy = policy_of(loaded.compaction)
+        self.policy: Policy = replace(policy_of(loaded.compaction), alternates=self.alternates)
         shares = shares_of(loaded.compaction, loaded.summary)
         self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, shares)
         self.summary = replace(

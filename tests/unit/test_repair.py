@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from app.core.history.messages import Message
-from app.core.stages.repair import repair
+from app.core.stages.repair import GAP, repair, separated
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Carried, Part, Pruned, Verbatim, View
+from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 USER = message("user", "q")
@@ -175,3 +175,13 @@ def test_a_message_that_loses_its_calls_goes_without_signed_thoughts() -> None:
     half = replace(caller("a", "b"), tied=True, thoughts=(thoughts,))
     kept = conversation(USER, half, result("a"), USER)
     assert repair(kept, whole(kept), costing).untied == frozenset()
+
+
+def test_for_who_demands_it_a_note_stands_where_the_assistant_was_made_to_speak_twice() -> None:
+    talk = conversation(USER, DONE, USER, DONE, USER, DONE, USER)
+    made, gap = Summary(chunk(talk, 0, 4)), Note("stub", GAP, cost(message("user", GAP)))
+    view = View((made, Pinned(1, 2), Pinned(3, 4), Pruned(4, 5), Verbatim(5, 7)), 20)
+    parts = (made, Pinned(1, 2), gap, Pinned(3, 4), Pruned(4, 5), gap, Verbatim(5, 7))
+    assert separated(talk, view, cost) == View(parts, 20 + 2 * gap.tokens)
+    assert separated(talk, View((Pruned(0, 1), Verbatim(1, 7)), 9), cost).parts == (Pruned(0, 1), gap, Verbatim(1, 7))
+    assert separated(talk, whole(talk), cost) == whole(talk)

@@ -21,7 +21,7 @@ from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
-from app.core.stages.repair import repair
+from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
 from app.core.view.reading import said_again, whole, with_said_again
@@ -111,7 +111,7 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
 
 
 def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
-    conversation = case.conversation
+    conversation, alternates = case.conversation, case.policy.alternates
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
     tried: list[Step] = []
@@ -123,7 +123,9 @@ def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
         if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
         repaired = with_said_again(conversation, repair(conversation, view, case.cost))
-        if not (wrong := problems(conversation, repaired, case.budget.limit)):
+        if alternates:
+            repaired = separated(conversation, repaired, case.cost)
+        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=alternates)):
             told = (*still, *_left_out(case, repaired))
             return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))

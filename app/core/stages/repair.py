@@ -1,6 +1,7 @@
 """Repair: tool calls without a result and results without a call are taken out, as the last step before a check.
 
-A provider refuses a payload with either, and would refuse every later one of that conversation.
+A provider refuses a payload with either, and would refuse every later one of that conversation. Some refuse two
+messages of the assistant in a row as well: for those a note stands between what was made neighbours.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.core.history.messages import Message
+from app.core.history.messages import Message, own_message
 from app.core.stages.alter import append, message_of, standing
 from app.core.tokens.estimate import Cost
-from app.core.view.view import Altered, Conversation, Part, Pruned, Verbatim, View
+from app.core.view.verify import gaps_in, order_of
+from app.core.view.view import Altered, Conversation, Note, Part, Pruned, Verbatim, View
+
+GAP = "[Messages of this conversation are left out here.]"
 
 Standing = tuple[int | None, Part]
 
@@ -48,6 +52,22 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
     if tuple(parts) == view.parts:
         return view
     return replace(view, parts=tuple(parts), tokens=tokens, untied=view.untied | untied)
+
+
+def separated(conversation: Conversation, view: View, cost: Cost) -> View:
+    """The view with a note wherever the assistant would begin, or speak twice in a row, and did not in the client's own
+    history; itself where that is nowhere so."""
+    gaps = frozenset(gaps_in(conversation.transcript.messages, list(order_of(view))))
+    if not gaps:
+        return view
+    note = Note("stub", GAP, cost(own_message(GAP)))
+    parts: list[Part] = []
+    place = 0
+    for part in view.parts:
+        size = len(list(order_of(replace(view, parts=(part,)))))
+        parts += [note, part] if size and place in gaps else [part]
+        place += size
+    return replace(view, parts=tuple(parts), tokens=view.tokens + len(gaps) * note.tokens)
 
 
 def _pairs_apart(conversation: Conversation, items: Sequence[Standing]) -> tuple[set[int], set[int]]:
