@@ -116,23 +116,27 @@ def blocks_in(message: Message, index: int, further: tuple[Mark, ...] = ()) -> l
 _IN_USERS_NAME = frozenset({Kind.USER, Kind.CLIENT})
 
 
+_SAID = re.compile(r"\S")
+
+
 def _rest(text: str) -> str:
     """A text behind the blocks that it begins with."""
     return text[max((end for _, _, end in _leading(text, ())), default=0) :]
 
 
 def _leading(text: str, further: tuple[Mark, ...]) -> Iterator[tuple[Mark, int, int]]:
-    """The blocks that a text begins with, one behind the other: the mark, start and end of each."""
+    """The blocks that a text begins with, one behind the other: the mark, start and end of each, with the blanks around
+    it."""
     marks, pattern = _written(further)
     end = 0
     while match := pattern.match(text, end):
-        number = match.lastindex or 1
-        mark = marks[number - 1]
+        mark = marks[(match.lastindex or 1) - 1]
         close = text.find(mark.ends, match.end()) if mark.ends else len(text)
         if close < 0:
             return
-        end = close + len(mark.ends)
-        yield mark, match.start(number), end
+        said = _SAID.search(text, close + len(mark.ends))
+        start, end = end, said.start() if said else len(text)
+        yield mark, start, end
 
 
 @cache
