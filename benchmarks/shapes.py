@@ -1,4 +1,4 @@
-"""Bodies of unusual shapes, each within Steno's default limit of 20 MB, for measurements and fuzzing.
+"""Bodies of unusual shapes, each within Steno's default limits, for measurements and fuzzing.
 
 `SHAPES` has the ones with names, `generated(seed, count)` as many more as are asked for. Each is made when its function
 is called, because all together take a gigabyte; calling it again gives the same bytes. A shape may be valid or not, as
@@ -17,7 +17,7 @@ from functools import partial
 Shape = Callable[[], bytes]
 
 SIZE = 19_900_000
-"""Bytes that the large ones have, a little less than `limits.body_bytes`."""
+"""Bytes that the large ones have."""
 MODEL = b'"model":"gpt-4o"'
 ASKED = b'{"role":"user","content":"Why?"}'
 HEAD = b"{" + MODEL + b',"messages":[' + ASKED + b"]"

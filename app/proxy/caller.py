@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from app.core.lazy import lazy
@@ -48,6 +48,11 @@ class Caller:
     @lazy
     def encodes_bodies(self) -> bool:
         return bool(self.header(b"content-encoding"))
+
+    @lazy
+    def plain(self) -> Caller:
+        """The same with a body that is not encoded."""
+        return replace(self, headers=[header for header in self.headers if header[0] != b"content-encoding"])
 
     @lazy
     def window_asked(self) -> int | None:

@@ -38,6 +38,7 @@ from app.proxy.asgi import (
 )
 from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
+from app.proxy.decoding import Encoded, plain_body
 from app.proxy.early import EarlyStream
 from app.proxy.facts import Facts
 from app.proxy.forwarding import Forwarding
@@ -94,11 +95,17 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                body = body_here(connection, limits.body_bytes, count)
+                at_most = limits.body_of(caller.format.name)
+                body = body_here(connection, at_most, count)
                 if body is None:
-                    headers, at_most, seconds = scope["headers"], limits.body_bytes, limits.receive_seconds
-                    body = await read_body(receive, headers, at_most, seconds, count)
-                exchange = self._exchange(services, answer, caller, record, body)
+                    body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)
+                encoded = None
+                if caller.encodes_bodies:
+                    plain = await plain_body(body, caller.headers, at_most, count, services.work, caller.tenant)
+                    if plain is not None:
+                        encoded = Encoded(caller, body, plain)
+                        caller, body = caller.plain, plain
+                exchange = self._exchange(services, answer, caller, record, body, encoded)
                 await until_disconnect(receive, answer, exchange.serve(), connection=connection)
             except ClientDisconnected:
                 return
@@ -136,6 +143,8 @@ class Exchange:
     caller: Caller
     record: RequestRecord
     body: bytes
+    encoded: Encoded | None = None
+    """As it came, where that was decoded."""
     own_headers: Headers = field(default_factory=list)
     """What the answer says of the context, also where it is an error of our own."""
     referred: tuple[str, ...] = ()
@@ -209,7 +218,7 @@ class Exchange:
 
     def _read(self) -> Coroutine[Any, Any, WireRequest]:
         if self.caller.encodes_bodies:
-            raise Unreadable("The body is encoded.")
+            raise Unreadable("The body is encoded in a way that cannot be undone.")
         return read(self.services, self.caller, self.body)
 
     async def _bypass(self, reason: Reason, body: bytes) -> None:
@@ -426,7 +435,7 @@ class Exchange:
 
     @property
     def _forwarding(self) -> Forwarding:
-        return Forwarding(self.services, self.caller, self.record)
+        return Forwarding(self.services, self.caller, self.record, self.encoded)
 
     @property
     def _relay(self) -> Relay:

@@ -15,6 +15,7 @@ from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
 from app.providers.upstream import RelayedAnswer, UpstreamAnswer
 from app.proxy.caller import Caller
+from app.proxy.decoding import Encoded
 from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
@@ -37,6 +38,8 @@ class Forwarding:
     services: Services
     caller: Caller
     record: RequestRecord
+    encoded: Encoded | None = None
+    """The request as it came, where its body was decoded: what is not changed goes on so."""
 
     async def send(
         self,
@@ -51,6 +54,8 @@ class Forwarding:
         the upstream errors."""
         self.record.goes_to(provider, model)
         upstream, caller = provider.upstream, self.caller
+        if self.encoded is not None and headers is None and body == self.encoded.plain:
+            caller, body = self.encoded.caller, self.encoded.body
         if headers is None:
             head = caller.head_at(upstream)
         else:

@@ -111,7 +111,7 @@ async def _archived(
 ) -> tuple[WireFormat, WireRequest, str]:
     """A request of what is kept of the latest one, in its format, and the id of its last message."""
     limits = services.limits
-    kept = await services.store.history(tenant, conversation.id, services.bounds.messages, limits.body_bytes)
+    kept = await services.store.history(tenant, conversation.id, services.bounds.messages, limits.body_of())
     format_ = next((each for each in services.formats if kept and each.name == kept.format), None)
     if kept is None or format_ is None:
         raise InvalidRequest(NOT_KEPT, "messages")

@@ -10,9 +10,10 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 
 from app.core.stages.ladder import Status
-from app.errors import ConversationNotFound, InvalidRequest
+from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.caller import Caller
+from app.proxy.decoding import plain_body
 from app.proxy.intake import read
 from app.proxy.naming import name_in_path
 from app.proxy.native import restored
@@ -79,10 +80,15 @@ ConversationId = Annotated[str, Depends(_conversation_id)]
 """The path comes undecoded from the gate."""
 
 
-async def _body(request: Request, services: TheServices) -> AsyncIterator[bytes]:
+async def _body(request: Request, services: TheServices, tenant: Tenant) -> AsyncIterator[bytes]:
     limits, headers = services.limits, request.scope["headers"]
     with services.in_flight.counted() as count:
-        yield await read_body(request.receive, headers, limits.body_bytes, limits.receive_seconds, count)
+        at_most = limits.body_of()
+        body = await read_body(request.receive, headers, at_most, limits.receive_seconds, count)
+        plain = await plain_body(body, headers, at_most, count, services.work, tenant)
+        if plain is None:
+            raise UnsupportedMediaType("The body is not encoded as its content-encoding says: gzip, deflate or zstd.")
+        yield plain
 
 
 Body = Annotated[bytes, Depends(_body)]

@@ -7,13 +7,20 @@ upstreams, as they come.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, get_args
 
 from app.core.reasons import Code
 
 FormatName = Literal["chat_completions", "messages", "responses"]
 FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
+
+LARGEST_BODIES: Mapping[str, int] = {
+    "chat_completions": 50 << 20,
+    "messages": 32 << 20,
+    "responses": 50 << 20,
+}
+"""Bytes of a request that the vendor of each format's API takes."""
 
 _APIS: tuple[tuple[bytes, FormatName], ...] = (
     (b"/v1/chat/completions", "chat_completions"),

@@ -368,7 +368,9 @@ def test_odd_message_is_no_reason_to_fail(
     assert sent[0].body.endswith(question.encode() + b"]}")
 
 
-def test_encoded_body_is_not_looked_at(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+def test_a_body_that_is_not_encoded_as_it_says_passes_as_it_came(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
     body = chat(long_history())
     answered = post(before_scripted().url, body, b"content-encoding: gzip")
     assert answered.header("x-context-reason") == "unreadable"

@@ -33,7 +33,7 @@ def test_a_worker_that_lived_for_a_while_ends_by_accident() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "connections", "in_flight"), [(1, 1_000, 400_000_000), (3, 333, 133_333_333), (64, 15, 20_000_000)]
+    ("workers", "connections", "in_flight"), [(1, 1_000, 400_000_000), (3, 333, 133_333_333), (64, 15, 52_428_800)]
 )
 def test_what_bounds_memory_is_divided_and_leaves_room_for_one_body(
     workers: int, connections: int, in_flight: int

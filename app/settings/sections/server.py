@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
 from app.settings.types import Seconds, Section, switch
+from app.wire.paths import LARGEST_BODIES
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
@@ -55,8 +56,8 @@ class ServerSettings(Section):
 
 
 class LimitSettings(Section):
-    body_bytes: int = Field(20_000_000, ge=1_000)
-    """Largest chat request body."""
+    body_bytes: int | None = Field(None, ge=1_000)
+    """Largest chat request body; null means what the vendor of its API takes: 32 MiB for Messages, else 50 MiB."""
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies that are being served."""
     upload_bytes: int = Field(1_000_000_000, ge=1_000)
@@ -88,11 +89,17 @@ class LimitSettings(Section):
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that summaries of one tenant may take in an hour, in each process; null for any number."""
 
+    def body_of(self, format_: str | None = None) -> int:
+        """Bytes that a chat request's body in a format may have; without one, in the format that may have most."""
+        if self.body_bytes is not None:
+            return self.body_bytes
+        return max(LARGEST_BODIES.values()) if format_ is None else LARGEST_BODIES[format_]
+
     def of_each(self, workers: int) -> Self:
         """What each of so many processes may hold, so that all of them keep to what is set: memory is the machine's."""
         return self.model_copy(
             update={
-                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_bytes)),
+                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_of())),
                 "connections": max(self.connections // workers, 1),
             }
         )

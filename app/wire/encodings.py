@@ -1,0 +1,168 @@
+"""Encodings: what HTTP calls `content-encoding`, undone piece by piece. Pure, and never without a bound.
+
+A few bytes may stand for any number, so nothing is decoded further than somebody asked for, and whoever asks says how
+much there may be. zstd may look back over 8 MiB, as RFC 9659 has it: a frame that wants more memory is not decoded.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE_BYTES = 65_536
+"""Decoded at once, at most."""
+MOST_LAYERS = 3
+"""Encodings that lie over each other."""
+MOST_MEMBERS = 1_000
+"""Members of gzip, or frames of zstd, that one body may be made of: each may hold nothing."""
+_WINDOW_LOG = 23
+_GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
+
+
+class UndecodableBody(Exception):
+    """It is encoded in a way that is not known here, or is not what it says, or ends too early."""
+
+
+class DecodedTooLarge(Exception):
+    """More would come of it than was allowed."""
+
+
+class _Decompressor(Protocol):
+    """As Python's own have it, but for zlib's."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Inflater:
+    """zlib's, with the interface of the others. What begins like no zlib stream is raw, as some clients send it."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+        self._inner = zlib.decompressobj(bits)
+        self._began = False
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        if data and not self._began:
+            self._began = True
+            if self._bits == _ZLIB and (data[0] & 0x0F != zlib.DEFLATED or int.from_bytes(data[:2], "big") % 31):
+                self._inner = zlib.decompressobj(_RAW)
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+def _unzstd() -> _Decompressor:
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
+
+
+_KINDS: dict[str, Callable[[], _Decompressor]] = {
+    "gzip": partial(_Inflater, _GZIP),
+    "x-gzip": partial(_Inflater, _GZIP),
+    "deflate": partial(_Inflater, _ZLIB),
+    "zstd": _unzstd,
+}
+
+
+class Decoder:
+    """One encoding, undone as its bytes arrive."""
+
+    def __init__(self, make: Callable[[], _Decompressor], at_most: int) -> None:
+        """`at_most`: bytes that may come of it."""
+        self._make = make
+        self._left = at_most
+        self._members = 0
+        self._inner: _Decompressor | None = None
+
+    def fed(self, data: bytes) -> Iterator[bytes]:
+        """What comes of further bytes, each piece when it is asked for. Raises `UndecodableBody`, `DecodedTooLarge`."""
+        # In slices: what is not needed yet is copied with each piece.
+        for start in range(0, len(data), PIECE_BYTES):
+            yield from self._fed(data[start : start + PIECE_BYTES])
+
+    def ended(self) -> Iterator[bytes]:
+        """The rest, after all bytes. Raises `UndecodableBody` where they were not all of it."""
+        inner = self._inner
+        while inner is not None and not inner.eof and (piece := self._decompressed(inner, b"")):
+            yield piece
+        if inner is None or not inner.eof:
+            raise UndecodableBody("It ends too early.")
+
+    def _fed(self, data: bytes) -> Iterator[bytes]:
+        while True:
+            inner = self._inner
+            if inner is None or inner.eof:
+                if not data:
+                    return
+                inner = self._next()
+            if piece := self._decompressed(inner, data):
+                yield piece
+            data = inner.unused_data if inner.eof else b""
+            if not inner.eof and inner.needs_input:
+                return
+
+    def _next(self) -> _Decompressor:
+        self._members += 1
+        if self._members > MOST_MEMBERS:
+            raise UndecodableBody(f"It has more than {MOST_MEMBERS} parts.")
+        self._inner = self._make()
+        return self._inner
+
+    def _decompressed(self, inner: _Decompressor, data: bytes) -> bytes:
+        try:
+            piece = inner.decompress(data, PIECE_BYTES)
+        except (zlib.error, zstd.ZstdError) as error:
+            raise UndecodableBody(str(error)) from error
+        self._left -= len(piece)
+        if self._left < 0:
+            raise DecodedTooLarge
+        return piece
+
+
+def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
+    """Those that undo a header's encodings, in their order; None where one is not known here. `at_most`: bytes that may
+    come of each."""
+    names = [name for part in encodings.lower().split(",") if (name := part.strip()) not in ("", "identity")]
+    if len(names) > MOST_LAYERS or not _KINDS.keys() >= set(names):
+        return None
+    return [Decoder(_KINDS[name], at_most) for name in reversed(names)]
+
+
+def decoded(data: bytes, by: Sequence[Decoder]) -> Iterator[bytes]:
+    """What comes of a whole body, each piece when it is asked for. Raises `UndecodableBody` and `DecodedTooLarge`."""
+    pieces: Iterable[bytes] = (data,)
+    for decoder in by:
+        pieces = _through(decoder, pieces)
+    yield from pieces
+
+
+def _through(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        yield from decoder.fed(piece)
+    yield from decoder.ended()

@@ -1,0 +1,195 @@
+"""Bodies that clients compress: read, compacted, and forwarded as they came where nothing was changed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.raw import post, request_bytes, send
+from tests.e2e.running import StartSteno
+from tests.e2e.scripted import ScriptedProvider
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+
+def raw_deflate(body: bytes) -> bytes:
+    deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return deflater.compress(body) + deflater.flush()
+
+
+WAYS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "gzip in capitals": (" GZip ", gzip.compress),
+    "zlib": ("deflate", zlib.compress),
+    "raw deflate": ("deflate", raw_deflate),
+    "zstd": ("zstd", zstd.compress),
+    "both": ("gzip, zstd", lambda body: zstd.compress(gzip.compress(body))),
+}
+each_way = pytest.mark.parametrize(("named", "encode"), WAYS.values(), ids=WAYS)
+FORMATS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"model": "gpt-4o", "messages": turns(40)},
+    "/v1/messages": {"model": "claude-x", "max_tokens": 400, "messages": turns(40)},
+    "/v1/responses": {"model": "gpt-4o", "input": turns(40)},
+}
+BOMB = b'{"messages":[{"role":"user","content":"' + b" " * 30_000_000 + b'"}]}'
+
+
+def encoding(named: str) -> bytes:
+    return b"content-encoding: " + named.encode()
+
+
+def calls(scripted: ScriptedProvider) -> list[Any]:
+    return [request for request in scripted.requests if not request.all(b"x-context-call")]
+
+
+@each_way
+def test_an_encoded_body_that_fits_goes_on_as_it_came(
+    before_scripted: StartSteno, scripted: ScriptedProvider, named: str, encode: Callable[[bytes], bytes]
+) -> None:
+    body = encode(chat(turns(1)))
+    answered = post(before_scripted().url, body, encoding(named))
+    assert (answered.status, answered.header("x-context-status")) == (200, "full")
+    [sent] = scripted.requests
+    assert sent.body == body
+    assert sent.all(b"content-encoding") == [named.strip().encode()]
+
+
+@each_way
+@pytest.mark.parametrize("target", FORMATS)
+def test_an_encoded_body_that_is_compacted_goes_on_plain(
+    before_scripted: StartSteno,
+    scripted: ScriptedProvider,
+    target: str,
+    named: str,
+    encode: Callable[[bytes], bytes],
+) -> None:
+    url = before_scripted(compaction={"preset": "sliding-window"}).url
+    body = json.dumps(FORMATS[target]).encode()
+    answered = post(url, encode(body), encoding(named), target=target)
+    assert (answered.status, answered.header("x-context-status")) == (200, "trimmed")
+    [sent] = calls(scripted)
+    assert sent.all(b"content-encoding") == []
+    assert sent.all(b"content-length") == [b"%d" % len(sent.body)]
+    assert json.loads(sent.body)["model"] == FORMATS[target]["model"]
+    assert len(sent.body) < len(body)
+
+
+def test_members_of_our_own_are_left_out_of_an_encoded_body(
+    before_scripted: StartSteno, scripted: ScriptedProvider
+) -> None:
+    post(before_scripted().url, gzip.compress(chat(turns(1), context={"compaction": False})), encoding("gzip"))
+    [sent] = scripted.requests
+    assert sent.all(b"content-encoding") == []
+    assert json.loads(sent.body) == json.loads(chat(turns(1)))
+
+
+def test_a_connection_may_have_encoded_and_plain_bodies_in_turn(
+    before_scripted: StartSteno, scripted: ScriptedProvider
+) -> None:
+    url, plain = before_scripted().url, chat(turns(1))
+    bodies = [(gzip.compress(plain), encoding("gzip")), (plain, b"x-plain: 1")] * 2
+    for body, header in bodies:
+        assert post(url, body, header).header("x-context-status") == "full"
+    assert [request.body for request in scripted.requests] == [body for body, _ in bodies]
+
+
+@pytest.mark.parametrize(
+    ("named", "body"),
+    [
+        ("br", b"whatever it is"),
+        ("gzip, br", gzip.compress(chat())),
+        ("gzip", gzip.compress(chat())[:-4]),
+        ("zstd", zstd.compress(chat())[:-1]),
+        ("zstd", b"(\xb5/\xfd" + b"nonsense"),
+        ("deflate", b"\x78\x9cnonsense"),
+        ("gzip", b""),
+    ],
+    ids=["unknown", "partly unknown", "short gzip", "short zstd", "broken zstd", "broken deflate", "empty"],
+)
+def test_what_cannot_be_decoded_is_the_provider_s_to_judge(
+    before_scripted: StartSteno, scripted: ScriptedProvider, named: str, body: bytes
+) -> None:
+    answered = post(before_scripted().url, body, encoding(named))
+    assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", "unreadable")
+    [sent] = scripted.requests
+    assert (sent.body, sent.all(b"content-encoding")) == (body, [named.encode()])
+
+
+@pytest.mark.parametrize("encode", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("target", ["/v1/chat/completions", "/v1/messages", "/context/plan"])
+def test_a_bomb_is_refused_in_the_format_s_shape_and_not_forwarded(
+    before_scripted: StartSteno, scripted: ScriptedProvider, target: str, encode: Callable[[bytes], bytes]
+) -> None:
+    named = encoding("gzip" if encode is gzip.compress else "zstd")
+    refused = post(before_scripted().url, encode(BOMB), named, target=target)
+    assert refused.status == 413
+    assert "100 times" in refused.json["error"]["message"]
+    assert refused.json.get("type") == ("error" if target == "/v1/messages" else None)
+    assert not scripted.requests
+
+
+def test_the_limit_is_one_of_decoded_bytes(before_scripted: StartSteno, scripted: ScriptedProvider) -> None:
+    refused = post(
+        before_scripted(limits={"body_bytes": 20_000}).url, gzip.compress(chat(long_history())), encoding("gzip")
+    )
+    assert (refused.status, refused.json["error"]["code"]) == (413, "request_too_large")
+    assert "20000" in refused.json["error"]["message"]
+    assert not scripted.requests
+
+
+def test_decoded_bytes_count_as_bytes_in_flight(before_scripted: StartSteno) -> None:
+    steno = before_scripted(limits={"in_flight_bytes": 20_000})
+    body = gzip.compress(chat(long_history()))
+    assert len(body) < 20_000
+    assert post(steno.url, body, encoding("gzip")).status == 503
+    assert steno.services.in_flight.held_bytes == 0
+
+
+def test_a_large_body_that_hardly_shrinks_is_decoded_whole(before_scripted: StartSteno) -> None:
+    body = chat([{"role": "user", "content": os.urandom(6_000_000).hex()}])
+    answered = post(before_scripted().url, zstd.compress(body), encoding("zstd"))
+    assert answered.status == 200
+    assert answered.header("x-context-reason") != "unreadable"
+
+
+def test_a_dry_run_takes_encoded_bodies(before_scripted: StartSteno) -> None:
+    url, body = before_scripted().url, chat(long_history())
+    plain, encoded = (
+        post(url, sent, *headers, target="/context/plan")
+        for sent, headers in ((body, ()), (gzip.compress(body), (encoding("gzip"),)))
+    )
+    assert (plain.status, encoded.status) == (200, 200)
+    assert encoded.json["plan"]["turn"] == plain.json["plan"]["turn"]
+    assert post(url, body, encoding("gzip"), target="/context/plan").status == 415
+
+
+@pytest.mark.parametrize("target", FORMATS)
+def test_a_body_as_large_as_its_vendor_takes_is_served(
+    before_scripted: StartSteno, scripted: ScriptedProvider, target: str
+) -> None:
+    picture = "A" * 25_000_000
+    body = json.dumps({**FORMATS[target], "x_padding": picture}).encode()
+    answered = post(before_scripted().url, body, b"x-context-compaction: off", target=target)
+    assert answered.status == 200
+    assert scripted.requests[0].body == body
+
+
+@pytest.mark.parametrize(("target", "most"), [("/v1/messages", 33_554_432), ("/v1/responses", 52_428_800)])
+def test_a_body_larger_than_its_vendor_takes_is_refused_before_it_is_sent(
+    before_scripted: StartSteno, target: str, most: int
+) -> None:
+    head = request_bytes(None, b"content-length: %d" % (most + 1), b"expect: 100-continue", target=target)
+    refused = send(before_scripted().url, head)
+    assert refused.status == 413
+    assert str(most) in refused.json["error"]["message"]
