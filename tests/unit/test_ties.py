@@ -306,3 +306,18 @@ def test_what_went_without_its_thoughts_before_stays_so_and_costs_nothing_twice(
     tied = tie(talked, View(parts, 50, untied=frozenset({5})), {}, cost)
     assert tied.view == View(parts, 50, untied=frozenset({5}))
     assert tied.news
+
+
+@pytest.mark.parametrize("as_sent", [False, True])
+def test_where_a_mark_was_lost_what_was_dropped_is_left_out_and_no_thought_made_behind_it_is_taken_to_fit(
+    as_sent: bool,
+) -> None:
+    """It fits only where its provider signs what the model saw, and nobody knows."""
+    messages, prints = talk([4, 1]), Prints()
+    provider = StrictProvider(as_sent=as_sent)
+    for end in (end for end in range(2, len(messages)) if messages[end].tied):
+        talked = conversation(*messages[:end])
+        wanted = view_of(talked, 4, "summary") if end > 6 else None
+        view = keep(prints, tie(talked, wanted, prints, cost)) or whole(talked)
+        prints = {place: frozenset(each for each in found if len(each) == 16) for place, found in prints.items()}
+        provider.thought[messages[end].text] = provider.read(payload(talked, view), drops=view.drops)
