@@ -107,12 +107,12 @@ class Reader:
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         betas = betas_of(record)
-        request, dropped = self._accepted(record, betas)
+        request, dropped = self._accepted(record, rules, betas)
         model = _model_of(request, rules)
         parts, tokens = self._parts(request, rules)
         counted(sum(tokens))
         window = window_of(model, betas, rules)
-        _check_window(sum(tokens), request, window, betas)
+        _check_window(sum(tokens), _asked(model, request, betas, rules), window)
         read, written = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
@@ -126,12 +126,16 @@ class Reader:
 
     def count(self, record: Record, rules: RequestRules) -> int:
         """What `count_tokens` answers: whatever the window is."""
-        request, _ = self._accepted(record, betas_of(record), required=())
+        request, _ = self._accepted(record, rules, betas_of(record), required=())
         _model_of(request, rules)
         return sum(self._parts(request, rules)[1])
 
     def _accepted(
-        self, record: Record, betas: Collection[str], required: Collection[str] = ("max_tokens",)
+        self,
+        record: Record,
+        rules: RequestRules,
+        betas: Collection[str],
+        required: Collection[str] = ("max_tokens",),
     ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
         if record.method != "POST":
             raise Refused(no_such_method())
@@ -141,7 +145,7 @@ class Reader:
         if not isinstance(request, dict):
             raise Refused(unreadable())
         request = self._threads.whole(request)
-        check(request, betas, required)
+        check(request, betas, required, rules.strict_roles)
         dropped = list(misplaced(request)) if drops(request) else []
         return (without(request, dropped) if dropped else request), dropped
 
@@ -177,13 +181,17 @@ def _model_of(request: Mapping[str, Any], rules: RequestRules) -> Model:
     return model
 
 
-def _check_window(tokens: int, request: Mapping[str, Any], window: int, betas: Collection[str]) -> None:
+def _asked(model: Model, request: Mapping[str, Any], betas: Collection[str], rules: RequestRules) -> int:
     """Newer models begin whatever room is left, and stop where the window ends."""
+    stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
+    return rules.asked_of(model, request["max_tokens"], usual=not stops)
+
+
+def _check_window(tokens: int, asked: int, window: int) -> None:
     if tokens > window:
         raise Refused(prompt_too_long(tokens, window))
-    stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
-    if tokens + request["max_tokens"] > window and not stops:
-        raise Refused(answer_too_long(tokens, request["max_tokens"], window))
+    if tokens + asked > window:
+        raise Refused(answer_too_long(tokens, asked, window))
 
 
 def _compaction(request: Mapping[str, Any], tokens: int) -> Mapping[str, Any] | None:
