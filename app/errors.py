@@ -9,6 +9,7 @@
       HostNotAllowed          421  host_not_allowed
       OriginNotAllowed        403  origin_not_allowed
       UnsupportedMediaType    415  unsupported_media_type
+      WebSocketNotSpoken      426  websocket_not_spoken
       BadTarget               400  invalid_target
       MethodNotAllowed        405  method_not_allowed
       MissingCredentials      401  missing_credentials
@@ -41,6 +42,8 @@ from math import ceil
 from typing import ClassVar
 
 import msgspec
+
+from app.core.reasons import Reasons
 
 
 class StenoError(Exception):
@@ -94,6 +97,16 @@ class OriginNotAllowed(_RequestError):
 
 class UnsupportedMediaType(_RequestError):
     status, code = 415, "unsupported_media_type"
+
+
+class WebSocketNotSpoken(_RequestError):
+    """With this status, and at once, clients that try a WebSocket first go on over HTTP."""
+
+    status, code = 426, "websocket_not_spoken"
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers, (b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
 
 
 class BadTarget(_RequestError):
@@ -196,6 +209,10 @@ class CompactionFailed(StenoError):
     """One that a client asked for."""
 
     status, type, code, repeatable = 503, "server_error", "compaction_unavailable", True
+
+    def __init__(self, message: str, why: Reasons) -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class LoopDetected(StenoError):

@@ -22,6 +22,10 @@ SAME_HEAD = "steno.same_head"
 """Scope key: what the requests with the same head over the same connection share, where the server is ours."""
 
 
+HANDSHAKE = "steno.handshake"
+"""Scope key: whether the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
+
+
 class SameHead:
     app: ASGIApp | None = None
     """What serves them in place of the application, as soon as it is known what they need."""

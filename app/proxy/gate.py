@@ -11,14 +11,21 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import BadTarget, HeadersTooLarge, InvalidRequest, MethodNotAllowed, StenoError
+from app.errors import (
+    BadTarget,
+    HeadersTooLarge,
+    InvalidRequest,
+    MethodNotAllowed,
+    StenoError,
+    WebSocketNotSpoken,
+)
 from app.headers.credentials import sends_key
 from app.headers.hops import check_hops
 from app.headers.relayed import Headers, shadowed_by, shown, value_of
 from app.memory.repeats import Repeats
 from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
-from app.proxy.asgi import SIGNATURE, ClientAnswer, Signature
+from app.proxy.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
@@ -108,7 +115,8 @@ class Gate:
         try:
             self._check_headers(headers)
             host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
-            if (page := self._door.check_origin(headers, host)) is not None:
+            stored = _proxied(scope["raw_path"])[1] is None
+            if (page := self._door.check_origin(headers, host, stored=stored)) is not None:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
@@ -142,6 +150,8 @@ class Gate:
         query: bytes = scope["query_string"]
         scope[TARGET] = theirs + b"?" + query if query else theirs
         scope.update(named)
+        if scope.get(HANDSHAKE):
+            raise WebSocketNotSpoken("Steno speaks HTTP here, and no WebSocket. Send the request as a POST.")
         scope[FORMAT] = format_
         if format_ is not None:
             return self._chat
@@ -150,8 +160,8 @@ class Gate:
             return self._compacting
         if scope["method"] == "POST" and (counted := self._counted.get(theirs.rstrip(b"/"))) is not None:
             scope[FORMAT] = counted
-            if counts_forwarded(scope["headers"]):
-                return self._counting
+            counts_forwarded(scope["headers"])
+            return self._counting
         return self._passthrough
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:

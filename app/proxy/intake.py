@@ -72,7 +72,7 @@ async def take_in(
         conversation_id=recognised.conversation_id,
         named=recognised.by_name,
         conversation=conversation,
-        budget=measured.budget,
+        budget=measured.budget if is_left_alone else measured.budget_of(conversation),
         prompt=prompt,
         model=request.model,
         series=terms.series,

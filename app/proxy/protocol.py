@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 from app.headers.relayed import Headers, shown
 from app.headers.written import FRAMING, written
-from app.proxy.asgi import CONNECTION, SAME_HEAD, SameHead
+from app.proxy.asgi import CONNECTION, HANDSHAKE, SAME_HEAD, SameHead
 from app.proxy.heads import END_OF_HEAD, KnownHead
 from app.proxy.origins import AUTHORITY, authority_of
 from app.settings import LimitSettings
@@ -321,6 +321,8 @@ class StrictProtocol(HttpToolsProtocol):
     """Bytes of the body that are still to come, where the parser does not see it: its head was recognised."""
     _offers = False
     """The headers that were read last offer another protocol."""
+    _shakes_hands = False
+    """And that is a WebSocket, which only a GET can begin."""
     _served: Cycle | None = None
     """The request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
@@ -421,7 +423,7 @@ class StrictProtocol(HttpToolsProtocol):
                 self.parser.feed_data(data)
             except httptools.HttpParserUpgrade as offer:
                 [end_of_head] = offer.args
-                head = self._head_without_offer()
+                head, self._shakes_hands = self._head_without_offer(), self._asks_for_websocket()
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn has it.
                 data = head + data[end_of_head:]
@@ -438,6 +440,10 @@ class StrictProtocol(HttpToolsProtocol):
             if name != b"upgrade" and (kept or not value):
                 lines.append(name + b": " + kept)
         return b"\r\n".join((*lines, b"", b""))
+
+    def _asks_for_websocket(self) -> bool:
+        offered = b",".join(value for name, value in self.headers if name == b"upgrade").lower().split(b",")
+        return self.parser.get_method() == b"GET" and b"websocket" in map(bytes.strip, offered)
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -513,7 +519,9 @@ class StrictProtocol(HttpToolsProtocol):
             "query_string": target.query or b"",
             AUTHORITY: authority_of(self.url),
             SAME_HEAD: SameHead(),
+            HANDSHAKE: self._shakes_hands,
         }
+        self._shakes_hands = False
         before: Cycle | None = self.cycle
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         cycle = self.cycle = Cycle(self.scope, self.transport, self.flow, self.on_response_complete, keep_alive)

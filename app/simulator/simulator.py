@@ -45,7 +45,12 @@ DEFAULT_MODELS = (
     Model("gpt-4.1"),
     Model("gpt-4.1-mini"),
     Model("o4-mini", unsupported=frozenset({"max_tokens"})),
+    Model("gpt-5.4"),
+    Model("claude-haiku-4-5"),
+    Model("claude-opus-4-8"),
+    Model("claude-sonnet-5"),
 )
+"""Listed with the simulator's window. What is not listed has the window that Steno's own table knows."""
 
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))

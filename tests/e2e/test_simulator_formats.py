@@ -283,7 +283,7 @@ def test_strict_roles_hold_in_messages_and_responses(simulator: Simulator, http:
         assert simulator.chats[-1].refusal == refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("half", ["\ud83d", "\ude00", "\ud83d\U0001f600"])
+@pytest.mark.parametrize("half", ["\ud83d", "b\ude00", "\ud83d\U0001f600"])
 def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
     simulator: Simulator, http: httpx2.Client, half: str
 ) -> None:
@@ -293,7 +293,7 @@ def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
     simulator.lenient_text = True
     assert http.post("/v1/messages", content=body.encode()).status_code == 200
     read = simulator.chats[-1].payload["messages"][0]["content"]
-    assert read in ("a\ufffd", "a\ufffd\U0001f600")
+    assert read in ("a\ufffd", "ab\ufffd", "a\ufffd\U0001f600")
 
 
 def test_summary_calls_are_known_in_every_format(simulator: Simulator, http: httpx2.Client) -> None:

@@ -53,7 +53,12 @@ class Talk:
         return self._random.random() < share
 
     def _text(self, most: int = 200) -> Block:
-        return {"type": "text", "text": words(self._random, most)}
+        return {"type": "text", "text": self._words(most)}
+
+    def _words(self, most: int) -> str:
+        """With an exact value here and there, or many."""
+        numbers = range(self._random.choice([0, 0, 1, 40]))
+        return " ".join([words(self._random, most), *(f"ORD-{self._random.randrange(10**6):06}" for _ in numbers)])
 
     def _turn(self) -> None:
         self._ask([self._text(self._random.choice([30, 200, 2_500])), *self._others()])
@@ -112,7 +117,7 @@ class Talk:
         self._ask([*results, *([self._text()] if self._chance(0.25) else [])])
 
     def _result(self, id_: str) -> Block:
-        text = words(self._random, self._random.choice([50, 500, 500, 4_000]))
+        text = self._words(self._random.choice([50, 500, 500, 4_000]))
         content: Any = text if self._chance(0.6) else [{"type": "text", "text": text}, *self._others()[:1]]
         return {"type": "tool_result", "tool_use_id": id_, "content": content}
 
@@ -174,7 +179,7 @@ def sent(request: Asked, steno: Steno, raw: bytes, *, alternate: bool) -> dict[s
 @given(SEEDS)
 def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -> None:
     random = Random(seed)
-    talk, steno, alternate = Talk(random), Steno(preset), random.random() < 0.5
+    talk, steno, alternate = Talk(random), Steno(preset, recalls=True), random.random() < 0.5
     pins = [random.randint(0, 30)] if random.random() < 0.2 else []
     for stop in talk.requests:
         body = body_of(random, talk.messages[:stop])

@@ -156,3 +156,22 @@ def test_a_second_result_of_such_a_call_goes_and_so_does_one_before_it() -> None
 def test_of_two_such_calls_with_one_id_the_later_one_is_answered() -> None:
     parts = repaired(apart(caller("a")), USER, apart(caller("a")), result("a"), USER)
     assert parts == (gone(0), Verbatim(1, 5))
+
+
+def test_a_message_that_loses_its_calls_goes_without_signed_thoughts() -> None:
+    """Behind the text there is nothing else then, and no provider takes a message that ends with thoughts."""
+    thoughts = "one two three"
+
+    def costing(message: Message) -> int:
+        return cost(message) + len(message.thoughts)
+
+    thinking = replace(caller("a", text="I look."), tied=True, thoughts=(thoughts,))
+    talk = conversation(USER, thinking, USER, DONE, USER)
+    view = repair(talk, whole(talk), costing)
+    assert view.parts[1] == Altered(1, ("I look.",), 2, "repaired", ())
+    assert view.untied == {1}
+    assert view.actions == ("repaired", "thinking_removed")
+    assert problems(talk, view, 100) == []
+    half = replace(caller("a", "b"), tied=True, thoughts=(thoughts,))
+    kept = conversation(USER, half, result("a"), USER)
+    assert repair(kept, whole(kept), costing).untied == frozenset()

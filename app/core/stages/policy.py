@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.core.history.blocks import Mark
 from app.core.limits.budget import Budget
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.fade import FADE_AT
@@ -39,6 +40,8 @@ class Policy:
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
+    marks: tuple[Mark, ...] = ()
+    """By which instructions of the client are known, beside those that everybody's are."""
 
     @property
     def summarises(self) -> bool:

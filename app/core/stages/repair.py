@@ -24,6 +24,7 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
     parts: list[Part] = []
     tokens = view.tokens
     answered: set[str] = set()  # Results of these calls may follow.
+    untied: set[int] = set()
     for place, (index, part) in enumerate(items):
         now = part
         if index in lost:
@@ -36,13 +37,17 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
             elif message.calls and not message.calls[0].by_place:
                 following, is_last = _following(conversation, items, place + 1)
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
+                if isinstance(now, Altered) and message.tied and not answered:
+                    untied.add(index)
             elif not message.answers:
                 answered = set()
         elif index is None and not isinstance(part, Pruned):
             answered = set()
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
         append(parts, now)
-    return view if tuple(parts) == view.parts else replace(view, parts=tuple(parts), tokens=tokens)
+    if tuple(parts) == view.parts:
+        return view
+    return replace(view, parts=tuple(parts), tokens=tokens, untied=view.untied | untied)
 
 
 def _pairs_apart(conversation: Conversation, items: Sequence[Standing]) -> tuple[set[int], set[int]]:
@@ -83,7 +88,10 @@ def _following(conversation: Conversation, items: Sequence[Standing], place: int
 def _with_calls(
     index: int, part: Part, message: Message, results: set[str], is_last: bool, cost: Cost
 ) -> tuple[Part, set[str]]:
-    """The assistant's message with the calls that are answered, once each, and their ids."""
+    """The assistant's message with the calls that are answered, once each, and their ids.
+
+    Without any of them it goes without signed thoughts as well: none may stand last.
+    """
     kept: dict[str, tuple[int, str]] = {}
     for position, call in enumerate(message.calls):
         if call.id in results:
@@ -94,7 +102,8 @@ def _with_calls(
     if is_empty or message.sealed:
         return Pruned(index, index + 1, "repaired"), set()
     calls = tuple(kept.values())
-    left = replace(message, calls=tuple(message.calls[position] for position, _ in calls))
+    thoughts = () if message.tied and not calls else message.thoughts
+    left = replace(message, calls=tuple(message.calls[position] for position, _ in calls), thoughts=thoughts)
     return Altered(index, message.texts, cost(left), "repaired", calls), set(kept)
 
 
