@@ -5,6 +5,7 @@ WORKERS ?=
 UPSTREAM ?=
 CONFIG ?=
 SEED ?=
+ONLY ?=
 SHAPES ?=
 SUBJECTS ?=
 SCENARIOS ?=
@@ -156,9 +157,10 @@ thinking: dev-env ## a thousand histories whose thinking is bound to its prefix,
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_messages_thinking.py $(PYTEST_ARGS)
 
-histories: dev-env ## histories of Responses with items of every type, before a strict provider; options: HISTORIES=500
+histories: dev-env ## hostile histories in three formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_responses_histories.py --timeout 3600 $(PYTEST_ARGS)
+	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest \
+		tests/e2e/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
 
 rules: dev-env ## a rule that is set early, through five compactions, among what only looks like rules; options: CONVERSATIONS=500 SERVED=40 SEED=0
 	@$(VENV)/python scripts/fetch_tables.py .tables

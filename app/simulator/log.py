@@ -34,6 +34,8 @@ class Record:
     """chat: a conversation in one of the formats; summary: one with the header `x-context-call: summary`."""
     prompt_tokens: int | None = None
     status: int | None = None
+    refusal: str | None = None
+    """Why it was not accepted, in the provider's words."""
     text: str | None = None
     """The text chosen for the answer; a cut answer held less of it."""
     usage: Mapping[str, Any] | None = None
@@ -81,6 +83,7 @@ class Record:
             "kind": self.kind,
             "prompt_tokens": self.prompt_tokens,
             "status": self.status,
+            "refusal": self.refusal,
             "text": self.text,
             "usage": self.usage,
             "finished_at": self.finished_at,

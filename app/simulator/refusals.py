@@ -159,6 +159,12 @@ def no_such_method(method: str, path: str) -> Refusal:
     return Refusal(message, None, "method_not_supported", 405)
 
 
+def roles_do_not_alternate() -> Refusal:
+    """As vLLM puts the refusal of Mistral's and similar templates."""
+    message = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
+    return Refusal(message, None, 400, type="BadRequestError")
+
+
 def unreadable() -> Refusal:
     return Refusal(
         "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "

@@ -18,8 +18,8 @@ class Model:
     """None: the simulator's."""
     unsupported: frozenset[str] = frozenset()
     """Arguments it refuses, as reasoning models refuse `max_tokens`."""
-    stops_at_window: bool = False
-    """In Chat: it begins an answer in whatever room is left, however long a one was asked for."""
+    counts_answer: bool | None = None
+    """Whether the answer asked for has to fit the window beside the prompt; None: as its API has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,12 @@ class RequestRules:
 
     def window_of(self, model: Model) -> int:
         return model.window or self.window
+
+    def asked_of(self, model: Model, answer: int | None, usual: bool) -> int:
+        """Tokens of the answer that have to fit the window beside the prompt. `usual`: whether they have to at all
+        where the model does not say."""
+        counts = usual if model.counts_answer is None else model.counts_answer
+        return (answer or 0) if counts else 0
 
 
 def model_of(arguments: Mapping[str, Any], rules: RequestRules) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,10 @@ DEFAULT_MODELS = (
 )
 """Listed with the simulator's window. What is not listed has the window that Steno's own table knows."""
 
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+_REPLACED = rb"\\ufffd"
+
 Reply = Callable[[list[Any]], str]
 
 
@@ -74,6 +79,7 @@ class Simulator:
         lenient_messages: bool = False,
         max_messages: int | None = 2048,
         late_overflow: bool = False,
+        lenient_text: bool = False,
         log_limit: int = 100_000,
         log_bodies: bool = True,
     ) -> None:
@@ -95,12 +101,14 @@ class Simulator:
         """Prompt tokens = skew x count + offset."""
         self.offset = offset
         self.strict_roles = strict_roles
-        """Refuse user messages in a row, and instructions after the start."""
+        """Refuse user messages in a row, and in Chat Completions instructions after the start."""
         self.lenient_messages = lenient_messages
         """Accept unknown keys in messages."""
         self.max_messages = max_messages
         self.late_overflow = late_overflow
         """Whether Responses reports an overflow in a stream that had begun, not by a status."""
+        self.lenient_text = lenient_text
+        """Read a surrogate without its pair as U+FFFD, and log the body so; others take such a body for no JSON."""
         self.chat_default = Fault()
         """How chats are answered that the script does not mention; likewise summaries and everything else."""
         self.summary_default = Fault()
@@ -212,6 +220,7 @@ class Simulator:
                 request = self._read(record, written)
             fault = self.script.take(record) or self._default_fault(record.kind)
         except Refused as refused:
+            self._log.update(record.sequence, refusal=refused.refusal.message)
             body = written.identified(refused.refusal.body, record.request_id)
             content = json_content(body, refused.refusal.status)
         delivery = Delivery(
@@ -307,7 +316,7 @@ class Simulator:
             method=scope["method"],
             target=received_target(scope),
             headers=received_headers(scope),
-            body=body,
+            body=_LONE.sub(_REPLACED, body) if self.lenient_text else body,
             kind=self._kind(scope),
         )
         self._log.add(record)

@@ -29,7 +29,7 @@ FORMATS = {
 @pytest.fixture
 def simulator() -> Simulator:
     """It begins an answer in whatever room is left, as newer models do."""
-    return Simulator(models=[Model(MODEL, stops_at_window=True), Model("gpt-4o")], window=WINDOW, tables=TABLES)
+    return Simulator(models=[Model(MODEL, counts_answer=False), Model("gpt-4o")], window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

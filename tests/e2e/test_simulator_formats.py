@@ -11,7 +11,7 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import ScriptedCall, Simulator
+from app.simulator import Model, ScriptedCall, Simulator
 from app.simulator.server import RunningServer
 
 TABLES = Path(__file__).parents[2] / ".tables"
@@ -255,6 +255,45 @@ def test_responses_tells_what_a_request_would_cost(client: openai.OpenAI) -> Non
     asked = client.responses.create(model="gpt-x", input="Hello")
     assert asked.usage is not None
     assert counted.input_tokens == asked.usage.input_tokens
+
+
+@pytest.mark.parametrize(("counts", "statuses"), [(True, [400, 400, 400]), (False, [200, 200, 200])])
+def test_whether_the_answer_has_to_fit_beside_the_prompt_is_the_models_to_say(
+    simulator: Simulator, http: httpx2.Client, counts: bool, statuses: list[int]
+) -> None:
+    model = Model("claude-x", 1_000, counts_answer=counts)
+    simulator.models = {model.name: model}
+    answers = [
+        http.post("/v1/chat/completions", json={"model": "claude-x", "messages": [USER], "max_tokens": 1_000}),
+        message(http),
+        response(http, model="claude-x", max_output_tokens=1_000),
+    ]
+    assert [answer.status_code for answer in answers] == statuses
+
+
+def test_strict_roles_hold_in_messages_and_responses(simulator: Simulator, http: httpx2.Client) -> None:
+    answers = {"role": "assistant", "content": "Yes."}
+    assert (message(http, USER, USER).status_code, response(http, USER, USER).status_code) == (200, 200)
+    simulator.strict_roles = True
+    for asked in (message, response):
+        assert asked(http, USER, answers, USER).status_code == 200
+        refused = asked(http, USER, USER)
+        assert refused.status_code == 400
+        assert "roles must alternate" in refused.json()["error"]["message"]
+        assert simulator.chats[-1].refusal == refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("half", ["\ud83d", "b\ude00", "\ud83d\U0001f600"])
+def test_half_of_a_surrogate_pair_is_no_json_or_one_odd_character(
+    simulator: Simulator, http: httpx2.Client, half: str
+) -> None:
+    asked = {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": f"a{half}"}]}
+    body = json.dumps(asked)
+    assert http.post("/v1/messages", content=body.encode()).status_code == 400
+    simulator.lenient_text = True
+    assert http.post("/v1/messages", content=body.encode()).status_code == 200
+    read = simulator.chats[-1].payload["messages"][0]["content"]
+    assert read in ("a\ufffd", "ab\ufffd", "a\ufffd\U0001f600")
 
 
 def test_summary_calls_are_known_in_every_format(simulator: Simulator, http: httpx2.Client) -> None:

@@ -68,6 +68,10 @@ UNANSWERED = (
 REFUSED: Mapping[str, tuple[Any, str]] = {
     "no object": ([], "The request body is not valid JSON."),
     "no max_tokens": ({"model": "m", "messages": [USER]}, "max_tokens: Field required"),
+    "empty text in a result": (
+        with_tools(USER, assistant(use()), user(result(content=[{"type": "text", "text": ""}]))),
+        "messages: text content blocks must be non-empty",
+    ),
     "unknown member": (request(context={}), "context: Extra inputs are not permitted"),
     "unknown member of a message": (
         request({**USER, "name": "jo"}),

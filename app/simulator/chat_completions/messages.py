@@ -10,7 +10,6 @@ from typing import Any
 from app.simulator.chat_completions.refusals import (
     no_content,
     repeated_tool_result,
-    roles_do_not_alternate,
     stray_tool_result,
     unanswered_calls,
     wrong_tool_result,
@@ -21,6 +20,7 @@ from app.simulator.refusals import (
     Refused,
     empty_array,
     missing,
+    roles_do_not_alternate,
     too_long,
     unknown,
     wrong_pattern,

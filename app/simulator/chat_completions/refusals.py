@@ -55,12 +55,6 @@ def no_json_word() -> Refusal:
     return Refusal(message, "messages")
 
 
-def roles_do_not_alternate() -> Refusal:
-    """As vLLM puts the refusal of Mistral's and similar templates."""
-    message = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
-    return Refusal(message, None, 400, type="BadRequestError")
-
-
 def over_the_window(window: int, messages: int, functions: int, completion: int | None) -> Refusal:
     """The prompt, or the prompt and the completion asked for, exceed the context window."""
     parts = [f"{messages} in the messages"]

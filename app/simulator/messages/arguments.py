@@ -254,6 +254,7 @@ def _check_result(path: str, block: Mapping[str, Any]) -> None:
             raise Refused(wrong_tag(inside, str(part.get("type")), sorted(IN_RESULTS)))
         if part["type"] == "text":
             _check_block(inside, part, IN_RESULTS)
+            _check_text("messages", inside, part)
 
 
 def _check_text(where: str, path: str, block: Mapping[str, Any]) -> None:

@@ -10,22 +10,32 @@ from app.simulator.refusals import Refused, Rejection
 
 
 def refusal_of(
-    request: Any, betas: Collection[str] = (), required: Collection[str] = ("max_tokens",)
+    request: Any,
+    betas: Collection[str] = (),
+    required: Collection[str] = ("max_tokens",),
+    alternating: bool = False,
 ) -> Rejection | None:
-    """None: it is acceptable. `betas` are the values of the `anthropic-beta` header."""
+    """None: it is acceptable. `betas` are the values of the `anthropic-beta` header.
+
+    `alternating`: to a provider that wants users and assistants in turn.
+    """
     try:
-        check(request, betas, required)
+        check(request, betas, required, alternating)
     except Refused as refused:
         rejection: Rejection = refused.refusal
         return rejection
     return None
 
 
-def check(request: Any, betas: Collection[str], required: Collection[str] = ("max_tokens",)) -> None:
+def check(
+    request: Any, betas: Collection[str], required: Collection[str] = ("max_tokens",), alternating: bool = False
+) -> None:
     """Raise what the provider would say. `required`: what a request needs beside model and messages."""
     given = arguments.check_arguments(request, betas, required)
     messages: list[Mapping[str, Any]] = given["messages"]
     order.check_order(messages, str(given["model"]))
+    if alternating:
+        order.check_alternation(messages)
     order.check_cache_marks(given)
     order.check_compaction(messages)
     pairs.check_tools(given)

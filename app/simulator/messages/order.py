@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from app.simulator.messages.binding import behind_compaction, blocks_of, is_signed_compaction
@@ -31,6 +32,15 @@ def check_order(messages: Sequence[Mapping[str, Any]], model: str) -> None:
     _check_system_messages(messages)
     if messages[-1]["role"] == "assistant" and not _is_open(messages[-1]):
         _check_prefill(messages[-1], model)
+
+
+def check_alternation(messages: Sequence[Mapping[str, Any]]) -> None:
+    """For providers that join no neighbours, as the API itself did until 2024. Instructions among them do not count."""
+    roles = [message["role"] for message in messages if message["role"] != "system"]
+    for before, after in pairwise(roles):
+        if before == after:
+            text = f'messages: roles must alternate between "user" and "assistant", but found multiple "{after}" roles'
+            raise Refused(Refusal(f"{text} in a row"))
 
 
 def _begins_compacted(message: Mapping[str, Any]) -> bool:

@@ -114,13 +114,13 @@ class Reader:
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         betas = betas_of(record)
-        sent, dropped = self._accepted(record, betas)
+        sent, dropped = self._accepted(record, rules, betas)
         request = without(sent, dropped) if dropped else sent
         model = _model_of(request, rules)
         parts, tokens = self._parts(request, rules)
         counted(sum(tokens))
         window = window_of(model, betas, rules)
-        _check_window(sum(tokens), request, window, betas)
+        _check_window(sum(tokens), _asked(model, request, betas, rules), window)
         read, written = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
@@ -135,13 +135,17 @@ class Reader:
 
     def count(self, record: Record, rules: RequestRules) -> int:
         """What `count_tokens` answers: whatever the window is."""
-        sent, dropped = self._accepted(record, betas_of(record), required=())
+        sent, dropped = self._accepted(record, rules, betas_of(record), required=())
         request = without(sent, dropped) if dropped else sent
         _model_of(request, rules)
         return sum(self._parts(request, rules)[1])
 
     def _accepted(
-        self, record: Record, betas: Collection[str], required: Collection[str] = ("max_tokens",)
+        self,
+        record: Record,
+        rules: RequestRules,
+        betas: Collection[str],
+        required: Collection[str] = ("max_tokens",),
     ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
         """As it was sent, and what is to be dropped from it."""
         if record.method != "POST":
@@ -152,7 +156,7 @@ class Reader:
         if not isinstance(request, dict):
             raise Refused(unreadable())
         request = self._threads.whole(request)
-        check(request, betas, required)
+        check(request, betas, required, rules.strict_roles)
         return request, list(misplaced(request)) if drops(request) else []
 
     def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
@@ -187,13 +191,17 @@ def _model_of(request: Mapping[str, Any], rules: RequestRules) -> Model:
     return model
 
 
-def _check_window(tokens: int, request: Mapping[str, Any], window: int, betas: Collection[str]) -> None:
+def _asked(model: Model, request: Mapping[str, Any], betas: Collection[str], rules: RequestRules) -> int:
     """Newer models begin whatever room is left, and stop where the window ends."""
+    stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
+    return rules.asked_of(model, request["max_tokens"], usual=not stops)
+
+
+def _check_window(tokens: int, asked: int, window: int) -> None:
     if tokens > window:
         raise Refused(prompt_too_long(tokens, window))
-    stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
-    if tokens + request["max_tokens"] > window and not stops:
-        raise Refused(answer_too_long(tokens, request["max_tokens"], window))
+    if tokens + asked > window:
+        raise Refused(answer_too_long(tokens, asked, window))
 
 
 def _compaction(request: Mapping[str, Any], tokens: int) -> Mapping[str, Any] | None:

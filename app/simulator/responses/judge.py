@@ -7,24 +7,29 @@ from typing import Any
 
 from app.simulator.refusals import Refused, Rejection
 from app.simulator.responses.arguments import check_arguments
-from app.simulator.responses.pairs import check_bonds, check_pairs
+from app.simulator.responses.pairs import check_alternation, check_bonds, check_pairs
 from app.simulator.responses.shapes import check_items
 
 Json = Mapping[str, Any]
 NOTHING: Json = {}
 
 
-def refusal_of(request: Any, stored: Mapping[str, Json] = NOTHING, earlier: Sequence[Json] = ()) -> Rejection | None:
-    """None: it is acceptable. `stored`: the items that the provider keeps, by id; `earlier`: those it goes on from."""
+def refusal_of(
+    request: Any, stored: Mapping[str, Json] = NOTHING, earlier: Sequence[Json] = (), alternating: bool = False
+) -> Rejection | None:
+    """None: it is acceptable. `stored`: the items that the provider keeps, by id; `earlier`: those it goes on from.
+
+    `alternating`: to a model whose template wants users and assistants in turn.
+    """
     try:
-        check(request, stored, earlier)
+        check(request, stored, earlier, alternating)
     except Refused as refused:
         rejection: Rejection = refused.refusal
         return rejection
     return None
 
 
-def check(request: Any, stored: Mapping[str, Json], earlier: Sequence[Json]) -> list[Json]:
+def check(request: Any, stored: Mapping[str, Json], earlier: Sequence[Json], alternating: bool = False) -> list[Json]:
     """The items that the model reads, from the first that the provider keeps; or raise what it would say."""
     given = check_arguments(request)
     items = items_of(given.get("input"))
@@ -32,6 +37,8 @@ def check(request: Any, stored: Mapping[str, Json], earlier: Sequence[Json]) -> 
     whole = [*earlier, *(expanded(item, stored) for item in items)]
     check_pairs(whole)
     check_bonds(whole)
+    if alternating:
+        check_alternation(whole)
     return whole
 
 

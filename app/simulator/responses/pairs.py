@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from app.simulator.refusals import Refused
+from app.simulator.refusals import Refused, roles_do_not_alternate
 from app.simulator.responses.items import CALLS, OUTPUTS, SAID, is_own, required_reasoning
 from app.simulator.responses.refusals import no_call, no_following, no_output, no_reasoning
 from app.simulator.responses.shapes import kind_of
@@ -56,6 +57,13 @@ def check_bonds(items: Sequence[Json]) -> None:
         needed = required_reasoning(item.get("id"))
         if needed is not None and (before is None or before.get("id") != needed):
             raise Refused(no_reasoning(str(item["id"]), kind_of(item), needed))
+
+
+def check_alternation(items: Sequence[Json]) -> None:
+    """For models whose template demands it: no two messages of the user in a row."""
+    for before, after in pairwise(items):
+        if all(kind_of(item) == "message" and item["role"] == "user" for item in (before, after)):
+            raise Refused(roles_do_not_alternate())
 
 
 def _follows(reasoning: Json, item: Json | None) -> bool:

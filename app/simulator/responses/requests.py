@@ -95,10 +95,11 @@ class Reader:
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         request = _object(record)
-        items, conversation = self._items(request)
+        items, conversation = self._items(request, rules.strict_roles)
         triggered = bool(items) and kind_of(items[-1]) == "compaction_trigger"
         items = items[:-1] if triggered else items
-        window = rules.window_of(model_of(request, rules))
+        model = model_of(request, rules)
+        window = rules.window_of(model)
         parts, tokens = self._parts(request, items, rules)
         if request.get("truncation") == "auto":
             while sum(tokens) > window and len(tokens) > 2:
@@ -106,7 +107,8 @@ class Reader:
         total = sum(tokens)
         counted(total)
         late = rules.late_overflow and bool(request.get("stream"))
-        if total > window and not late:
+        overflows = total + rules.asked_of(model, request.get("max_output_tokens"), usual=False) > window
+        if overflows and not late:
             raise Refused(OVERFLOW)
         shared = self._recent.shared_parts(msgspec.json.encode(part) for part in parts)
         return AcceptedRequest(
@@ -116,7 +118,7 @@ class Reader:
             prompt_tokens=total,
             cached_tokens=sum(tokens[:shared]) if shared > 1 else 0,
             compaction="alone" if triggered else "behind" if _is_due(request, total) else None,
-            overflows=total > window,
+            overflows=overflows,
         )
 
     def compact(self, record: Record, rules: RequestRules) -> AcceptedRequest:
@@ -138,7 +140,7 @@ class Reader:
         model_of(request, rules)
         return sum(self._parts(request, items, rules)[1])
 
-    def _items(self, request: Json) -> tuple[list[Json], str | None]:
+    def _items(self, request: Json, alternating: bool = False) -> tuple[list[Json], str | None]:
         """With those that the provider kept, and the conversation's id."""
         earlier: Sequence[Json] = ()
         if (before := request.get("previous_response_id")) is not None:
@@ -153,7 +155,7 @@ class Reader:
             if found is None:
                 raise Refused(no_such_conversation(str(conversation)))
             earlier = found
-        return check(request, self._store.items, earlier), conversation
+        return check(request, self._store.items, earlier, alternating), conversation
 
     def _parts(self, request: Json, items: Sequence[Json], rules: RequestRules) -> tuple[list[Any], list[int]]:
         """Tools and instructions, then each item that the model still reads; and the tokens of each."""

@@ -1,0 +1,145 @@
+"""Judging: whether what the provider received still says all that the client said, and nothing in another's name.
+
+The judge knows the talk and reads the provider's log. It knows nothing of views: words that only one message holds, the
+summaries that calls returned, and what those calls had been shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.summary.prompts import RULES_HEADING
+from app.simulator import Record
+from tests.histories.talks import PROTOCOLS, SENTENCES, Traits, without_halves
+from tests.histories.wires import Asked, Json, Said
+
+MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
+OVER_THE_WINDOW = re.compile(r"context length|context window|prompt is too long|exceed context limit")
+BOUND = "is bound to a different conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    request: int
+    kind: str
+    """`unanswered`, `refused`, `bound`, `lost`, `question`, `task`, `instructions`, `block` or `laundered`."""
+    sentence: str
+
+
+@dataclass
+class Judge:
+    """Judges the requests of one talk, in order."""
+
+    traits: Traits
+    pruned: Callable[[int], frozenset[int]]
+    """What Steno says it left out of a history with so many elements: their places."""
+    overflows: int = 0
+    """Payloads that were too large and were mended before the client heard of it."""
+    compacted: int = 0
+    """Payloads that are not the history."""
+    _reach: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By a summary's text the words that its call was shown, itself or in another summary."""
+    _bound_behind: str = ""
+    """The notes behind which thoughts were refused last."""
+
+    def judge(self, number: int, asked: Asked, member: str, records: Sequence[Record]) -> list[Violation]:
+        """`records`: what the log gained while the request was answered."""
+        return [Violation(number, kind, sentence) for kind, sentence in self._found(asked, member, records)]
+
+    def learn(self, calls: Sequence[Record]) -> None:
+        """All summary calls of the talk so far."""
+        for call in calls:
+            text = (call.text or "").rpartition("</think>")[2].strip()
+            if text and text not in self._reach and call.status == 200:
+                held = "\n".join(texts_in(call.payload))
+                shown = frozenset(MARK.findall(held))
+                self._reach[text] = shown.union(*(reach for old, reach in self._reach.items() if old in held))
+
+    def _found(self, asked: Asked, member: str, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+        sent = [record for record in records if record.kind == "chat"]
+        for record in sent:
+            yield from self._refusals(record)
+        taken = [record for record in sent if record.status == 200]
+        if not taken:
+            return
+        payload: Json = taken[-1].payload
+        elements: list[Json] = payload[member]
+        texts = [*texts_in(payload)]
+        history = [said.element for said in asked.history]
+        self.compacted += elements != history
+        yield from self._own_words(asked, elements, texts)
+        yield from self._laundered(texts, history)
+        yield from self._lost(asked, taken[-1], texts)
+
+    def _refusals(self, record: Record) -> Iterator[tuple[str, str]]:
+        """What was mended before the client heard of it counts, too, but for what nobody can know beforehand."""
+        if record.status == 200:
+            return
+        said = record.refusal or f"status {record.status}"
+        if OVER_THE_WINDOW.search(said):
+            self.overflows += 1
+        elif BOUND in said:
+            notes = "".join(re.findall(r"\[Notes on messages \d+ to \d+", record.body.decode("utf-8", "replace")))
+            if notes == self._bound_behind:
+                yield "bound", f"Thoughts were refused once more behind the same notes: {said}"
+            self._bound_behind = notes
+        else:
+            yield "refused", said
+
+    def _own_words(self, asked: Asked, elements: Sequence[Json], texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+        own = without_halves(asked.question)
+        if own not in texts:
+            # Where tools speak through the user it is the task of an agent's whole turn.
+            kind = "task" if self.traits.style in PROTOCOLS else "question"
+            yield kind, f"The newest words of the user's own are not verbatim in the payload: {own[:90]!r}"
+        for block in asked.blocks:
+            if not any(block in text for text in texts):
+                yield "block", f"Instructions of the client's are not in the payload: {block[:60]!r}"
+        for said in asked.history:
+            if said.element.get("role") in ("system", "developer") and said.element not in elements:
+                yield "instructions", f"An instruction is not in the payload: {said.element!r:.90}"
+
+    def _laundered(self, texts: Sequence[str], history: Sequence[Json]) -> Iterator[tuple[str, str]]:
+        theirs = set(map(without_halves, texts_in(history)))
+        for text in texts:
+            rules = text.partition(RULES_HEADING)[2] if text not in theirs else ""
+            yield from (("laundered", f"{s!r} stands as a rule of the user") for s in SENTENCES if s in rules)
+
+    def _lost(self, asked: Asked, record: Record, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Messages of which neither a word nor the call they answer is there, nor a summary that was made from them."""
+        there = set(MARK.findall("\n".join(texts)))
+        for text, reach in self._reach.items():
+            if any(text in held for held in texts):
+                there |= reach
+        missing = {
+            place: mark
+            for place, said in enumerate(asked.history)
+            for mark, call in said.marks
+            if mark and mark not in there and not (call and call.encode() in record.body)
+        }
+        if missing:
+            named = self.pruned(len(asked.history))
+            for place in sorted(missing.keys() - named):
+                element = asked.history[place].element
+                yield "lost", f"Message {place + 1} is in no payload and in no summary: {element!r:.120}"
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every string in a value, but for keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from texts_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts_in(each)
+
+
+def leading(history: Sequence[Said]) -> int:
+    """How many instructions a history begins with: those are not counted in what Steno tells of it."""
+    roles = [said.element.get("role") for said in history]
+    return next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))

@@ -1,0 +1,140 @@
+"""Every payload that a test renders is judged by the simulator's rules, whichever test it is.
+
+Many tests render views that no provider would take, or histories that none would. So what is held is this: of a history
+that a provider accepts, a view that `verify` finds nothing wrong with is a payload that it accepts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from app.core.view.verify import problems
+from app.core.view.view import Conversation, View
+from app.simulator.chat_completions import judge as chat_completions
+from app.simulator.messages import judge as messages
+from app.simulator.messages.binding import prefix_of
+from app.simulator.messages.binding import seal as seal_thought
+from app.simulator.messages.blocks import BETAS, THINKING
+from app.simulator.refusals import Rejection
+from app.simulator.responses import judge as responses
+from app.simulator.responses.sealing import seal as seal_item
+from app.wire.chat_completions import format as chat_completions_format
+from app.wire.chat_completions import payload as chat_completions_payload
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.format import WireFormat
+from app.wire.messages import format as messages_format
+from app.wire.messages import payload as messages_payload
+from app.wire.messages.format import MESSAGES
+from app.wire.responses import format as responses_format
+from app.wire.responses import payload as responses_payload
+from app.wire.responses.format import RESPONSES
+
+ANY_SIZE = 1 << 60
+_TOOLS = [{"name": "any", "input_schema": {"type": "object"}}]
+_BETAS = [f"{beta}x" for starts in BETAS.values() for beta in starts]
+
+Json = dict[str, Any]
+Judge = Callable[[Json, bool], Rejection | None]
+
+
+def _refused_in_chats(body: Json, alternating: bool) -> Rejection | None:
+    return chat_completions.refusal_of(body, alternating)
+
+
+def _refused_in_messages(body: Json, alternating: bool) -> Rejection | None:
+    """What seals its thoughts is the test's own: as if the simulator had."""
+    for message in body["messages"]:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            if block["type"] in THINKING:
+                name = "data" if block["type"] == "redacted_thinking" else "signature"
+                block[name] = seal_thought(prefix_of({}), block.get("thinking", ""))
+    return messages.refusal_of({**body, "tools": _TOOLS}, _BETAS, alternating=alternating)
+
+
+def _refused_in_responses(body: Json, alternating: bool) -> Rejection | None:
+    for item in body["input"] if isinstance(body["input"], list) else ():
+        if item.get("encrypted_content"):
+            item["encrypted_content"] = seal_item(item["type"], "thought")
+    return responses.refusal_of(body, alternating=alternating)
+
+
+JUDGES: dict[str, Judge] = {
+    "chat_completions": _refused_in_chats,
+    "messages": _refused_in_messages,
+    "responses": _refused_in_responses,
+}
+
+
+@dataclass
+class Judged:
+    """What the payloads came to that were rendered so far."""
+
+    number: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def look(
+        self, spoken: WireFormat, conversation: Conversation, view: View, alternate: bool, rendered: list[bytes]
+    ) -> None:
+        theirs = [message.raw for message in (*conversation.instructions, *conversation.transcript.messages)]
+        if rendered == theirs or problems(conversation, view, ANY_SIZE):
+            return
+        if _refusal_of(spoken, theirs, alternating=False) is not None:
+            return
+        alternating = alternate and _refusal_of(spoken, theirs, alternating=True) is None
+        self.number += 1
+        if (refusal := _refusal_of(spoken, rendered, alternating)) is not None:
+            shown = b"\n".join(raw[:200] for raw in rendered).decode()
+            told = refusal if isinstance(refusal, str) else refusal.message
+            self.refused.append(f"{spoken.name}: {told}\n{view.parts}\n{shown}")
+
+
+def _refusal_of(spoken: WireFormat, raws: list[bytes], alternating: bool) -> Rejection | str | None:
+    """What a provider says to the raw messages of a format; a word of ours where they are none at all."""
+    try:
+        body: Json = json.loads(spoken.assembled("m-any", [spoken.alone(raw) for raw in raws], 100))
+        return JUDGES[spoken.name](body, alternating)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return f"no messages: {error!r}"
+
+
+_JUDGED = Judged()
+_PATCH = pytest.MonkeyPatch()
+
+
+def pytest_configure() -> None:
+    """Before any test is imported: each renders by what it imports then, by a format or without."""
+    for spoken, *holders in (
+        (CHAT_COMPLETIONS, chat_completions_format, chat_completions_payload),
+        (MESSAGES, messages_format, messages_payload),
+        (RESPONSES, responses_format, responses_payload),
+    ):
+        looking = _looking(spoken, holders[0].render)
+        for holder in holders:
+            _PATCH.setattr(holder, "render", looking)
+
+
+def pytest_unconfigure() -> None:
+    _PATCH.undo()
+
+
+def _looking(spoken: WireFormat, render: Callable[..., list[bytes]]) -> Callable[..., list[bytes]]:
+    def rendering(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
+        rendered = render(conversation, view, alternate)
+        _JUDGED.look(spoken, conversation, view, alternate, rendered)
+        return rendered
+
+    return rendering
+
+
+@pytest.fixture(autouse=True)
+def judged_payloads() -> Iterator[Judged]:
+    """Fails a test that rendered a payload which its provider would have refused."""
+    before = len(_JUDGED.refused)
+    yield _JUDGED
+    refused = _JUDGED.refused[before:]
+    assert not refused, "A provider would refuse a payload of this test: " + "\n\n".join(refused)
