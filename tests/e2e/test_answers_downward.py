@@ -175,8 +175,8 @@ def test_chunked_answer_arrives_whole(scripted: ScriptedProvider, before_scripte
 
 
 def test_two_answers_are_told_apart_by_their_reasons(simulator: Simulator, steno: StartSteno) -> None:
-    """A floor over the limit is forwarded, with the reason, and nothing loops."""
-    huge = [{"role": "user", "content": "word " * 7_700}]
+    """A floor over the window is forwarded, with the reason, and nothing loops."""
+    huge = [{"role": "user", "content": "word " * 8_100}]
     answered = post(steno().url, chat([*turns(3)[:-1], *huge]))
     assert answered.status == 400
     assert answered.header("x-context-status") == "full"
@@ -196,16 +196,19 @@ def test_reason_that_quotes_the_request_breaks_no_header(
     assert "gpt??x-evil: 1??" in (answered.header("x-context-reason") or "")
 
 
-def test_tools_and_the_answers_length_count_towards_the_floor(simulator: Simulator, steno: StartSteno) -> None:
+def test_tools_and_formats_count_towards_the_floor_and_the_answers_length_gives_way(
+    simulator: Simulator, steno: StartSteno
+) -> None:
     url = steno().url
     tool = {"type": "function", "function": {"name": "f", "description": "word " * 8_000}}
     for members in (
         {"tools": [tool]},
-        {"max_tokens": 7_990},
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "description": "word " * 8_000}}},
     ):
         answered = post(url, chat(turns(2), **members))
         assert (answered.header("x-context-reason") or "").startswith("floor_exceeds_limit"), members
+    answered = post(url, chat(turns(2), max_tokens=7_990))
+    assert (answered.header("x-context-reason") or "").startswith("reserve_gave_way"), answered.headers
     assert not simulator.summaries
 
 
